@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""@torch: headers and libraries of the PyTorch that @python imports."""
+
+load("//third_party/python:python_configure.bzl", "PYTHON_ENVIRON", "find_python", "probe")
+
+_PROBE = """
+import importlib.metadata, importlib.util, json, os
+spec = importlib.util.find_spec("torch")
+if spec is None or spec.origin is None:
+    raise SystemExit("No module named 'torch'")
+print(json.dumps(dict(
+    root = os.path.dirname(spec.origin),
+    version = importlib.metadata.version("torch"),
+)))
+"""
+
+_HELP = """\
+PyTorch {version} has to be in the Python environment of this build. Run ./bazelw, which makes
+.venv with it, or set OPENREG_PYTHON to an interpreter that has it (pip install torch=={version})."""
+
+# The headers are one directory, not a glob: 9,400 single files cost each sandboxed compilation
+# seconds. The define makes each compilation depend on the exact build.
+#
+# The libraries are named by their own path, not copied into runfiles: each build of PyTorch finds
+# what belongs to it (OpenMP, or CUDA's packages) relative to there.
+_BUILD = """\
+load("@rules_cc//cc:defs.bzl", "cc_library")
+
+package(default_visibility = ["//visibility:public"])
+
+# To compile against.
+cc_library(
+    name = "headers",
+    hdrs = ["include"],
+    defines = ['OPENREG_TORCH_BUILD=\\\\"{version}\\\\"'],
+    includes = ["include", "include/torch/csrc/api/include"],
+)
+
+# The same and Python's headers.
+cc_library(
+    name = "python_headers",
+    deps = [":headers", "@python//:headers"],
+)
+
+# To link a library that is installed beside PyTorch: leaves no path in it.
+cc_library(
+    name = "link",
+    linkopts = ["-L{root}/lib", "-ltorch", "-ltorch_cpu", "-lc10"],
+)
+
+# The same for an extension module.
+cc_library(
+    name = "python_link",
+    linkopts = ["-L{root}/lib", "-ltorch_python"],
+    deps = [":link"],
+)
+
+# To link a program of this workspace.
+cc_library(
+    name = "torch",
+    linkopts = ["-Wl,-rpath,{root}/lib"],
+    deps = [":headers", ":link"],
+)
+"""
+
+def _torch_configure_impl(ctx):
+    python = find_python(ctx, ctx.attr._root)
+    help = _HELP.format(version = ctx.attr.version)
+    info = probe(ctx, python, _PROBE, help)
+    if info["version"].split("+")[0] != ctx.attr.version:
+        fail("\n\n%s\n(interpreter: %s has torch %s)\n" % (help, python, info["version"]))
+    ctx.symlink(info["root"] + "/include", "include")
+    ctx.file("BUILD.bazel", _BUILD.format(**info))
+
+torch_configure = repository_rule(
+    implementation = _torch_configure_impl,
+    attrs = {
+        "version": attr.string(
+            doc = "Of PyTorch, without the part after '+': either build of it is good.",
+            mandatory = True,
+        ),
+        "_root": attr.label(default = "//:WORKSPACE"),
+    },
+    configure = True,
+    doc = "PyTorch: targets headers, python_headers, link, python_link, torch.",
+    environ = PYTHON_ENVIRON,
+    local = True,
+)

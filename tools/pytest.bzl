@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""openreg_py_test: a py_test whose files pytest runs."""
+
+def openreg_py_test(name, srcs, args = [], data = [], deps = [], **kwargs):
+    """py_test with pytest as its main program.
+
+    `--test_filter=EXPRESSION` becomes pytest's -k; shard_count splits the tests of the files.
+
+    Args:
+      name: of the test.
+      srcs: test files (a conftest.py of theirs goes to data).
+      args: more arguments of pytest.
+      data: as for py_test.
+      deps: as for py_test.
+      **kwargs: as for py_test.
+    """
+    native.py_test(
+        name = name,
+        srcs = srcs + ["//tools:pytest_main.py"],
+        args = ["$(location %s)" % src for src in srcs] + args,
+        data = data + srcs + ["//:pyproject.toml", "@python//:packages.txt"],
+        legacy_create_init = False,
+        main = "//tools:pytest_main.py",
+        deps = deps,
+        **kwargs
+    )

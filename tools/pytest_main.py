@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The main program of each openreg_py_test: pytest on the files given, as Bazel asks for it."""
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+
+class Shard:
+    """Keeps every total-th test, beginning with the index-th."""
+
+    def __init__(self, index: int, total: int) -> None:
+        self.index = index
+        self.total = total
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        kept = items[self.index :: self.total]
+        dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
+        items[:] = kept
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+
+
+def main(argv: list[str], env: Mapping[str, str]) -> int:
+    """Runs pytest.
+
+    Args:
+        argv: test files relative to the workspace, and arguments of pytest.
+        env: what Bazel tells a test (its "test encyclopedia").
+
+    Returns:
+        The exit status.
+    """
+    root = Path(env["TEST_SRCDIR"], env["TEST_WORKSPACE"])
+    args = ["-p", "no:cacheprovider", "--rootdir", str(root), "-c", str(root / "pyproject.toml")]
+    if "XML_OUTPUT_FILE" in env:
+        args += ["--junitxml", env["XML_OUTPUT_FILE"]]
+    chosen = env.get("TESTBRIDGE_TEST_ONLY")
+    if chosen:
+        args += ["-k", chosen]
+    plugins = []
+    total = int(env.get("TEST_TOTAL_SHARDS", "1"))
+    if total > 1:
+        # Its presence tells Bazel that the test knows how to shard.
+        Path(env["TEST_SHARD_STATUS_FILE"]).touch()
+        plugins.append(Shard(int(env["TEST_SHARD_INDEX"]), total))
+    files = [str(root / arg) if arg.endswith(".py") else arg for arg in argv]
+    status = pytest.main(args + files, plugins)
+    # A shard or a filter may leave nothing of a file; a file without tests is a mistake.
+    if status == pytest.ExitCode.NO_TESTS_COLLECTED and (total > 1 or chosen):
+        return 0
+    return int(status)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], os.environ))
