@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The digits example: its flags, its batches, its judgement, and the whole job on the device."""
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from examples.digits import digits as program
+from examples.digits.training import Digits, Record, train, training_batches
+from examples.digits.verdict import promises
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def images() -> Digits:
+    return Digits.load(seed=0)
+
+
+@pytest.fixture
+def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder where the command was typed, as `bazel run` tells it."""
+    monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["--device", "nonsense"], "no device 'nonsense' here, but cpu (1), openreg ("),
+        (["--device", "openreg:99"], "no device 'openreg:99' here"),
+        (["--device", "cuda"], "no device 'cuda' here"),
+        (["--epochs", "0"], "'0' is not a whole number of at least 1"),
+        (["--epochs", "many"], "'many' is not a whole number"),
+        (["--seed", "-1"], "'-1' is not a whole number"),
+        (["--plot", "digits.docx"], "'digits.docx' ends in none of"),
+        (["--plot", "missing/digits.png"], "missing/digits.png cannot be written"),
+        (["--colour"], "unrecognized arguments: --colour"),
+        (["--epoch", "1"], "unrecognized arguments: --epoch"),
+    ],
+)
+def test_wrong_flag_is_one_line(
+    argv: list[str], message: str, typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        program.main(argv)
+    assert exit_.value.code == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("digits: ")
+    assert err.count("\n") == 1
+    assert message in err
+
+
+def test_missing_backend_is_one_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(torch.accelerator, "current_accelerator", lambda check_available: None)
+    with pytest.raises(SystemExit):
+        program.main([])
+    err = capsys.readouterr().err
+    assert "no device 'openreg' here, but cpu (1); is torch_openreg installed" in err
+    assert err.count("\n") == 1
+
+
+def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        program.main(["--help"])
+    assert exit_.value.code == 0
+    text = capsys.readouterr().out
+    assert all(flag in text for flag in ("--device", "--epochs", "--seed", "--plot"))
+
+
+def test_batches_depend_on_the_seed_alone(images: Digits) -> None:
+    def labels(seed: int) -> torch.Tensor:
+        return torch.cat([batch[1] for batch in training_batches(images, seed)])
+
+    assert torch.equal(labels(3), labels(3))
+    assert not torch.equal(labels(3), labels(4))
+
+
+def test_images_are_split_without_overlap(images: Digits) -> None:
+    assert len(images.train) + len(images.test) == 1797
+    assert images.train.tensors[0].shape[1:] == (1, 8, 8)
+    assert images.train.tensors[0].min() == 0
+    assert images.train.tensors[0].max() == 1
+    # Each digit has its share of the test images.
+    assert images.test.tensors[1].bincount().min() >= 34
+
+
+def record(losses: list[float], accuracy: float) -> Record:
+    return Record(CPU, losses=losses, accuracy=accuracy)
+
+
+def test_verdict() -> None:
+    good = record([1.0] * 200, 0.97)
+    assert all(promise.kept for promise in promises(good, good))
+    late = record([1.0] * 100 + [2.0] * 100, 0.97)
+    assert all(promise.kept for promise in promises(late, good))
+    for bad in (
+        record([1.0] * 200, 0.969),
+        record([1.0] * 99 + [1.0011] + [1.0] * 100, 0.97),
+        record([float("nan")] * 200, 0.97),
+    ):
+        assert sum(not promise.kept for promise in promises(bad, good)) == 1
+
+
+def test_short_run_breaks_the_promise_of_accuracy(
+    typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert program.main(["--device", "cpu", "--epochs", "1", "--plot", "none"]) == 1
+    out = capsys.readouterr().out
+    assert "BROKEN test accuracy on cpu" in out
+    assert "kept   loss of the first 22 steps" in out
+    assert list(typed_in.iterdir()) == []
+
+
+def test_device_repeats_itself(images: Digits) -> None:
+    device = torch.device("openreg", 1)
+    first = train(images, device, epochs=2, seed=5)
+    second = train(images, device, epochs=2, seed=5)
+    assert first.losses == second.losses
+    assert first.losses[0] > first.losses[-1]
+    # More than the weights (about 53,000 floats) must have been on the device at once.
+    assert first.peak_bytes is not None
+    assert first.peak_bytes > 200_000
+
+
+def test_whole_job(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = program.main([])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    for expected in (
+        "openreg:",
+        "cpu:",
+        "memory peak",
+        "fallbacks",
+        "kept   loss of the first 100",
+    ):
+        assert expected in out
+    assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Draws what the two runs did."""
+
+from pathlib import Path
+
+import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from examples.digits.model import CLASSES
+from examples.digits.training import Digits, Record
+from examples.digits.verdict import COMPARED_STEPS, LOSS_DIFFERENCE, loss_differences, named
+
+FORMATS = frozenset({".png", ".svg", ".pdf"})
+
+
+def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
+    """Writes a figure: loss curves, their difference, confusion matrix, mistaken images.
+
+    Args:
+        run: the run on the device.
+        reference: the run on the CPU.
+        digits: the images that both learnt from.
+        path: the file; its suffix, one of FORMATS, is the format.
+    """
+    figure = Figure(figsize=(11, 8), layout="constrained")
+    figure.suptitle(f"Handwritten digits on {run.device}, compared with {reference.device}")
+    grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.25))
+    draw_losses(figure.add_subplot(grid[0, 0]), run, reference)
+    draw_differences(figure.add_subplot(grid[0, 1]), run, reference)
+    draw_confusion(figure.add_subplot(grid[1, 0]), run, digits)
+    draw_mistakes(figure.add_subplot(grid[1, 1]), run, digits)
+    figure.savefig(path, dpi=120)
+
+
+def draw_losses(axes: Axes, run: Record, reference: Record) -> None:
+    """Both losses, step by step; where they agree the dashed curve lies on the other."""
+    for (name, record), style, width in zip(
+        named(run, reference), ("-", "--"), (2.2, 1.0), strict=True
+    ):
+        axes.plot(record.losses, style, linewidth=width, label=f"{name} ({record.seconds:.1f} s)")
+    axes.set(title="Training loss", xlabel="step", ylabel="cross entropy", yscale="log")
+    axes.legend()
+
+
+def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
+    """How far the losses are apart, and how far they may be."""
+    differences = loss_differences(run, reference)
+    axes.plot(differences, ".", markersize=3, color="tab:purple")
+    compared = min(COMPARED_STEPS, len(differences))
+    axes.hlines(LOSS_DIFFERENCE, 0, compared, color="tab:red", label="promise")
+    # Linear near zero, where most of a good run lies and a logarithm has no place for it.
+    axes.set_yscale("symlog", linthresh=1e-7)
+    axes.set_ylim(bottom=0)
+    axes.set(title="Difference of the losses", xlabel="step", ylabel="absolute difference")
+    axes.legend()
+
+
+def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
+    """Which digit was seen as which."""
+    labels = digits.test.tensors[1]
+    counts = torch.bincount(labels * CLASSES + run.predictions, minlength=CLASSES**2)
+    matrix = counts.view(CLASSES, CLASSES)
+    axes.imshow(matrix.numpy(), cmap="Blues")
+    for row in range(CLASSES):
+        for column in range(CLASSES):
+            count = int(matrix[row, column])
+            if count:
+                color = "white" if 2 * count > matrix.max() else "black"
+                axes.text(column, row, str(count), ha="center", va="center", color=color)
+    axes.set(
+        title=f"Test images on {run.device}: {run.accuracy:.1%} right",
+        xlabel="seen as",
+        ylabel="digit",
+        xticks=range(CLASSES),
+        yticks=range(CLASSES),
+    )
+
+
+def draw_mistakes(axes: Axes, run: Record, digits: Digits) -> None:
+    """The first test images that were seen wrong."""
+    images, labels = digits.test.tensors
+    wrong = (labels != run.predictions).nonzero().flatten().tolist()
+    axes.set_axis_off()
+    axes.set_title(f"Mistaken: {len(wrong)} of {len(labels)}")
+    columns, rows = 4, 3
+    for place, index in enumerate(wrong[: columns * rows]):
+        row, column = divmod(place, columns)
+        inset = axes.inset_axes((column / columns, 1 - (row + 1) / rows, 0.8 / columns, 0.8 / rows))
+        inset.imshow(images[index, 0].numpy(), cmap="gray_r")
+        inset.set_axis_off()
+        inset.set_title(f"{labels[index]}, seen as {run.predictions[index]}", fontsize=8)

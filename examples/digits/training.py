@@ -1,0 +1,179 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Trains the classifier on one device and records what happened."""
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from sklearn.datasets import load_digits  # type: ignore[import-untyped]
+from sklearn.model_selection import train_test_split  # type: ignore[import-untyped]
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.utils.data import DataLoader, TensorDataset
+
+from examples.digits.model import DigitClassifier
+
+BATCH = 64
+LEARNING_RATE = 2e-3
+
+
+@dataclass(frozen=True)
+class Digits:
+    """scikit-learn's handwritten digits, split into a training and a test part.
+
+    Images are float32 of shape (n, 1, 8, 8) in 0..1, labels int64 of shape (n,).
+    """
+
+    train: TensorDataset
+    test: TensorDataset
+
+    @staticmethod
+    def load(seed: int) -> "Digits":
+        """Splits the 1,797 images, four fifths for training, with equal shares of each digit."""
+        images, labels = load_digits(return_X_y=True)
+        parts = train_test_split(
+            images.reshape(-1, 1, 8, 8) / 16.0,
+            labels,
+            test_size=0.2,
+            stratify=labels,
+            random_state=seed,
+        )
+        train_images, test_images, train_labels, test_labels = map(torch.as_tensor, parts)
+        return Digits(
+            TensorDataset(train_images.float(), train_labels),
+            TensorDataset(test_images.float(), test_labels),
+        )
+
+
+def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
+    """The shuffled training batches: the same for the same seed, whatever the device."""
+    return DataLoader(
+        digits.train,
+        batch_size=BATCH,
+        shuffle=True,
+        drop_last=True,
+        pin_memory=torch.accelerator.is_available(),
+        generator=torch.Generator().manual_seed(seed),
+    )
+
+
+@dataclass
+class Record:
+    """What one training run did.
+
+    Attributes:
+        device: where it ran.
+        losses: training loss, one a step.
+        epoch_seconds: time of each epoch, the device's queued work included.
+        predictions: for each test image the digit that the trained network sees, int64 (n,).
+        accuracy: share of the test images that it sees right.
+        peak_bytes: most device memory in use at once; None on the CPU, which does not count it.
+        fallbacks: calls of each operator that ran on the CPU for want of a kernel; None on the CPU.
+    """
+
+    device: torch.device
+    losses: list[float] = field(default_factory=list)
+    epoch_seconds: list[float] = field(default_factory=list)
+    predictions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
+    accuracy: float = 0.0
+    peak_bytes: int | None = None
+    fallbacks: dict[str, int] | None = None
+
+    @property
+    def seconds(self) -> float:
+        """Time of the training in all."""
+        return sum(self.epoch_seconds)
+
+
+def step(
+    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor
+) -> Tensor:
+    """One step of training.
+
+    Returns:
+        The loss, a scalar on the device: reading it would wait for the device.
+    """
+    optimizer.zero_grad(set_to_none=True)
+    loss = F.cross_entropy(model(images), labels)
+    loss.backward()  # type: ignore[no-untyped-call]
+    optimizer.step()
+    return loss.detach()
+
+
+def new_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of this example for the model's parameters."""
+    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
+
+
+def train(
+    digits: Digits,
+    device: torch.device,
+    epochs: int,
+    seed: int,
+    progress: Callable[[int, float], None] = lambda steps, loss: None,
+) -> Record:
+    """Trains a new network, then tests it.
+
+    Initial weights and batches are made on the CPU from the seed: equal on every device.
+
+    Args:
+        digits: the images.
+        device: where to train.
+        epochs: passes over the training images.
+        seed: of weights and batches.
+        progress: told after each epoch how many steps it had and what its mean loss was.
+
+    Returns:
+        The record of the run.
+    """
+    record = Record(device)
+    accelerator = torch.get_device_module(device) if device.type != "cpu" else None
+    torch.manual_seed(seed)
+    model = DigitClassifier().to(device)
+    optimizer = new_optimizer(model)
+    batches = training_batches(digits, seed)
+    # The first step also sets the device and libraries up: done before, so that it is not timed,
+    # on a network of its own, so that nothing is learnt from it.
+    warm_up(digits, device)
+    if accelerator is not None:
+        accelerator.fallback.reset()
+        torch.accelerator.reset_peak_memory_stats(device)
+    for _ in range(epochs):
+        start = time.perf_counter()
+        losses = [
+            step(
+                model,
+                optimizer,
+                images.to(device, non_blocking=True),
+                labels.to(device, non_blocking=True),
+            )
+            for images, labels in batches
+        ]
+        # One wait an epoch, not one a step.
+        values = torch.stack(losses).tolist()
+        record.epoch_seconds.append(time.perf_counter() - start)
+        record.losses += values
+        progress(len(values), sum(values) / len(values))
+    record.predictions = torch.cat(list(predict(model, digits.test, device)))
+    record.accuracy = (record.predictions == digits.test.tensors[1]).double().mean().item()
+    if accelerator is not None:
+        record.peak_bytes = torch.accelerator.max_memory_allocated(device)
+        record.fallbacks = dict(accelerator.fallback.stats())
+    return record
+
+
+def warm_up(digits: Digits, device: torch.device) -> None:
+    """One step of a throw-away network."""
+    model = DigitClassifier().to(device)
+    images, labels = digits.train[:BATCH]
+    step(model, new_optimizer(model), images.to(device), labels.to(device)).item()
+
+
+@torch.inference_mode()
+def predict(model: nn.Module, images: TensorDataset, device: torch.device) -> Iterator[Tensor]:
+    """The digits that the network sees, on the CPU, int64 (batch,) each."""
+    model.eval()
+    for batch, _ in DataLoader(images, batch_size=4 * BATCH):
+        yield model(batch.to(device)).argmax(dim=1).cpu()

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the example promises, and whether a pair of runs keeps it."""
+
+from dataclasses import dataclass
+
+from examples.digits.training import Record
+
+ACCURACY = 0.97
+LOSS_DIFFERENCE = 1e-3
+COMPARED_STEPS = 100
+
+
+@dataclass(frozen=True)
+class Promise:
+    """One promise: what it says, what was found, whether it was kept."""
+
+    text: str
+    found: str
+    kept: bool
+
+
+def loss_differences(a: Record, b: Record) -> list[float]:
+    """Absolute difference of the two losses of each step."""
+    return [abs(x - y) for x, y in zip(a.losses, b.losses, strict=True)]
+
+
+def promises(run: Record, reference: Record) -> list[Promise]:
+    """Judges a run on a device by the run on the CPU.
+
+    A loss that is not a number breaks the promise: no comparison with it holds.
+    """
+    result = [
+        Promise(
+            f"test accuracy on {name} >= {ACCURACY:.0%}",
+            f"{record.accuracy:.1%}",
+            record.accuracy >= ACCURACY,
+        )
+        for name, record in named(run, reference)
+    ]
+    differences = loss_differences(run, reference)[:COMPARED_STEPS]
+    result.append(
+        Promise(
+            f"loss of the first {len(differences)} steps agrees to {LOSS_DIFFERENCE:g}",
+            f"{max(differences):.1e} at most",
+            all(difference <= LOSS_DIFFERENCE for difference in differences),
+        )
+    )
+    return result
+
+
+def named(run: Record, reference: Record) -> list[tuple[str, Record]]:
+    """Both runs with names that differ, also where both ran on the CPU."""
+    first, second = str(run.device), str(reference.device)
+    return [(first, run), (second if first != second else f"{second} again", reference)]
