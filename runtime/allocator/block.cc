@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/allocator/block.h"
+
+#include <utility>
+
+namespace openreg::allocator {
+namespace {
+
+std::atomic<AttachmentDeleter> attachment_deleter{nullptr};
+
+}  // namespace
+
+BlockStore::~BlockStore() {
+  for (Chunk* chunk = chunks_.load(std::memory_order_acquire); chunk != nullptr;) {
+    for (Block& block : chunk->blocks) {
+      end_identity(&block);
+    }
+    delete std::exchange(chunk, chunk->next);
+  }
+}
+
+void BlockStore::give(Block* block) {
+  end_identity(block);
+  publish(block->state, BlockState::kSpare);
+  block->slab = nullptr;
+  block->segment = nullptr;
+  block->previous = nullptr;
+  block->next = nullptr;
+  block->next_free = spare_;
+  spare_ = block;
+}
+
+const Block* BlockStore::find(const void* pointer) const {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  for (const Chunk* chunk = chunks_.load(std::memory_order_acquire); chunk != nullptr;
+       chunk = chunk->next) {
+    for (const Block& block : chunk->blocks) {
+      const BlockState state = glance(block.state);
+      if (state == BlockState::kSpare || state == BlockState::kSlab) {
+        continue;
+      }
+      // Unsigned: an address before the block is as far away as one behind it.
+      if (address - reinterpret_cast<uintptr_t>(glance(block.pointer)) < glance(block.size)) {
+        return &block;
+      }
+    }
+  }
+  return nullptr;
+}
+
+void BlockStore::set_attachment_deleter(AttachmentDeleter deleter) {
+  attachment_deleter.store(deleter, std::memory_order_release);
+}
+
+void BlockStore::delete_attachment(Block* block) {
+  const AttachmentDeleter deleter = attachment_deleter.load(std::memory_order_acquire);
+  if (deleter != nullptr) {
+    deleter(block->attachment);
+  }
+  block->attachment = nullptr;
+}
+
+void BlockStore::grow() {
+  // Owned by the intrusive list, which is read without a lock and therefore has no smart pointers.
+  auto* chunk = new Chunk;
+  for (Block& block : chunk->blocks) {
+    block.stream = stream_;
+    block.device = device_;
+    block.pool = pool_;
+    block.next_free = spare_;
+    spare_ = &block;
+  }
+  chunk->next = chunks_.load(std::memory_order_relaxed);
+  chunks_.store(chunk, std::memory_order_release);
+}
+
+}  // namespace openreg::allocator

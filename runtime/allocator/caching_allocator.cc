@@ -1,0 +1,407 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/allocator/caching_allocator.h"
+
+#include <pthread.h>
+
+#include <algorithm>
+#include <exception>
+#include <list>
+#include <utility>
+
+#include "runtime/allocator/size_class.h"
+
+namespace openreg::allocator {
+namespace {
+
+// No device has more; keeps sums of sizes far from overflow.
+constexpr size_t kLargestRequest = size_t{1} << 46;
+
+// Set in the child of a fork: a lock may be held by a thread that does not exist there.
+std::atomic<bool> forked{false};
+
+bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
+
+void watch_for_forks() {
+  static const int registered = pthread_atfork(
+      nullptr, nullptr, +[] { forked.store(true, std::memory_order_relaxed); });
+  (void)registered;
+}
+
+[[noreturn]] void throw_forked() {
+  throw Error(orErrorForked,
+              "openreg: device memory was asked for in the child of a fork, where the device can not be "
+              "used: start processes with the method \"spawn\" or \"forkserver\"");
+}
+
+}  // namespace
+
+// The locks of all pools. Only one thread at a time takes several, and without holding one before.
+class CachingAllocator::AllPools {
+ public:
+  explicit AllPools(CachingAllocator* allocator)
+      : lock_(allocator->all_pools_), first_(allocator->first_pool_.load()) {
+    for (Pool* pool = first_; pool != nullptr; pool = pool->next.load()) {
+      pool->lock.lock();
+      last_ = pool;
+    }
+  }
+  ~AllPools() {
+    for (Pool* pool = first_; pool != nullptr;) {
+      // Behind the last one may be a pool that was added under this lock.
+      Pool* next = pool == last_ ? nullptr : pool->next.load();
+      pool->lock.unlock();
+      pool = next;
+    }
+  }
+  AllPools(const AllPools&) = delete;
+  AllPools& operator=(const AllPools&) = delete;
+
+  Pool* last() const { return last_; }
+
+ private:
+  const std::lock_guard<SpinLock> lock_;
+  Pool* const first_;
+  Pool* last_ = nullptr;
+};
+
+CachingAllocator::CachingAllocator(int device, Source* source, Timeline* timeline)
+    : device_(device), source_(source), timeline_(timeline) {
+  watch_for_forks();
+}
+
+CachingAllocator::~CachingAllocator() {
+  if (in_forked_child()) {
+    return;
+  }
+  for (Pool& pool : pool_storage_) {
+    for (const PoolType type : {kSmallPool, kLargePool}) {
+      for (const Segment& segment : pool.segments(type)) {
+        source_->free(segment.base, segment.size);
+      }
+    }
+  }
+}
+
+Pool& CachingAllocator::add_pool(orStream_t stream) {
+  const std::lock_guard growth(growth_);
+  if (Pool* pool = pools_.find(stream); pool != nullptr) {
+    return *pool;
+  }
+  Pool& pool = pool_storage_.emplace_back(stream, device_, pool_storage_.size());
+  {
+    const AllPools all(this);
+    usages_.push_back(&pool.usage());
+    (all.last() == nullptr ? first_pool_ : all.last()->next).store(&pool);
+  }
+  pools_.insert(&pool);
+  return pool;
+}
+
+void CachingAllocator::leave(Pool& pool, PoolLock lock) {
+  if (pool.crossed(kSmallPool) || pool.crossed(kLargePool)) {
+    settle(pool, std::move(lock));
+  }
+}
+
+void CachingAllocator::settle(Pool& pool, PoolLock lock) {
+  const PoolQuantities raised_to = current_of(pool.usage());
+  if (pool.index == 0 && pool.next.load(std::memory_order_relaxed) == nullptr) {
+    peaks_.settle(usages_, pool.index, raised_to);  // the only pool: its lock is all locks
+    return;
+  }
+  lock.unlock();
+  const AllPools all(this);
+  peaks_.settle(usages_, pool.index, raised_to);
+}
+
+Block* CachingAllocator::allocate(size_t bytes, orStream_t stream) {
+  if (in_forked_child()) [[unlikely]] {
+    throw_forked();
+  }
+  Pool& pool = pool_of(stream);
+  Block* block = bytes <= kLargestRequest ? allocate_cached(pool, bytes) : nullptr;
+  return block != nullptr ? block : allocate_slow(pool, bytes);
+}
+
+inline Block* CachingAllocator::allocate_cached(Pool& pool, size_t bytes) {
+  PoolLock lock(pool.lock);
+  if (pool.has_pending()) [[unlikely]] {
+    pool.collect(timeline_);
+  }
+  Block* block = pool.allocate(bytes);
+  if (block == nullptr) [[unlikely]] {
+    leave(pool, std::move(lock));
+    return nullptr;
+  }
+  leave(pool, block->type, std::move(lock));
+  return block;
+}
+
+Block* CachingAllocator::allocate_slow(Pool& pool, size_t bytes) {
+  const std::lock_guard growth(growth_);
+  std::string reason;
+  if (bytes > kLargestRequest) {
+    throw_out_of_memory(bytes, reason);
+  }
+  // Another thread may have grown this pool, or given memory back, while we waited.
+  const auto attempt = [&] {
+    Block* block = allocate_cached(pool, bytes);
+    return block != nullptr ? block : grow(pool, bytes, &reason);
+  };
+  if (Block* block = attempt(); block != nullptr) {
+    return block;
+  }
+  alloc_retries_.fetch_add(1, std::memory_order_relaxed);
+  if (release_free_segments()) {
+    if (Block* block = attempt(); block != nullptr) {
+      return block;
+    }
+  }
+  wait_for_pending();
+  release_free_segments();
+  if (Block* block = attempt(); block != nullptr) {
+    return block;
+  }
+  throw_out_of_memory(bytes, reason);
+}
+
+Block* CachingAllocator::grow(Pool& pool, size_t bytes, std::string* reason) {
+  const bool large = bytes > kLargestSmall;
+  const size_t needed = round_up(
+      bytes <= kLargestClass ? slab_bytes(size_class(bytes)) : bytes, kTightSegmentGranule);
+  size_t size = !large                ? kSmallSegment
+                : bytes < kOwnSegment ? kLargeSegment
+                                      : round_up(bytes, kSegmentGranule);
+  void* base = source_->allocate(size, reason);
+  if (base == nullptr && needed < size) {
+    size = needed;
+    base = source_->allocate(size, reason);
+  }
+  if (base == nullptr) {
+    return nullptr;
+  }
+  device_allocs_.fetch_add(1, std::memory_order_relaxed);
+  PoolLock lock(pool.lock);
+  pool.add_segment(large ? kLargePool : kSmallPool, base, size);
+  Block* block = pool.allocate(bytes);
+  leave(pool, std::move(lock));
+  return block;
+}
+
+bool CachingAllocator::release_free_segments() {
+  bool released = false;
+  std::exception_ptr error;
+  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    std::list<Segment> segments;
+    PoolLock lock(pool->lock);
+    pool->collect(timeline_);
+    pool->detach_free_segments(&segments);
+    leave(*pool, std::move(lock));
+    if (segments.empty()) {
+      continue;
+    }
+    // Blocks are free for their stream before its work is done, but not for others.
+    try {
+      wait_for(pool->stream());
+    } catch (...) {
+      error = std::current_exception();  // the device has been waited for
+    }
+    for (const Segment& segment : segments) {
+      source_->free(segment.base, segment.size);
+      device_frees_.fetch_add(1, std::memory_order_relaxed);
+    }
+    released = true;
+  }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+  return released;
+}
+
+void CachingAllocator::wait_for(orStream_t stream) {
+  if (const Mark mark = timeline_->mark(stream); mark != kNoMark) {
+    timeline_->wait(mark);
+    timeline_->drop(mark);
+  }
+}
+
+void CachingAllocator::wait_for_pending() {
+  bool waited = false;
+  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    PoolLock lock(pool->lock);
+    const std::vector<orStream_t> streams = pool->awaited_streams();
+    lock.unlock();
+    for (orStream_t stream : streams) {
+      wait_for(stream);
+      waited = true;
+    }
+  }
+  if (waited) {
+    stream_waits_.fetch_add(1, std::memory_order_relaxed);
+  }
+}
+
+void CachingAllocator::throw_out_of_memory(size_t bytes, const std::string& reason) {
+  ooms_.fetch_add(1, std::memory_order_relaxed);
+  const Source::Room room = source_->room();
+  OutOfMemoryError::Figures figures{.device = device_,
+                                    .asked = bytes,
+                                    .device_free = room.free,
+                                    .device_total = room.total,
+                                    .reason = reason};
+  {
+    const AllPools all(this);
+    for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+      for (const Quantities& current : current_of(pool->usage())) {
+        figures.allocated += static_cast<size_t>(current[kAllocatedBytes]);
+        figures.reserved += static_cast<size_t>(current[kReservedBytes]);
+      }
+      figures.largest_free = std::max(figures.largest_free, pool->largest_free());
+    }
+  }
+  throw OutOfMemoryError(figures);
+}
+
+void CachingAllocator::free(Block* block) {
+  if (in_forked_child()) [[unlikely]] {
+    return;
+  }
+  Pool& pool = *block->pool;
+  const PoolType type = block->type;
+  PoolLock lock(pool.lock);
+  if (block->state != BlockState::kAllocated) [[unlikely]] {
+    throw Error(orErrorInvalidValue,
+                "openreg: a block of device memory was freed twice, or was never allocated");
+  }
+  if (!block->users.empty()) [[unlikely]] {
+    free_pending(pool, block, std::move(lock));
+    return;
+  }
+  pool.free(block);
+  leave(pool, type, std::move(lock));
+}
+
+void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
+  pool.suspend(block);
+  leave(pool, block->type, std::move(lock));
+  // Without the lock, for a mark may have to wait for room in a stream's queue. Nobody else touches a
+  // pending block until it awaits a mark.
+  std::vector<std::pair<orStream_t, Mark>> marks;
+  std::exception_ptr error;
+  for (orStream_t stream : block->users) {
+    try {
+      if (const Mark mark = timeline_->mark(stream); mark != kNoMark) {
+        marks.emplace_back(stream, mark);
+      }
+    } catch (...) {
+      error = std::current_exception();
+    }
+  }
+  PoolLock again(pool.lock);
+  block->users.resize(marks.size());
+  if (marks.empty()) {
+    pool.resume(block);
+  }
+  for (const auto& [stream, mark] : marks) {
+    pool.await(stream, mark, block);
+  }
+  leave(pool, std::move(again));
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
+void CachingAllocator::record_stream(Block* block, orStream_t stream) {
+  if (in_forked_child() || stream == block->stream) {
+    return;
+  }
+  const std::lock_guard lock(block->pool->lock);
+  if (std::ranges::find(block->users, stream) == block->users.end()) {
+    block->users.push_back(stream);
+  }
+}
+
+void CachingAllocator::empty_cache() {
+  if (in_forked_child()) {
+    return;
+  }
+  const std::lock_guard growth(growth_);
+  release_free_segments();
+  source_->trim();
+}
+
+Stats CachingAllocator::stats() {
+  if (in_forked_child()) {
+    return {};
+  }
+  const AllPools all(this);
+  Stats stats = totals();
+  for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
+    for (const PoolType type : {kAggregate, kSmallPool, kLargePool}) {
+      Stat& stat = stats.stat[quantity][type];
+      stat.peak = peaks_.peak(static_cast<Quantity>(quantity), type);
+      stat.allocated -= base_.stat[quantity][type].allocated;
+      stat.freed -= base_.stat[quantity][type].freed;
+    }
+  }
+  stats.num_alloc_retries -= base_.num_alloc_retries;
+  stats.num_ooms -= base_.num_ooms;
+  stats.num_sync_all_streams -= base_.num_sync_all_streams;
+  stats.num_device_alloc -= base_.num_device_alloc;
+  stats.num_device_free -= base_.num_device_free;
+  return stats;
+}
+
+Stats CachingAllocator::totals() const {
+  Stats totals;
+  for (const PoolUsage* usage : usages_) {
+    for (const PoolType type : {kSmallPool, kLargePool}) {
+      const auto counters = (*usage)[usage_index(type)].counters();
+      for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
+        for (const PoolType counted : {type, kAggregate}) {
+          Stat& stat = totals.stat[quantity][counted];
+          stat.current += counters[quantity].current();
+          stat.allocated += counters[quantity].up;
+          stat.freed += counters[quantity].down;
+        }
+      }
+    }
+  }
+  totals.num_alloc_retries = alloc_retries_.load(std::memory_order_relaxed);
+  totals.num_ooms = ooms_.load(std::memory_order_relaxed);
+  totals.num_sync_all_streams = stream_waits_.load(std::memory_order_relaxed);
+  totals.num_device_alloc = device_allocs_.load(std::memory_order_relaxed);
+  totals.num_device_free = device_frees_.load(std::memory_order_relaxed);
+  return totals;
+}
+
+void CachingAllocator::reset_accumulated() {
+  if (in_forked_child()) {
+    return;
+  }
+  const AllPools all(this);
+  base_ = totals();
+}
+
+void CachingAllocator::reset_peak() {
+  if (in_forked_child()) {
+    return;
+  }
+  const AllPools all(this);
+  peaks_.reset(usages_);
+}
+
+bool CachingAllocator::describe(const void* pointer, Description* description) const {
+  for (const Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    if (const Block* block = pool->find(pointer); block != nullptr) {
+      const bool in_use = glance(block->state) == BlockState::kAllocated;
+      *description = {.base = glance(block->pointer),
+                      .size = in_use ? glance(block->requested) : glance(block->size),
+                      .in_use = in_use};
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace openreg::allocator

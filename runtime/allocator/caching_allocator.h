@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// CachingAllocator - gives out the memory of one device: keeps what is freed and gives it to the next
+// request on the same stream, without asking the device and without waiting for it.
+//
+// Layers, top down
+//   CachingAllocator  finds the pool of a stream; grows pools; gives cached memory back when the device
+//                     has no more; the statistics of the device
+//   Pool              one stream's memory: slabs of small blocks (44 size classes), pending blocks
+//   Heap              best fit over ranges of segments that split and join; small and large heap
+//   Source, Timeline  the device: segments; how far streams have come
+//
+// Ownership. Blocks belong to the allocator and are lent from allocate() to free(). A Block's address
+// is good for as long as the allocator. Source and Timeline belong to the caller and outlive it. The
+// allocator must outlive all use of its memory, kernels included; a process usually never destroys it.
+//
+// Order. Memory freed on its stream is reused at once by that stream: work queued there earlier runs
+// earlier. Work that was queued on other streams has to be told by record_stream() before free(): then
+// the memory comes back only when those streams have passed the point at which they were at free().
+// Each stream is named by one handle; a null one would be a stream of its own.
+//
+// Threads. Every function may be called from every thread. allocate() and free() take one spin lock, of
+// the stream's pool; no system call, no heap allocation. Growing and giving back (one mutex) may wait
+// for streams and must not happen inside of a kernel or host callback. Waiting leaves a kernel's error
+// with its stream.
+//
+// Fork. In a child process allocate() throws Error(orErrorForked), free() and the rest do nothing.
+#ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
+#define RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <mutex>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/allocator/block.h"
+#include "runtime/allocator/error.h"
+#include "runtime/allocator/pool.h"
+#include "runtime/allocator/pool_map.h"
+#include "runtime/allocator/source.h"
+#include "runtime/allocator/stats.h"
+#include "runtime/allocator/timeline.h"
+#include "runtime/allocator/usage.h"
+
+namespace openreg::allocator {
+
+class OPENREG_API CachingAllocator {
+ public:
+  CachingAllocator(int device, Source* source, Timeline* timeline);
+  ~CachingAllocator();  // gives all segments back, blocks that are lent included
+  CachingAllocator(const CachingAllocator&) = delete;
+  CachingAllocator& operator=(const CachingAllocator&) = delete;
+
+  // A block of `bytes` bytes (at least 1), aligned to kAlignment, content undefined; never null. Throws
+  // OutOfMemoryError when all cached memory was given up and the device still has no room.
+  Block* allocate(size_t bytes, orStream_t stream);
+
+  // Takes the block back. Throws Error when the block is not lent, or (rare) when a stream of
+  // record_stream() was destroyed and waiting for the device instead brought up a kernel's error: then
+  // the block is free nevertheless.
+  void free(Block* block);
+
+  // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
+  void record_stream(Block* block, orStream_t stream);
+
+  // Gives all segments without a block in use back to the device, when the work of their streams is
+  // done, and the device's free pages to the system.
+  void empty_cache();
+
+  Stats stats();
+  void reset_accumulated();  // `allocated`, `freed` and the num_ figures count from now on
+  void reset_peak();         // `peak` becomes `current`
+
+  // Which block holds the byte at `pointer`. Async-signal-safe: takes no lock and allocates nothing.
+  // While other threads allocate and free, the answer may be that of a moment ago.
+  struct Description {
+    const void* base;
+    size_t size;  // as requested, if in use
+    bool in_use;  // false: the block is in the cache
+  };
+  bool describe(const void* pointer, Description* description) const;
+
+  int device() const { return device_; }
+
+  // Who frees Block::attachment; one a process, set before the first attachment is. It is called with a
+  // pool's lock held: it must not call the allocator.
+  static void set_attachment_deleter(AttachmentDeleter deleter) {
+    BlockStore::set_attachment_deleter(deleter);
+  }
+
+ private:
+  class AllPools;  // holds the locks of all pools
+
+  Pool& pool_of(orStream_t stream) {
+    Pool* pool = pools_.find(stream);
+    return pool != nullptr ? *pool : add_pool(stream);
+  }
+  Pool& add_pool(orStream_t stream);
+
+  // Unlocks the pool; first takes its figures to the peaks if it has left its limits.
+  using PoolLock = std::unique_lock<SpinLock>;
+  void leave(Pool& pool, PoolType type, PoolLock lock) {
+    if (pool.crossed(type)) [[unlikely]] {
+      settle(pool, std::move(lock));
+    }
+  }
+  void leave(Pool& pool, PoolLock lock);
+  void settle(Pool& pool, PoolLock lock);
+
+  Block* allocate_slow(Pool& pool, size_t bytes);
+  Block* allocate_cached(Pool& pool, size_t bytes);
+  Block* grow(Pool& pool, size_t bytes, std::string* reason);
+  bool release_free_segments();
+  void wait_for_pending();
+  void wait_for(orStream_t stream);
+  // Sums over all pools since the start, without peaks. The caller holds all pools.
+  Stats totals() const;
+  [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& reason);
+  void free_pending(Pool& pool, Block* block, PoolLock lock);
+
+  const int device_;
+  Source* const source_;
+  Timeline* const timeline_;
+
+  // Growing, giving back and adding pools: one at a time. Taken before any pool's lock.
+  std::mutex growth_;
+  std::deque<Pool> pool_storage_;  // guarded by growth_
+  PoolMap pools_;                  // inserting guarded by growth_
+  std::atomic<Pool*> first_pool_{nullptr};
+
+  // Guarded by the locks of all pools together: see AllPools. Adding a pool takes them all.
+  SpinLock all_pools_;
+  std::vector<PoolUsage*> usages_;
+  Peaks peaks_;
+  Stats base_;  // totals() at the last reset_accumulated()
+
+  std::atomic<int64_t> alloc_retries_{0};
+  std::atomic<int64_t> ooms_{0};
+  std::atomic<int64_t> stream_waits_{0};
+  std::atomic<int64_t> device_allocs_{0};
+  std::atomic<int64_t> device_frees_{0};
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_

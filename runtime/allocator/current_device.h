@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// CurrentDevice - makes a device the calling thread's current one for a scope.
+#ifndef RUNTIME_ALLOCATOR_CURRENT_DEVICE_H_
+#define RUNTIME_ALLOCATOR_CURRENT_DEVICE_H_
+
+#include <string>
+
+#include "runtime/allocator/error.h"
+#include "runtime/device/openreg.h"
+
+namespace openreg::allocator {
+
+// Throws the driver's words about the call that failed.
+inline void check(orError_t error) {
+  if (error != orSuccess) [[unlikely]] {
+    throw Error(error, orGetLastErrorDetail());
+  }
+}
+
+class CurrentDevice {
+ public:
+  explicit CurrentDevice(int device) {
+    check(orGetDevice(&before_));
+    if (before_ != device) {
+      check(orSetDevice(device));
+      changed_ = true;
+    }
+  }
+  ~CurrentDevice() {
+    if (changed_) {
+      (void)orSetDevice(before_);  // was current before, so it is one
+    }
+  }
+  CurrentDevice(const CurrentDevice&) = delete;
+  CurrentDevice& operator=(const CurrentDevice&) = delete;
+
+ private:
+  int before_ = 0;
+  bool changed_ = false;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_CURRENT_DEVICE_H_

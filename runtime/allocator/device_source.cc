@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/allocator/device_source.h"
+
+#include "runtime/allocator/current_device.h"
+
+namespace openreg::allocator {
+
+void* DeviceSource::allocate(size_t size, std::string* reason) {
+  const CurrentDevice current(device_);
+  void* segment = nullptr;
+  const orError_t error = orMalloc(&segment, size);
+  if (error == orErrorOutOfMemory || error == orErrorSystem) {
+    *reason = orGetLastErrorDetail();
+    (void)orGetLastError();  // it is dealt with
+    return nullptr;
+  }
+  check(error);
+  return segment;
+}
+
+void DeviceSource::free(void* segment, size_t /*size*/) {
+  const CurrentDevice current(device_);
+  check(orFree(segment));
+}
+
+void DeviceSource::trim() {
+  const CurrentDevice current(device_);
+  check(orMemTrim(nullptr));
+}
+
+Source::Room DeviceSource::room() {
+  const CurrentDevice current(device_);
+  Room room;
+  check(orMemGetInfo(&room.free, &room.total));
+  return room;
+}
+
+}  // namespace openreg::allocator

@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// DeviceSource - the memory of one emulated device, by orMalloc and orFree.
+//
+// Leaves the calling thread's current device as it was. One caller at a time for each source.
+#ifndef RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
+#define RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
+
+#include <cstddef>
+#include <string>
+
+#include "runtime/allocator/source.h"
+
+namespace openreg::allocator {
+
+class OPENREG_API DeviceSource : public Source {
+ public:
+  explicit DeviceSource(int device) : device_(device) {}
+
+  void* allocate(size_t size, std::string* reason) override;
+  void free(void* segment, size_t size) override;
+  void trim() override;
+  Room room() override;
+
+ private:
+  const int device_;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_

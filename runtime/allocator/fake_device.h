@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// FakeSource and FakeTimeline - memory and streams for tests and benchmarks of the allocator.
+//
+// FakeSource is host memory (mapped, so that pages which nobody touches cost nothing) up to a capacity.
+// In FakeTimeline a stream is a number of pieces of work that were queued and one of pieces that are
+// done; a test moves both by hand, and waiting for a mark does the work.
+#ifndef RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
+#define RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+
+#include "runtime/allocator/source.h"
+#include "runtime/allocator/timeline.h"
+
+namespace openreg::allocator {
+
+// Like the real one, it leaves locking to the allocator; the map would show a race.
+class FakeSource : public Source {
+ public:
+  explicit FakeSource(size_t capacity = size_t{1} << 40) : capacity_(capacity) {}
+  ~FakeSource() override {
+    for (const auto& [base, size] : segments_) {
+      (void)munmap(base, size);
+    }
+  }
+  FakeSource(const FakeSource&) = delete;
+  FakeSource& operator=(const FakeSource&) = delete;
+
+  void* allocate(size_t size, std::string* reason) override {
+    if (size > capacity_ - reserved_) {
+      *reason = "the fake device is full";
+      return nullptr;
+    }
+    void* base = mmap(nullptr, size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED) {
+      *reason = "mmap failed";
+      return nullptr;
+    }
+    segments_.emplace(base, size);
+    reserved_ += size;
+    return base;
+  }
+
+  void free(void* segment, size_t size) override {
+    const auto found = segments_.find(segment);
+    if (found == segments_.end() || found->second != size) {
+      throw std::logic_error("a segment was given back that was not taken");
+    }
+    segments_.erase(found);
+    reserved_ -= size;
+    (void)munmap(segment, size);
+  }
+
+  void trim() override { ++trims_; }
+  Room room() override { return {.free = capacity_ - reserved_, .total = capacity_}; }
+
+  const std::map<void*, size_t>& segments() const { return segments_; }
+  size_t reserved() const { return reserved_; }
+  int trims() const { return trims_; }
+
+ private:
+  const size_t capacity_;
+  std::map<void*, size_t> segments_;
+  size_t reserved_ = 0;
+  int trims_ = 0;
+};
+
+class FakeTimeline : public Timeline {
+ public:
+  Mark mark(orStream_t stream) override {
+    const std::lock_guard lock(mutex_);
+    size_t index = marks_.size();
+    if (unused_.empty()) {
+      marks_.emplace_back();
+    } else {
+      index = unused_.back();
+      unused_.pop_back();
+    }
+    marks_[index] = {stream, streams_[stream].queued};
+    return index + 1;
+  }
+  bool passed(Mark mark) override {
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = marks_.at(mark - 1);
+    return streams_[entry.stream].done >= entry.position;
+  }
+  void wait(Mark mark) override {
+    const std::lock_guard lock(mutex_);
+    const Entry& entry = marks_.at(mark - 1);
+    Stream& stream = streams_[entry.stream];
+    stream.done = std::max(stream.done, entry.position);
+    ++waits_;
+  }
+  void drop(Mark mark) override {
+    const std::lock_guard lock(mutex_);
+    unused_.push_back(mark - 1);
+  }
+
+  void queue(orStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    ++streams_[stream].queued;
+  }
+  // Does up to `count` pieces of work.
+  void run(orStream_t stream, int64_t count) {
+    const std::lock_guard lock(mutex_);
+    Stream& entry = streams_[stream];
+    entry.done = std::min(entry.queued, entry.done + count);
+  }
+  int64_t queued(orStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    return streams_[stream].queued;
+  }
+  int64_t done(orStream_t stream) {
+    const std::lock_guard lock(mutex_);
+    return streams_[stream].done;
+  }
+  size_t marks_in_use() {
+    const std::lock_guard lock(mutex_);
+    return marks_.size() - unused_.size();
+  }
+  int waits() {
+    const std::lock_guard lock(mutex_);
+    return waits_;
+  }
+
+ private:
+  struct Stream {
+    int64_t queued = 0;
+    int64_t done = 0;
+  };
+  struct Entry {
+    orStream_t stream = nullptr;
+    int64_t position = 0;
+  };
+  std::mutex mutex_;
+  std::map<orStream_t, Stream> streams_;
+  std::deque<Entry> marks_;
+  std::deque<size_t> unused_;
+  int waits_ = 0;
+};
+
+// A handle of a stream that only a FakeTimeline knows.
+inline orStream_t fake_stream(uintptr_t number) {
+  return reinterpret_cast<orStream_t>(number * 0x1000);
+}
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_FAKE_DEVICE_H_

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/allocator/heap.h"
+
+#include <algorithm>
+#include <bit>
+#include <iterator>
+#include <limits>
+
+namespace openreg::allocator {
+
+int Bins::bin_of(size_t size) {
+  constexpr int kFirstLog = std::bit_width(kRangeGranule) - 1;
+  static_assert(kBinsPerDoubling == 16);
+  const int log = std::bit_width(size) - 1;
+  return (log - kFirstLog) * kBinsPerDoubling + static_cast<int>((size >> (log - 4)) & 15);
+}
+
+void Bins::insert(Block* range) {
+  const int bin = bin_of(range->size);
+  Block*& head = heads_[bin];
+  range->previous_free = nullptr;
+  range->next_free = head;
+  if (head != nullptr) {
+    head->previous_free = range;
+  }
+  head = range;
+  used_[bin / 64] |= uint64_t{1} << (bin % 64);
+}
+
+void Bins::remove(Block* range) {
+  if (range->next_free != nullptr) {
+    range->next_free->previous_free = range->previous_free;
+  }
+  if (range->previous_free != nullptr) {
+    range->previous_free->next_free = range->next_free;
+  } else {
+    const int bin = bin_of(range->size);
+    heads_[bin] = range->next_free;
+    if (range->next_free == nullptr) {
+      used_[bin / 64] &= ~(uint64_t{1} << (bin % 64));
+    }
+  }
+  range->next_free = nullptr;
+  range->previous_free = nullptr;
+}
+
+int Bins::next_used(int bin) const {
+  if (bin >= kBins) {
+    return -1;
+  }
+  size_t word = bin / 64;
+  uint64_t bits = used_[word] & (~uint64_t{0} << (bin % 64));
+  while (bits == 0) {
+    if (++word == used_.size()) {
+      return -1;
+    }
+    bits = used_[word];
+  }
+  return static_cast<int>(word) * 64 + std::countr_zero(bits);
+}
+
+Block* Bins::search(int bin, size_t size, int patience) const {
+  Block* best = nullptr;
+  for (Block* range = heads_[bin]; range != nullptr && patience > 0;
+       range = range->next_free, --patience) {
+    if (range->size >= size && (best == nullptr || range->size < best->size)) {
+      best = range;
+      if (range->size == size) {
+        break;
+      }
+    }
+  }
+  return best;
+}
+
+Block* Bins::best_fit(size_t size) const {
+  const int bin = bin_of(size);
+  if (Block* range = search(bin, size, kPatience); range != nullptr) {
+    return range;
+  }
+  if (const int larger = next_used(bin + 1); larger >= 0) {
+    return search(larger, size, kPatience);
+  }
+  // The pool is about to grow: now looking at all of them is worth it.
+  return search(bin, size, std::numeric_limits<int>::max());
+}
+
+size_t Bins::largest() const {
+  size_t largest = 0;
+  for (int bin = next_used(0); bin >= 0; bin = next_used(bin + 1)) {
+    for (const Block* range = heads_[bin]; range != nullptr; range = range->next_free) {
+      largest = std::max(largest, range->size);
+    }
+  }
+  return largest;
+}
+
+bool Heap::worth_splitting(size_t size, size_t rest) const {
+  // A rest of a large segment that no large request can use only pays when much would be lost.
+  return type_ == kSmallPool ? rest >= kRangeGranule : rest >= kLargestSmall || rest > size / 8;
+}
+
+Block* Heap::take(size_t size) {
+  Block* range = bins_.best_fit(size);
+  if (range == nullptr) {
+    return nullptr;
+  }
+  const size_t rest = range->size - size;
+  Block* right = rest > 0 && worth_splitting(size, rest) ? store_->take() : nullptr;
+  bins_.remove(range);
+  if (right != nullptr) {
+    BlockStore::end_identity(range);
+    publish<void*>(right->pointer, static_cast<char*>(range->pointer) + size);
+    publish(right->size, rest);
+    publish(range->size, size);
+    publish(right->state, BlockState::kFree);
+    right->type = type_;
+    right->segment = range->segment;
+    right->previous = range;
+    right->next = range->next;
+    if (right->next != nullptr) {
+      right->next->previous = right;
+    }
+    range->next = right;
+    bins_.insert(right);
+    change_pieces(range->segment, 1);
+  }
+  return range;
+}
+
+void Heap::give(Block* range) {
+  publish(range->state, BlockState::kFree);
+  if (Block* next = range->next; next != nullptr && next->state == BlockState::kFree) {
+    bins_.remove(next);
+    join(range, next);
+  }
+  if (Block* previous = range->previous;
+      previous != nullptr && previous->state == BlockState::kFree) {
+    bins_.remove(previous);
+    join(previous, range);
+    range = previous;
+  }
+  bins_.insert(range);
+}
+
+void Heap::join(Block* range, Block* next) {
+  BlockStore::end_identity(range);
+  range->next = next->next;
+  if (range->next != nullptr) {
+    range->next->previous = range;
+  }
+  change_pieces(range->segment, -1);
+  const size_t size = range->size + next->size;
+  store_->give(next);
+  publish(range->size, size);
+}
+
+void Heap::hold(Segment* segment) {
+  if (segment->uses++ == 0) {
+    usage_->pieces_changed(segment->pieces, static_cast<int64_t>(segment->size));
+  }
+}
+
+void Heap::release(Segment* segment) {
+  if (--segment->uses == 0) {
+    usage_->pieces_changed(-segment->pieces, -static_cast<int64_t>(segment->size));
+  }
+}
+
+void Heap::change_pieces(Segment* segment, int64_t change) {
+  segment->pieces += change;
+  if (segment->uses > 0) {
+    usage_->pieces_changed(change, 0);
+  }
+}
+
+void Heap::add_segment(void* base, size_t size) {
+  Segment& segment = segments_.emplace_back();
+  Block* range = store_->take();
+  segment = {.base = base, .size = size, .uses = 0, .pieces = 1, .first = range};
+  publish(range->pointer, base);
+  publish(range->size, size);
+  publish(range->state, BlockState::kFree);
+  range->type = type_;
+  range->segment = &segment;
+  bins_.insert(range);
+  usage_->segment_added(size);
+}
+
+void Heap::detach_free_segments(std::list<Segment>* out) {
+  for (auto segment = segments_.begin(); segment != segments_.end();) {
+    const auto next = std::next(segment);
+    // Free ranges are always joined, so one that ends nowhere is the whole segment.
+    if (Block* range = segment->first;
+        range->state == BlockState::kFree && range->next == nullptr) {
+      bins_.remove(range);
+      store_->give(range);
+      segment->first = nullptr;
+      usage_->segment_removed(segment->size);
+      out->splice(out->end(), segments_, segment);
+    }
+    segment = next;
+  }
+}
+
+}  // namespace openreg::allocator

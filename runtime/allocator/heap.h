@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Heap - the segments of one pool and one pool type, divided into ranges: the best fitting free range is
+// taken, split when the rest is worth it, and joined with its free neighbours when it comes back.
+//
+// Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of those that are
+// not empty: taking and giving need a few steps, however many ranges there are.
+//
+// A heap is part of a pool and guarded by its lock.
+#ifndef RUNTIME_ALLOCATOR_HEAP_H_
+#define RUNTIME_ALLOCATOR_HEAP_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+
+#include "runtime/allocator/block.h"
+#include "runtime/allocator/size_class.h"
+#include "runtime/allocator/usage.h"
+
+namespace openreg::allocator {
+
+// Free ranges by size.
+class Bins {
+ public:
+  void insert(Block* range);
+  void remove(Block* range);
+  // The smallest range of at least `size` bytes, up to a sixteenth; null when there is none.
+  Block* best_fit(size_t size) const;
+  size_t largest() const;
+
+ private:
+  static constexpr int kBinsPerDoubling = 16;
+  static constexpr int kBins = 37 * kBinsPerDoubling;  // up to 2^48 bytes
+  // How many ranges of one bin are looked at before a larger one is taken.
+  static constexpr int kPatience = 32;
+
+  static int bin_of(size_t size);
+  int next_used(int bin) const;  // first bin from `bin` on that is not empty, or -1
+  // The smallest range that fits among the first `patience` ones of a bin.
+  Block* search(int bin, size_t size, int patience) const;
+
+  std::array<Block*, kBins> heads_{};
+  std::array<uint64_t, (kBins + 63) / 64> used_{};
+};
+
+class Heap {
+ public:
+  Heap(PoolType type, BlockStore* store, Usage* usage)
+      : type_(type), store_(store), usage_(usage) {}
+
+  // A range of `size` bytes (a multiple of kRangeGranule), or a little more; null when none fits. It is
+  // not in use yet: see hold(). The caller sets its state.
+  Block* take(size_t size);
+  // Gives it back, after its last release(). Its identity may end.
+  void give(Block* range);
+
+  // A segment counts as in use between the first hold() and the last release() of its ranges.
+  void hold(Segment* segment);
+  void release(Segment* segment);
+  // The range of this segment that became (or was) a slab counts as more (or fewer) pieces.
+  void change_pieces(Segment* segment, int64_t change);
+
+  void add_segment(void* base, size_t size);
+  // Moves the segments that are free as a whole to `out`. Their blocks end.
+  void detach_free_segments(std::list<Segment>* out);
+
+  const std::list<Segment>& segments() const { return segments_; }
+  size_t largest_free() const { return bins_.largest(); }
+
+ private:
+  bool worth_splitting(size_t size, size_t rest) const;
+  // Joins `range` with its right neighbour `next`.
+  void join(Block* range, Block* next);
+
+  const PoolType type_;
+  BlockStore* const store_;
+  Usage* const usage_;
+  Bins bins_;
+  std::list<Segment> segments_;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_HEAP_H_

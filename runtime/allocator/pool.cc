@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/allocator/pool.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace openreg::allocator {
+
+Block* Pool::allocate_range(size_t bytes) {
+  Heap& from = heap(bytes > kLargestSmall ? kLargePool : kSmallPool);
+  Block* range = from.take(round_up(bytes, kRangeGranule));
+  if (range != nullptr) {
+    from.hold(range->segment);
+    hand_out(range, bytes);
+  }
+  return range;
+}
+
+void Pool::put_back_range(Block* block) {
+  Heap& to = heap(block->type);
+  to.release(block->segment);
+  to.give(block);
+}
+
+Slab* Pool::make_slab(int size_class) {
+  if (spare_slabs_ == nullptr) {
+    spare_slabs_ = &all_slabs_.emplace_back();
+  }
+  const size_t bytes = slab_bytes(size_class);
+  Block* carrier = small_.take(round_up(bytes, kRangeGranule));
+  if (carrier == nullptr) {
+    return nullptr;
+  }
+  BlockStore::end_identity(carrier);
+  publish(carrier->state, BlockState::kSlab);
+  Slab* slab = spare_slabs_;
+  spare_slabs_ = slab->next;
+  *slab = {.carrier = carrier,
+           .size_class = size_class,
+           .capacity = static_cast<uint32_t>(bytes / class_bytes(size_class))};
+  small_.change_pieces(carrier->segment, slab->capacity - int64_t{1});
+  link(slab);
+  return slab;
+}
+
+Block* Pool::cut(Slab* slab) {
+  Block* block = store_.take();
+  const size_t size = class_bytes(slab->size_class);
+  publish<void*>(block->pointer, static_cast<char*>(slab->carrier->pointer) + slab->cut * size);
+  publish(block->size, size);
+  block->type = kSmallPool;
+  block->slab = slab;
+  ++slab->cut;
+  return block;
+}
+
+void Pool::retire(Slab* slab) {
+  unlink(slab);
+  while (slab->free != nullptr) {
+    Block* block = slab->free;
+    slab->free = block->next_free;
+    store_.give(block);
+  }
+  small_.change_pieces(slab->carrier->segment, int64_t{1} - slab->capacity);
+  small_.give(slab->carrier);
+  slab->next = spare_slabs_;
+  spare_slabs_ = slab;
+}
+
+void Pool::link(Slab* slab) {
+  Slab*& first = slabs_[slab->size_class];
+  slab->previous = nullptr;
+  slab->next = first;
+  if (first != nullptr) {
+    first->previous = slab;
+  }
+  first = slab;
+}
+
+void Pool::unlink(Slab* slab) {
+  (slab->previous != nullptr ? slab->previous->next : slabs_[slab->size_class]) = slab->next;
+  if (slab->next != nullptr) {
+    slab->next->previous = slab->previous;
+  }
+  slab->previous = nullptr;
+  slab->next = nullptr;
+}
+
+void Pool::suspend(Block* block) {
+  publish(block->state, BlockState::kPending);
+  Usage& usage = usage_of(block);
+  usage.freed(block->size, block->requested);
+  usage.suspended(block->size);
+}
+
+void Pool::resume(Block* block) {
+  block->users.clear();
+  usage_of(block).resumed(block->size);
+  put_back(block);
+}
+
+void Pool::await(orStream_t stream, Mark mark, Block* block) {
+  auto queue = std::ranges::find(awaited_, stream, &Awaited::stream);
+  if (queue == awaited_.end()) {
+    queue = awaited_.insert(awaited_.end(), Awaited{.stream = stream, .entries = {}});
+  }
+  queue->entries.push_back({mark, block});
+}
+
+void Pool::collect(Timeline* timeline) {
+  for (Awaited& queue : awaited_) {
+    while (!queue.entries.empty() && timeline->passed(queue.entries.front().mark)) {
+      const auto [mark, block] = queue.entries.front();
+      queue.entries.pop_front();
+      timeline->drop(mark);
+      block->users.pop_back();
+      if (block->users.empty()) {
+        resume(block);
+      }
+    }
+  }
+  std::erase_if(awaited_, [](const Awaited& queue) { return queue.entries.empty(); });
+}
+
+std::vector<orStream_t> Pool::awaited_streams() const {
+  std::vector<orStream_t> streams;
+  std::ranges::transform(awaited_, std::back_inserter(streams), &Awaited::stream);
+  return streams;
+}
+
+void Pool::detach_free_segments(std::list<Segment>* out) {
+  for (Slab* first : slabs_) {
+    for (Slab* slab = first; slab != nullptr;) {
+      Slab* next = slab->next;
+      if (slab->live == 0) {
+        retire(slab);
+      }
+      slab = next;
+    }
+  }
+  small_.detach_free_segments(out);
+  large_.detach_free_segments(out);
+}
+
+size_t Pool::largest_free() const { return std::max(small_.largest_free(), large_.largest_free()); }
+
+}  // namespace openreg::allocator

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Pool - the memory of one stream: what one stream frees, the same stream may have again at once,
+// because it runs its work in order. So streams never share memory, and threads that feed different
+// streams never meet.
+//
+// Requests up to kLargestClass bytes come from slabs: an allocation takes the first block of its class's
+// first slab, a free puts it back there, the latest on top. Slabs and larger requests are ranges of the
+// two heaps. A slab that is empty goes back to its heap, unless it is the last one of its class that has
+// room, so that a program which holds one block at a time does not make a slab each time.
+//
+// Threads: everything but stream(), next and find() needs the caller to hold `lock`. A function that
+// changes the usage leaves it to the caller to look at crossed() afterwards.
+#ifndef RUNTIME_ALLOCATOR_POOL_H_
+#define RUNTIME_ALLOCATOR_POOL_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <deque>
+#include <list>
+#include <vector>
+
+#include "runtime/allocator/block.h"
+#include "runtime/allocator/heap.h"
+#include "runtime/allocator/size_class.h"
+#include "runtime/allocator/spin_lock.h"
+#include "runtime/allocator/timeline.h"
+#include "runtime/allocator/usage.h"
+
+namespace openreg::allocator {
+
+class Pool {
+ public:
+  Pool(orStream_t stream, int device, size_t index)
+      : index(index), stream_(stream), store_(this, stream, device) {}
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
+
+  SpinLock lock;
+  const size_t index;                 // in the order of creation
+  std::atomic<Pool*> next{nullptr};  // the pool made after this one
+
+  orStream_t stream() const { return stream_; }
+
+  // A block of at least `bytes` bytes, or null when the pool has to grow first.
+  Block* allocate(size_t bytes) {
+    if (bytes > kLargestClass) [[unlikely]] {
+      return allocate_range(bytes);
+    }
+    const int size_class = allocator::size_class(bytes);
+    Slab* slab = slabs_[size_class];
+    if (slab == nullptr) [[unlikely]] {
+      slab = make_slab(size_class);
+      if (slab == nullptr) {
+        return nullptr;
+      }
+    }
+    Block* block = slab->free;
+    if (block != nullptr) [[likely]] {
+      slab->free = block->next_free;
+    } else {
+      block = cut(slab);
+    }
+    if (slab->live++ == 0) {
+      small_.hold(slab->carrier->segment);
+    }
+    if (slab->live == slab->capacity) [[unlikely]] {
+      unlink(slab);
+    }
+    hand_out(block, bytes);
+    return block;
+  }
+
+  // Takes back a block that is kAllocated and that no other stream uses.
+  void free(Block* block) {
+    usage_of(block).freed(block->size, block->requested);
+    put_back(block);
+  }
+
+  // The same in two steps, for a block which other streams use: from suspend() until resume() it is
+  // kPending.
+  void suspend(Block* block);
+  void resume(Block* block);
+
+  // `block`, which is kPending, waits for one more mark of `stream`. collect() drops marks that have
+  // passed and resumes the blocks that waited for nothing else.
+  void await(orStream_t stream, Mark mark, Block* block);
+  bool has_pending() const { return !awaited_.empty(); }
+  void collect(Timeline* timeline);
+  std::vector<orStream_t> awaited_streams() const;
+
+  void add_segment(PoolType type, void* base, size_t size) { heap(type).add_segment(base, size); }
+  // Moves the segments without a block in use to `out`.
+  void detach_free_segments(std::list<Segment>* out);
+  const std::list<Segment>& segments(PoolType type) { return heap(type).segments(); }
+
+  const Block* find(const void* pointer) const { return store_.find(pointer); }
+
+  PoolUsage& usage() { return usage_; }
+  bool crossed(PoolType type) const { return usage_[usage_index(type)].crossed(); }
+  size_t largest_free() const;
+
+ private:
+  struct Awaited {
+    struct Entry {
+      Mark mark;
+      Block* block;
+    };
+    orStream_t stream;
+    std::deque<Entry> entries;  // in the order of the stream
+  };
+
+  Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }
+  Usage& usage_of(const Block* block) { return usage_[usage_index(block->type)]; }
+
+  Block* allocate_range(size_t bytes);
+  Slab* make_slab(int size_class);
+  Block* cut(Slab* slab);
+  void retire(Slab* slab);
+
+  void hand_out(Block* block, size_t bytes) {
+    publish(block->requested, bytes);
+    publish(block->state, BlockState::kAllocated);
+    usage_of(block).allocated(block->size, bytes);
+  }
+
+  void put_back(Block* block) {
+    Slab* slab = block->slab;
+    if (slab == nullptr) [[unlikely]] {
+      put_back_range(block);
+      return;
+    }
+    publish(block->state, BlockState::kFree);
+    block->next_free = slab->free;
+    slab->free = block;
+    if (slab->live-- == slab->capacity) [[unlikely]] {
+      link(slab);
+    }
+    if (slab->live == 0) {
+      small_.release(slab->carrier->segment);
+      if (slab->previous != nullptr || slab->next != nullptr) [[unlikely]] {
+        retire(slab);
+      }
+    }
+  }
+  void put_back_range(Block* block);
+
+  // In and out of the list of the slabs of its class that have room.
+  void link(Slab* slab);
+  void unlink(Slab* slab);
+
+  const orStream_t stream_;
+  std::array<Slab*, kSizeClasses> slabs_{};
+  PoolUsage usage_;
+  BlockStore store_;
+  Heap small_{kSmallPool, &store_, &usage_[usage_index(kSmallPool)]};
+  Heap large_{kLargePool, &store_, &usage_[usage_index(kLargePool)]};
+  std::deque<Slab> all_slabs_;  // owns them
+  Slab* spare_slabs_ = nullptr;
+  std::vector<Awaited> awaited_;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_POOL_H_

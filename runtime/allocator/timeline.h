@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Timeline - how far the streams have come: all that the allocator asks about execution.
+// DeviceTimeline is the real one; tests have their own.
+#ifndef RUNTIME_ALLOCATOR_TIMELINE_H_
+#define RUNTIME_ALLOCATOR_TIMELINE_H_
+
+#include <cstdint>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg::allocator {
+
+// A point in the order of one stream. It belongs to the one who marked it until drop().
+using Mark = std::uintptr_t;
+// The mark of a stream that has nothing to wait for: always passed.
+inline constexpr Mark kNoMark = 0;
+
+// Every function may be called from every thread.
+class OPENREG_API Timeline {
+ public:
+  virtual ~Timeline() = default;
+
+  // Behind all work that is queued on `stream` now. When the stream does not exist any more, waits for
+  // all work of all devices instead and returns kNoMark; if a kernel among it failed, throws its Error
+  // after that.
+  virtual Mark mark(orStream_t stream) = 0;
+
+  // Whether all work before the mark is done. Never waits; called with a lock held.
+  virtual bool passed(Mark mark) = 0;
+
+  // Returns when it is done. Leaves the error of a failed kernel with its stream, where the program's
+  // next synchronization finds it.
+  virtual void wait(Mark mark) = 0;
+
+  virtual void drop(Mark mark) = 0;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_TIMELINE_H_
