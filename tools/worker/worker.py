@@ -31,7 +31,7 @@ class Died(Exception):
         self.last_words = last_words
 
 
-class Silent(Exception):
+class Silent(TimeoutError):
     """The process did not answer in time; it has been killed."""
 
 
@@ -48,7 +48,7 @@ class Worker(Generic[Request, Answer]):
         self, prepare: Callable[..., Callable[[Request], Answer]], *arguments: Any
     ) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would copy threads and devices
-        self._stderr = tempfile.NamedTemporaryFile(prefix="worker-")
+        self._stderr = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
             target=_serve, args=(theirs, self._stderr.name, prepare, arguments), daemon=True

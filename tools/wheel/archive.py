@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Packs a wheel (PEP 427): archive.py CONTENTS.json OUT.whl
+
+CONTENTS is what the rule `wheel` of //tools:package.bzl writes. The bytes of the result depend on
+the names and bytes of the files alone: members are sorted, their times and modes fixed.
+"""
+
+import base64
+import hashlib
+import json
+import sys
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+# The earliest time that a zip archive can tell.
+_TIME = (1980, 1, 1, 0, 0, 0)
+
+
+def _digest(data: bytes) -> str:
+    """The hash as RECORD has it."""
+    digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest())
+    return "sha256=" + digest.rstrip(b"=").decode()
+
+
+def _member(name: str) -> zipfile.ZipInfo:
+    """The entry of a regular file; shared objects are executable, as linkers make them."""
+    info = zipfile.ZipInfo(name, _TIME)
+    info.compress_type = zipfile.ZIP_DEFLATED
+    info.external_attr = (0o100755 if name.endswith(".so") else 0o100644) << 16
+    return info
+
+
+def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> None:
+    """Writes a wheel.
+
+    Args:
+        out: the archive to write.
+        members: path in the archive to contents; those of dist_info included, but for WHEEL and
+            RECORD, which are made here.
+        dist_info: name of the folder NAME-VERSION.dist-info.
+        tag: PYTHON-ABI-PLATFORM.
+
+    Raises:
+        ValueError: METADATA is not among the members.
+    """
+    if f"{dist_info}/METADATA" not in members:
+        raise ValueError(f"{out.name}: {dist_info}/METADATA is missing: add the dist_info to srcs")
+    wheel = (
+        f"Wheel-Version: 1.0\nGenerator: torch_openreg\nRoot-Is-Purelib: false\nTag: {tag}\n"
+    ).encode()
+    files = {**members, f"{dist_info}/WHEEL": wheel}
+    record = []
+    with zipfile.ZipFile(out, "w") as archive:
+        # The metadata come last, so that they can be changed in place (PEP 427).
+        for name in sorted(files, key=lambda name: (name.startswith(dist_info), name)):
+            archive.writestr(_member(name), files[name])
+            record.append(f"{name},{_digest(files[name])},{len(files[name])}\n")
+        record.append(f"{dist_info}/RECORD,,\n")
+        archive.writestr(_member(f"{dist_info}/RECORD"), "".join(record))
+
+
+def main(contents: str, out: str) -> None:
+    """Packs what CONTENTS names."""
+    spec = json.loads(Path(contents).read_text(encoding="utf-8"))
+    members = {name: Path(path).read_bytes() for name, path in spec["members"]}
+    pack(Path(out), members, spec["dist_info"], spec["tag"])
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
