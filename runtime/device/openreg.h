@@ -2,28 +2,29 @@
 //
 // openreg.h - the driver interface of OpenReg, an accelerator emulated on the CPU.
 //
-// This header is the seam of the project: a vendor replaces it, and what is below it, by the interface
-// of real hardware. Nothing above it knows that the device is emulated, except for the one file that
-// says how a kernel sees memory (orGetAddressWindow).
+// This header is the seam of the project: a vendor replaces it, and what is below it, by the
+// interface of real hardware. Nothing above it knows that the device is emulated, except for the
+// one file that says how a kernel sees memory (orGetAddressWindow).
 //
-// Model. A process sees orGetDeviceCount() devices. Each has its own memory and any number of streams.
-// A stream is a queue that runs its commands in order on a thread of its own; streams are independent
-// of each other, the default stream of a device too, except where an event orders them. Device memory
-// is mapped twice: at the device address, which the host can not touch, and at the kernel address,
-// which only kernels use; the distance between both is one constant of the process.
+// Model. A process sees orGetDeviceCount() devices. Each has its own memory and any number of
+// streams. A stream is a queue that runs its commands in order on a thread of its own; streams are
+// independent of each other, the default stream of a device too, except where an event orders them.
+// Device memory is mapped twice: at the device address, which the host can not touch, and at the
+// kernel address, which only kernels use; the distance between both is one constant of the process.
 //
 // Ownership. Handles (orStream_t, orEvent_t) and memory belong to the caller until the matching
 // destroy/free call or orDeviceReset. Handles carry a generation: a stale or foreign one gives
 // orErrorInvalidHandle. A null orStream_t names the default stream of the calling thread's device.
 //
-// Threads. Every function may be called from every thread, unless its comment says otherwise, but not
-// from inside a kernel or a host callback: there each function that enqueues, waits, allocates or frees
-// returns orErrorNotPermitted. The current device and the last error belong to the calling thread.
+// Threads. Every function may be called from every thread, unless its comment says otherwise, but
+// not from inside a kernel or a host callback: there each function that enqueues, waits, allocates
+// or frees returns orErrorNotPermitted. The current device and the last error belong to the calling
+// thread.
 //
-// Errors. Every function returns an orError_t, unless it can not fail. orGetLastErrorDetail() has the
-// last error of this thread in words: what was asked, what was found, what to do. A kernel that fails
-// leaves its error with its stream: the first one is kept, later kernels still run, and the next
-// synchronizing call on that stream or its device returns it once and clears it.
+// Errors. Every function returns an orError_t, unless it can not fail. orGetLastErrorDetail() has
+// the last error of this thread in words: what was asked, what was found, what to do. A kernel that
+// fails leaves its error with its stream: the first one is kept, later kernels still run, and the
+// next synchronizing call on that stream or its device returns it once and clears it.
 //
 // Processes. In the child of a fork, free, trim, destroy and exit do nothing and return orSuccess;
 // everything else returns orErrorForked. Use the start methods "spawn" or "forkserver".
@@ -45,8 +46,8 @@
 #define OPENREG_API
 #endif
 
-// Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of its
-// major version with the same or a smaller minor version.
+// Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of
+// its major version with the same or a smaller minor version.
 #define OPENREG_VERSION 10000
 
 #define OPENREG_MAX_DEVICES 16
@@ -60,21 +61,21 @@ extern "C" {
 typedef enum orError_t {
   orSuccess = 0,
   orErrorUnknown = 1,
-  orErrorNotReady = 2,             // a query: not an error, and not kept as the last one
-  orErrorInvalidValue = 3,         // an argument is out of its range
-  orErrorInvalidDevice = 4,        // device index outside of 0 .. count-1
-  orErrorInvalidHandle = 5,        // stream or event that was destroyed or never existed
-  orErrorInvalidDevicePointer = 6, // not inside a live allocation of the kind that is needed
-  orErrorInvalidCopy = 7,          // a copy or fill that leaves its allocation, or a wrong direction
-  orErrorOutOfMemory = 8,          // the device's capacity is used up
-  orErrorSystem = 9,               // the operating system refused; the detail names the limit
-  orErrorNotPermitted = 10,        // call from inside a kernel or a host callback
-  orErrorForked = 11,              // device used in the child of a fork
-  orErrorLaunchFailure = 12,       // a kernel failed; see orTakeErrorPayload
-  orErrorAlreadyRegistered = 13,   // orHostRegister of memory that is pinned already
-  orErrorNotRegistered = 14,       // orHostUnregister of memory that is not
-  orErrorNotSupported = 15,        // e.g. elapsed time of an event without timing
-  orErrorShutdown = 16             // the process exits
+  orErrorNotReady = 2,              // a query: not an error, and not kept as the last one
+  orErrorInvalidValue = 3,          // an argument is out of its range
+  orErrorInvalidDevice = 4,         // device index outside of 0 .. count-1
+  orErrorInvalidHandle = 5,         // stream or event that was destroyed or never existed
+  orErrorInvalidDevicePointer = 6,  // not inside a live allocation of the kind that is needed
+  orErrorInvalidCopy = 7,         // a copy or fill that leaves its allocation, or a wrong direction
+  orErrorOutOfMemory = 8,         // the device's capacity is used up
+  orErrorSystem = 9,              // the operating system refused; the detail names the limit
+  orErrorNotPermitted = 10,       // call from inside a kernel or a host callback
+  orErrorForked = 11,             // device used in the child of a fork
+  orErrorLaunchFailure = 12,      // a kernel failed; see orTakeErrorPayload
+  orErrorAlreadyRegistered = 13,  // orHostRegister of memory that is pinned already
+  orErrorNotRegistered = 14,      // orHostUnregister of memory that is not
+  orErrorNotSupported = 15,       // e.g. elapsed time of an event without timing
+  orErrorShutdown = 16            // the process exits
 } orError_t;
 
 // Constant texts; "unrecognized error" for a number that is none.
@@ -88,8 +89,8 @@ OPENREG_API orError_t orPeekAtLastError(void);
 // One sentence about the last call of this thread that failed; valid until the next failing call.
 OPENREG_API const char* orGetLastErrorDetail(void);
 
-// When a call returned the error of a kernel: the payload which that kernel gave to orKernelFail. It
-// belongs to the caller from then on; null when there is none.
+// When a call returned the error of a kernel: the payload which that kernel gave to orKernelFail.
+// It belongs to the caller from then on; null when there is none.
 OPENREG_API void* orTakeErrorPayload(void);
 
 OPENREG_API orError_t orGetVersion(int* version);
@@ -98,11 +99,11 @@ OPENREG_API orError_t orGetVersion(int* version);
 
 typedef struct orDeviceProperties {
   char name[64];
-  size_t total_memory;          // bytes
-  size_t allocation_granularity;// bytes: orMalloc rounds up to it
-  int major, minor;             // capability
-  int multi_processor_count;    // CPU cores that kernels may use
-  int inline_launch;            // 1: kernels launched with orLaunchInline may run on the caller
+  size_t total_memory;            // bytes
+  size_t allocation_granularity;  // bytes: orMalloc rounds up to it
+  int major, minor;               // capability
+  int multi_processor_count;      // CPU cores that kernels may use
+  int inline_launch;              // 1: kernels launched with orLaunchInline may run on the caller
 } orDeviceProperties;
 
 // These three do not touch a device: no thread starts, nothing is mapped.
@@ -122,8 +123,8 @@ OPENREG_API orError_t orDeviceSynchronize(void);
 // memory; pending errors are dropped. Handles and pointers from before are invalid afterwards.
 OPENREG_API orError_t orDeviceReset(void);
 
-// Range for orStreamCreateWithPriority; a lower number is a higher priority. Among streams that wait for
-// the executor of parallel kernels the highest priority goes first.
+// Range for orStreamCreateWithPriority; a lower number is a higher priority. Among streams that
+// wait for the executor of parallel kernels the highest priority goes first.
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest);
 
 // 1: each launch waits for its kernel and returns its error. Process-wide.
@@ -143,25 +144,26 @@ typedef enum orMemcpyKind {
 typedef enum orMemoryType {
   orMemoryTypeUnmanaged = 0,  // host memory that OpenReg knows nothing of
   orMemoryTypeDevice = 1,
-  orMemoryTypeHost = 2        // pinned: from orMallocHost, or registered
+  orMemoryTypeHost = 2  // pinned: from orMallocHost, or registered
 } orMemoryType;
 
 typedef struct orPointerAttributes {
   orMemoryType type;
-  int device;        // -1 for unmanaged memory
-  void* pointer;     // as asked
-  void* base;        // start of the allocation that holds it; null for unmanaged memory
-  size_t size;       // bytes of that allocation
-  int imported;      // 1: from orIpcOpenMemHandle
+  int device;     // -1 for unmanaged memory
+  void* pointer;  // as asked
+  void* base;     // start of the allocation that holds it; null for unmanaged memory
+  size_t size;    // bytes of that allocation
+  int imported;   // 1: from orIpcOpenMemHandle
 } orPointerAttributes;
 
-// Memory of the current device. Zero bytes give a null pointer and success. Fresh memory is zero.
+// Memory of the current device. Zero bytes give a null pointer and success. The content of
+// new memory is unspecified, as on real hardware: what was there before it was freed, or zero.
 // orFree waits for nothing: the caller sees to it that no queued kernel uses the memory any more.
 OPENREG_API orError_t orMalloc(void** pointer, size_t size);
 OPENREG_API orError_t orFree(void* pointer);
 
-// Pinned host memory: async copies from and to it return before they are done. The host may read and
-// write it; kernels see it at the same address.
+// Pinned host memory: async copies from and to it return before they are done. The host may read
+// and write it; kernels see it at the same address.
 OPENREG_API orError_t orMallocHost(void** pointer, size_t size);
 OPENREG_API orError_t orFreeHost(void* pointer);
 OPENREG_API orError_t orHostRegister(void* pointer, size_t size);
@@ -183,10 +185,11 @@ typedef struct orAddressWindow {
 } orAddressWindow;
 OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
 
-// Copies. Both ranges have to lie inside one live allocation each (or in unmanaged host memory), and
-// the kind has to agree with the pointers. orMemcpy and orMemset run after all work of the current
-// device's default stream and return when they are done. The Async forms are queued on `stream`; from
-// or to unmanaged (pageable) host memory they return only when the host memory may be reused.
+// Copies. Both ranges have to lie inside one live allocation each (or in unmanaged host memory),
+// and the kind has to agree with the pointers. orMemcpy and orMemset run after all work of the
+// current device's default stream and return when they are done. The Async forms are queued on
+// `stream`; from or to unmanaged (pageable) host memory they return only when the host memory may
+// be reused.
 OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_API orError_t orMemset(void* pointer, int value, size_t size);
 
@@ -201,13 +204,13 @@ OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* s
                                         size_t size, orStream_t stream);
 OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t stream);
 
-// Gives the pages of free memory of the current device back to the system; blocks that another process
-// has open are left out. `released` (may be null): bytes given back.
+// Gives the pages of free memory of the current device back to the system; blocks that another
+// process has open are left out. `released` (may be null): bytes given back.
 OPENREG_API orError_t orMemTrim(size_t* released);
 
-// For an allocator that carves up what orMalloc gave: called by the fault report, in a signal handler,
-// with a device address; says which part it lies in. Returns 0 if it does not know. It has to be
-// async-signal-safe. One describer a process; null takes it away.
+// For an allocator that carves up what orMalloc gave: called by the fault report, in a signal
+// handler, with a device address; says which part it lies in. Returns 0 if it does not know. It has
+// to be async-signal-safe. One describer a process; null takes it away.
 typedef struct orMemoryRange {
   const void* base;
   size_t size;
@@ -216,10 +219,10 @@ typedef struct orMemoryRange {
 typedef int (*orMemoryDescriber_t)(const void* pointer, orMemoryRange* range);
 OPENREG_API orError_t orSetMemoryDescriber(orMemoryDescriber_t describer);
 
-// Sharing of an allocation between processes of one user. The handle may travel by any way; it names
-// the whole allocation that holds `pointer`. An imported allocation is memory of device `device` in the
-// importing process; closing it unmaps it. Memory that is still open elsewhere when its owner frees it
-// is kept until the last process closes it or dies, a kill included.
+// Sharing of an allocation between processes of one user. The handle may travel by any way; it
+// names the whole allocation that holds `pointer`. An imported allocation is memory of device
+// `device` in the importing process; closing it unmaps it. Memory that is still open elsewhere when
+// its owner frees it is kept until the last process closes it or dies, a kill included.
 typedef struct orIpcMemHandle {
   unsigned char reserved[64];
 } orIpcMemHandle;
@@ -246,8 +249,8 @@ OPENREG_API orError_t orStreamGetDevice(orStream_t stream, int* device);
 OPENREG_API orError_t orStreamQuery(orStream_t stream);
 OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 
-// Commands queued on `stream` from now on wait for the work that `event` has captured. The streams may
-// be of different devices. An event that was never recorded is no wait.
+// Commands queued on `stream` from now on wait for the work that `event` has captured. The streams
+// may be of different devices. An event that was never recorded is no wait.
 OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned flags);
 
 // ------------------------------------------------------------------------------------------ events
@@ -271,9 +274,9 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, o
 
 // ----------------------------------------------------------------------------------------- kernels
 
-// A kernel gets its own copy of the argument bytes. It returns orSuccess, or an error after it called
-// orKernelFail. It runs exactly once, unless the process exits first: then it does not run at all. It
-// must not throw.
+// A kernel gets its own copy of the argument bytes. It returns orSuccess, or an error after it
+// called orKernelFail. It runs exactly once, unless the process exits first: then it does not run
+// at all. It must not throw.
 typedef orError_t (*orKernel_t)(void* arguments);
 
 enum {
@@ -291,9 +294,9 @@ typedef struct orLaunchAttributes {
 // Most bytes of arguments that a launch copies.
 #define OPENREG_MAX_ARGUMENT_BYTES 448
 
-// Queues kernel(arguments) on `stream`. `arguments`: `size` bytes which may be moved by memcpy; copied
-// before the call returns, at an address aligned to 16. `attributes` may be null. Blocks only while the
-// queue of the stream is full. With launch blocking, returns the kernel's own error.
+// Queues kernel(arguments) on `stream`. `arguments`: `size` bytes which may be moved by memcpy;
+// copied before the call returns, at an address aligned to 16. `attributes` may be null. Blocks
+// only while the queue of the stream is full. With launch blocking, returns the kernel's own error.
 OPENREG_API orError_t orLaunchKernel(orStream_t stream, orKernel_t kernel, const void* arguments,
                                      size_t size, const orLaunchAttributes* attributes);
 
@@ -311,8 +314,8 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, v
 // 1 while the calling thread runs a kernel or a host callback.
 OPENREG_API int orInKernel(void);
 
-// Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at exit;
-// a second call does nothing. Afterwards launches return orErrorShutdown.
+// Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at
+// exit; a second call does nothing. Afterwards launches return orErrorShutdown.
 OPENREG_API orError_t orShutdown(void);
 
 #ifdef __cplusplus
@@ -326,7 +329,8 @@ OPENREG_API orError_t orShutdown(void);
 // C++ form: any callable with any arguments, copied or moved into the launch.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
 template <class Function, class... Arguments,
-          class = std::enable_if_t<std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
+          class = std::enable_if_t<
+              std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
 inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Arguments&&... arguments) {
   struct Closure {
     std::decay_t<Function> function;

@@ -1,0 +1,354 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/allocation.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "runtime/device/arena.h"
+#include "runtime/device/error.h"
+#include "runtime/device/injected_fault.h"
+#include "runtime/device/ipc.h"
+#include "runtime/device/process.h"
+#include "runtime/device/thread.h"
+
+namespace openreg::device {
+
+int LiveTable::Add(uintptr_t base, size_t size) {
+  int slot;
+  if (!free_.empty()) {
+    slot = free_.back();
+    free_.pop_back();
+  } else {
+    slot = size_.load(std::memory_order_relaxed);
+    if (slot == kChunk * kChunks) {
+      return -1;
+    }
+    std::atomic<Slot*>& chunk = chunks_[slot / kChunk];
+    if (chunk.load(std::memory_order_relaxed) == nullptr) {
+      // Never freed: a signal handler may be reading it at any time.
+      Slot* slots = new (std::nothrow) Slot[kChunk];
+      if (slots == nullptr) {
+        return -1;
+      }
+      chunk.store(slots, std::memory_order_release);
+    }
+    size_.store(slot + 1, std::memory_order_release);
+  }
+  Slot& entry = chunks_[slot / kChunk].load(std::memory_order_relaxed)[slot % kChunk];
+  entry.size.store(size, std::memory_order_relaxed);
+  entry.base.store(base, std::memory_order_release);
+  return slot;
+}
+
+void LiveTable::Remove(int slot) {
+  chunks_[slot / kChunk].load(std::memory_order_relaxed)[slot % kChunk].base.store(
+      0, std::memory_order_release);
+  free_.push_back(slot);
+}
+
+bool LiveTable::Find(uintptr_t address, Entry* entry) const {
+  const int size = size_.load(std::memory_order_acquire);
+  for (int slot = 0; slot < size; ++slot) {
+    const Slot& candidate = chunks_[slot / kChunk].load(std::memory_order_acquire)[slot % kChunk];
+    const uintptr_t base = candidate.base.load(std::memory_order_acquire);
+    const size_t length = candidate.size.load(std::memory_order_relaxed);
+    if (base != 0 && address - base < length) {
+      *entry = {base, length};
+      return true;
+    }
+  }
+  return false;
+}
+
+Allocations& Allocations::Get() {
+  // Never destroyed: destructors of other libraries free memory after ours would have run.
+  static Allocations& allocations = *new Allocations;
+  return allocations;
+}
+
+void Allocations::SetUp() {
+  std::lock_guard lock(mutex_);
+  for (int device = 0; device < arena.device_count(); ++device) {
+    free_[device].Give(arena.device(device).base, arena.device(device).size);
+  }
+  free_imports_.Give(arena.imports().base, arena.imports().size);
+}
+
+orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
+  *pointer = nullptr;
+  if (size == 0) {
+    return orSuccess;
+  }
+  const size_t capacity = arena.device(device).size;
+  auto refuse = [&](size_t used, size_t largest) {
+    return Fail(orErrorOutOfMemory,
+                "orMalloc of %s (%zu bytes) on device %d: %s of %s are free, the largest free "
+                "range has %s; "
+                "free memory or raise OPENREG_DEVICE_MEMORY",
+                ByteText(size).c_str(), size, device, ByteText(capacity - used).c_str(),
+                ByteText(capacity).c_str(), ByteText(largest).c_str());
+  };
+  if (MallocFaultDue()) {
+    return Fail(orErrorOutOfMemory,
+                "orMalloc of %zu bytes on device %d: failure injected by a test", size, device);
+  }
+  std::lock_guard lock(mutex_);
+  if (size > capacity) {  // before it is rounded up, which could overflow
+    return refuse(used_[device], free_[device].largest());
+  }
+  const size_t reserved = RoundUp(size, kPage);
+  const size_t alignment = reserved >= kLargePage ? kLargePage : kPage;
+  uintptr_t base = free_[device].Take(reserved, alignment);
+  if (base == 0) {
+    CollectLocked(device);
+    base = free_[device].Take(reserved, alignment);
+  }
+  if (base == 0 && alignment != kPage) {
+    base = free_[device].Take(reserved, kPage);  // large pages are a wish, not a need
+  }
+  if (base == 0) {
+    return refuse(used_[device], free_[device].largest());
+  }
+  used_[device] += reserved;
+  if (!AddLocked({base, size, reserved, device, -1, 0, nullptr})) {
+    used_[device] -= reserved;
+    free_[device].Give(base, reserved);
+    return Fail(orErrorSystem, "orMalloc: no host memory is left for the table of allocations");
+  }
+  *pointer = reinterpret_cast<void*>(base);
+  return orSuccess;
+}
+
+bool Allocations::AddLocked(Allocation allocation) {
+  allocation.live_slot = live_table_.Add(allocation.base, allocation.size);
+  if (allocation.live_slot < 0) {
+    return false;
+  }
+  live_.emplace(allocation.base, allocation);
+  return true;
+}
+
+void Allocations::RemoveLocked(const Allocation& allocation) {
+  live_table_.Remove(allocation.live_slot);
+  live_.erase(allocation.base);  // may be where `allocation` lives: last
+}
+
+Allocation* Allocations::FindLocked(uintptr_t address) {
+  auto next = live_.upper_bound(address);
+  if (next == live_.begin()) {
+    return nullptr;
+  }
+  Allocation& candidate = std::prev(next)->second;
+  return address - candidate.base < candidate.size ? &candidate : nullptr;
+}
+
+bool Allocations::Find(const void* pointer, Allocation* found) {
+  std::lock_guard lock(mutex_);
+  const Allocation* allocation = FindLocked(reinterpret_cast<uintptr_t>(pointer));
+  if (allocation == nullptr) {
+    return false;
+  }
+  *found = *allocation;
+  return true;
+}
+
+orError_t Allocations::Free(void* pointer) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  std::lock_guard lock(mutex_);
+  const Allocation* found = FindLocked(address);
+  if (found == nullptr) {
+    return Fail(orErrorInvalidDevicePointer,
+                "orFree of %p: %s; free what orMalloc returned, and once", pointer,
+                arena.reserved() && arena.Contains(pointer)
+                    ? "a device address where no allocation lives now"
+                    : "not a device address");
+  }
+  if (found->import != nullptr) {
+    return Fail(orErrorInvalidDevicePointer,
+                "orFree of %p: it belongs to another process; use orIpcCloseMemHandle", pointer);
+  }
+  if (found->base != address) {
+    return Fail(
+        orErrorInvalidDevicePointer,
+        "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; free its start",
+        pointer, address - found->base, reinterpret_cast<void*>(found->base), found->size);
+  }
+  const Allocation allocation = *found;
+  RemoveLocked(allocation);
+  ReleaseLocked(allocation);
+  return orSuccess;
+}
+
+void Allocations::ReleaseLocked(const Allocation& allocation) {
+  if (allocation.export_serial != 0) {
+    RetractExport(allocation);
+    if (IsOpenElsewhere(allocation)) {
+      kept_.push_back(allocation);
+      return;
+    }
+  }
+  used_[allocation.device] -= allocation.reserved;
+  free_[allocation.device].Give(allocation.base, allocation.reserved);
+}
+
+void Allocations::CollectLocked(int device) {
+  std::erase_if(kept_, [&](const Allocation& allocation) {
+    if (allocation.device != device || IsOpenElsewhere(allocation)) {
+      return false;
+    }
+    used_[device] -= allocation.reserved;
+    free_[device].Give(allocation.base, allocation.reserved);
+    return true;
+  });
+}
+
+void Allocations::FreeAll(int device) {
+  CloseImports(device);
+  std::lock_guard lock(mutex_);
+  std::vector<Allocation> owned;
+  for (const auto& [base, allocation] : live_) {
+    if (allocation.device == device && allocation.import == nullptr) {
+      owned.push_back(allocation);
+    }
+  }
+  for (const Allocation& allocation : owned) {
+    RemoveLocked(allocation);
+    ReleaseLocked(allocation);
+  }
+  CollectLocked(device);
+}
+
+orError_t Allocations::Trim(int device, size_t* released) {
+  std::lock_guard lock(mutex_);
+  CollectLocked(device);
+  struct stat before {
+  }, after{};
+  fstat(arena.file(device), &before);
+  for (const auto& [base, size] : free_[device].ranges()) {
+    if (!arena.PunchHole(device, base, size)) {
+      return Fail(orErrorSystem, "orMemTrim of device %d: fallocate failed: %s", device,
+                  std::strerror(errno));
+    }
+  }
+  fstat(arena.file(device), &after);
+  if (released != nullptr) {
+    // Kernels of this process may fill other pages meanwhile.
+    *released =
+        static_cast<size_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * 512;
+  }
+  return orSuccess;
+}
+
+void Allocations::Info(int device, size_t* free_bytes, size_t* capacity) {
+  std::lock_guard lock(mutex_);
+  CollectLocked(device);
+  *capacity = arena.device(device).size;
+  *free_bytes = *capacity - used_[device];
+}
+
+std::vector<Allocation> Allocations::ImportsLocked(int device) const {
+  std::vector<Allocation> imports;
+  for (const auto& [base, allocation] : live_) {
+    if (allocation.import != nullptr && allocation.device == device) {
+      imports.push_back(allocation);
+    }
+  }
+  return imports;
+}
+
+uintptr_t Allocations::TakeImportRangeLocked(size_t size, size_t alignment) {
+  return free_imports_.Take(size, alignment);
+}
+
+void Allocations::GiveImportRangeLocked(uintptr_t base, size_t size) {
+  free_imports_.Give(base, size);
+}
+
+}  // namespace openreg::device
+
+using openreg::device::Allocation;
+using openreg::device::Allocations;
+using openreg::device::arena;
+using openreg::device::EnterDevice;
+using openreg::device::EnterQuery;
+using openreg::device::EnterRelease;
+using openreg::device::Fail;
+using openreg::device::LeftBehind;
+using openreg::device::thread_state;
+
+orError_t orMalloc(void** pointer, size_t size) {
+  if (const orError_t error = EnterDevice("orMalloc"); error != orSuccess) {
+    return error;
+  }
+  if (pointer == nullptr) {
+    return Fail(orErrorInvalidValue, "orMalloc: pointer is null: where should the address go?");
+  }
+  return Allocations::Get().Allocate(thread_state.device, size, pointer);
+}
+
+orError_t orFree(void* pointer) {
+  if (LeftBehind()) {
+    return orSuccess;
+  }
+  if (const orError_t error = EnterRelease("orFree"); error != orSuccess) {
+    return error;
+  }
+  return pointer == nullptr ? orSuccess : Allocations::Get().Free(pointer);
+}
+
+orError_t orMemTrim(size_t* released) {
+  if (released != nullptr) {
+    *released = 0;
+  }
+  if (LeftBehind()) {
+    return orSuccess;
+  }
+  if (const orError_t error = EnterRelease("orMemTrim"); error != orSuccess) {
+    return error;
+  }
+  return arena.reserved() ? Allocations::Get().Trim(thread_state.device, released) : orSuccess;
+}
+
+orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+  if (const orError_t error = EnterQuery("orMemGetInfo"); error != orSuccess) {
+    return error;
+  }
+  if (free_bytes == nullptr || total_bytes == nullptr) {
+    return Fail(orErrorInvalidValue, "orMemGetInfo: free_bytes and total_bytes must not be null");
+  }
+  Allocations::Get().Info(thread_state.device, free_bytes, total_bytes);
+  return orSuccess;
+}
+
+orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer) {
+  if (const orError_t error = EnterQuery("orGetKernelPointer"); error != orSuccess) {
+    return error;
+  }
+  if (kernel_pointer == nullptr) {
+    return Fail(orErrorInvalidValue, "orGetKernelPointer: kernel_pointer is null");
+  }
+  Allocation allocation;
+  if (arena.Contains(pointer) && !Allocations::Get().Find(pointer, &allocation)) {
+    *kernel_pointer = nullptr;
+    return Fail(orErrorInvalidDevicePointer,
+                "orGetKernelPointer of %p: a device address where no allocation lives now",
+                pointer);
+  }
+  *kernel_pointer = arena.Translate(pointer);
+  return orSuccess;
+}
+
+orError_t orGetAddressWindow(orAddressWindow* window) {
+  if (const orError_t error = EnterQuery("orGetAddressWindow"); error != orSuccess) {
+    return error;
+  }
+  if (window == nullptr) {
+    return Fail(orErrorInvalidValue, "orGetAddressWindow: window is null");
+  }
+  *window = {arena.half().base, arena.half().size, arena.offset()};
+  return orSuccess;
+}

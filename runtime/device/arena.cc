@@ -1,0 +1,181 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/arena.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cinttypes>
+#include <cstdio>
+#include <cstring>
+
+#include "runtime/device/error.h"
+
+namespace openreg::device {
+
+constinit Arena arena;
+
+namespace {
+
+void* Address(uintptr_t address) { return reinterpret_cast<void*>(address); }
+
+// An inaccessible mapping, which costs address space only.
+void* ReserveAddresses(void* where, size_t size, int flags) {
+  return mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
+}
+
+// Both views of a range of a file.
+bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t file_offset) {
+  constexpr int kFlags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
+  void* device = Address(address);
+  void* kernel = Address(address + static_cast<size_t>(offset));
+  if (mmap(device, size, PROT_NONE, kFlags, file, static_cast<off_t>(file_offset)) == MAP_FAILED ||
+      mmap(kernel, size, PROT_READ | PROT_WRITE, kFlags, file, static_cast<off_t>(file_offset)) ==
+          MAP_FAILED) {
+    return false;
+  }
+  for (void* view : {device, kernel}) {
+    // A child that shared the mapping could change the parent's memory, by trimming for example.
+    if (madvise(view, size, MADV_DONTFORK) != 0 || madvise(view, size, MADV_DONTDUMP) != 0) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// A reason in words for a system call that failed on a reservation of `size` bytes.
+orError_t FailSystem(const char* what, size_t size, int error) {
+  rlimit space{};
+  getrlimit(RLIMIT_AS, &space);
+  if (error == ENOMEM && space.rlim_cur != RLIM_INFINITY) {
+    return Fail(
+        orErrorSystem,
+        "%s of %s failed: the limit of the address space (RLIMIT_AS, ulimit -v) is %s; raise it or "
+        "lower OPENREG_DEVICE_MEMORY",
+        what, ByteText(size).c_str(), ByteText(space.rlim_cur).c_str());
+  }
+  if (error == EMFILE) {
+    rlimit files{};
+    getrlimit(RLIMIT_NOFILE, &files);
+    return Fail(
+        orErrorSystem,
+        "%s failed: the process may open %llu files (RLIMIT_NOFILE, ulimit -n); raise the limit",
+        what, static_cast<unsigned long long>(files.rlim_cur));
+  }
+  return Fail(orErrorSystem, "%s of %s failed: %s (errno %d)", what, ByteText(size).c_str(),
+              std::strerror(error), error);
+}
+
+}  // namespace
+
+MemfdName::MemfdName(uint64_t number) {
+  std::snprintf(text, sizeof(text), "openreg-%016" PRIx64, number);
+}
+
+orError_t Arena::Reserve(int device_count, size_t device_memory) {
+  const size_t file_size = device_memory + kExportTable;
+  rlimit file_limit{};
+  // Looked up, not tried: going over it would send SIGXFSZ, which ends the process.
+  if (getrlimit(RLIMIT_FSIZE, &file_limit) == 0 && file_limit.rlim_cur != RLIM_INFINITY &&
+      file_limit.rlim_cur < file_size) {
+    return Fail(
+        orErrorSystem,
+        "the memory of a device needs a file of %s: the limit of a file's size (RLIMIT_FSIZE, "
+        "ulimit -f) is %s; raise it or lower OPENREG_DEVICE_MEMORY",
+        ByteText(file_size).c_str(), ByteText(file_limit.rlim_cur).c_str());
+  }
+
+  // Each part ends with a gap of one large page. Imports get as much room as all devices have.
+  const size_t stride = device_memory + kLargePage;
+  const size_t count = static_cast<size_t>(device_count);
+  const size_t import_size = count * device_memory;
+  const size_t half = count * stride + import_size + kLargePage;
+  void* reservation = ReserveAddresses(nullptr, 2 * half + kLargePage, 0);
+  if (reservation == MAP_FAILED) {
+    return FailSystem("reservation", 2 * half, errno);
+  }
+  // Aligned, so that large pages are possible.
+  const auto start = reinterpret_cast<uintptr_t>(reservation);
+  const uintptr_t base = RoundUp(start, kLargePage);
+  if (base != start) {
+    munmap(reservation, base - start);
+  }
+  if (const uintptr_t rest = start + kLargePage - base; rest != 0) {
+    munmap(Address(base + 2 * half), rest);
+  }
+
+  int opened = 0;
+  auto undo = [&](const char* what, size_t size) {
+    const int error = errno;
+    munmap(Address(base), 2 * half);
+    while (opened > 0) {
+      close(files_[--opened]);
+    }
+    return FailSystem(what, size, error);
+  };
+  // A fork leaves the reservation out too: whatever the child maps there is its own.
+  if (madvise(Address(base), 2 * half, MADV_DONTFORK) != 0 ||
+      madvise(Address(base), 2 * half, MADV_DONTDUMP) != 0) {
+    return undo("madvise", 2 * half);
+  }
+  for (int index = 0; index < device_count; ++index) {
+    if (getrandom(&numbers_[index], sizeof(numbers_[index]), 0) != sizeof(numbers_[index])) {
+      return undo("getrandom", sizeof(numbers_[index]));
+    }
+    const int file = memfd_create(MemfdName(numbers_[index]).text, MFD_CLOEXEC);
+    if (file < 0) {
+      return undo("memfd_create for the memory of a device", device_memory);
+    }
+    files_[opened++] = file;
+    if (ftruncate(file, static_cast<off_t>(file_size)) != 0) {
+      return undo("ftruncate of a device's memory", file_size);
+    }
+    devices_[index] = {base + static_cast<size_t>(index) * stride, device_memory};
+    if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
+      return undo("mapping of a device's memory", device_memory);
+    }
+  }
+  imports_ = {base + count * stride, import_size};
+  device_count_ = device_count;
+  half_ = {base, half};
+  return orSuccess;
+}
+
+int Arena::DeviceOf(uintptr_t address) const {
+  for (int index = 0; index < device_count_; ++index) {
+    if (devices_[index].Contains(address)) {
+      return index;
+    }
+  }
+  return -1;
+}
+
+bool Arena::MapImport(uintptr_t address, size_t size, int file, size_t file_offset) const {
+  if (MapTwice(address, offset(), size, file, file_offset)) {
+    return true;
+  }
+  const int error = errno;
+  UnmapImport(address, size);
+  errno = error;
+  return false;
+}
+
+void Arena::UnmapImport(uintptr_t address, size_t size) const {
+  // The addresses stay reserved; over an existing mapping this needs no memory, so it can not fail.
+  for (const uintptr_t view : {address, address + half_.size}) {
+    ReserveAddresses(Address(view), size, MAP_FIXED);
+    madvise(Address(view), size, MADV_DONTFORK);
+    madvise(Address(view), size, MADV_DONTDUMP);
+  }
+}
+
+bool Arena::PunchHole(int device, uintptr_t address, size_t size) const {
+  return fallocate(files_[device], FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
+                   static_cast<off_t>(address - devices_[device].base),
+                   static_cast<off_t>(size)) == 0;
+}
+
+}  // namespace openreg::device

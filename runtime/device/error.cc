@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/error.h"
+
+#include <cstdarg>
+#include <cstdio>
+#include <memory>
+
+#include "runtime/device/kernel_error.h"
+#include "runtime/device/thread.h"
+
+namespace openreg::device {
+namespace {
+
+// What a thread keeps of its last failure. Too big for static thread-local storage, of which a
+// library that is loaded late gets little.
+struct ErrorDetail {
+  char text[1024] = "";
+  std::unique_ptr<KernelError> kernel_error;  // owner of the payload until somebody takes it
+};
+
+thread_local std::unique_ptr<ErrorDetail> error_detail;
+
+ErrorDetail& Detail() {
+  if (!error_detail) {
+    error_detail = std::make_unique<ErrorDetail>();
+  }
+  return *error_detail;
+}
+
+}  // namespace
+
+orError_t Fail(orError_t error, const char* format, ...) {
+  ErrorDetail& detail = Detail();
+  const int prefix = std::snprintf(detail.text, sizeof(detail.text), "openreg: ");
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(detail.text + prefix, sizeof(detail.text) - prefix, format, values);
+  va_end(values);
+  detail.kernel_error.reset();
+  thread_state.last_error = error;
+  return error;
+}
+
+orError_t Fail(KernelError* error) {
+  ErrorDetail& detail = Detail();
+  std::snprintf(detail.text, sizeof(detail.text),
+                "openreg: kernel %s on stream %u of device %d failed: %s", error->kernel_name(),
+                error->stream, error->device, error->message.c_str());
+  detail.kernel_error.reset(error);
+  thread_state.last_error = error->code;
+  return error->code;
+}
+
+ByteText::ByteText(size_t bytes) {
+  static constexpr const char* kUnits[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+  if (bytes < 1024) {
+    std::snprintf(text_, sizeof(text_), "%zu bytes", bytes);
+    return;
+  }
+  double value = static_cast<double>(bytes) / 1024;
+  size_t unit = 0;
+  for (; value >= 1024 && unit + 1 < std::size(kUnits); ++unit) {
+    value /= 1024;
+  }
+  std::snprintf(text_, sizeof(text_), "%.4g %s", value, kUnits[unit]);
+}
+
+namespace {
+
+struct ErrorText {
+  orError_t error;
+  const char* name;
+  const char* text;
+};
+
+constexpr ErrorText kErrors[] = {
+    {orSuccess, "orSuccess", "no error"},
+    {orErrorUnknown, "orErrorUnknown", "unknown error"},
+    {orErrorNotReady, "orErrorNotReady", "not ready"},
+    {orErrorInvalidValue, "orErrorInvalidValue", "invalid argument"},
+    {orErrorInvalidDevice, "orErrorInvalidDevice", "invalid device index"},
+    {orErrorInvalidHandle, "orErrorInvalidHandle", "invalid stream or event"},
+    {orErrorInvalidDevicePointer, "orErrorInvalidDevicePointer", "invalid device pointer"},
+    {orErrorInvalidCopy, "orErrorInvalidCopy", "invalid range or direction of a copy"},
+    {orErrorOutOfMemory, "orErrorOutOfMemory", "out of memory"},
+    {orErrorSystem, "orErrorSystem", "the operating system refused"},
+    {orErrorNotPermitted, "orErrorNotPermitted", "not permitted inside a kernel or callback"},
+    {orErrorForked, "orErrorForked", "device used in the child of a fork"},
+    {orErrorLaunchFailure, "orErrorLaunchFailure", "a kernel failed"},
+    {orErrorAlreadyRegistered, "orErrorAlreadyRegistered", "host memory is pinned already"},
+    {orErrorNotRegistered, "orErrorNotRegistered", "host memory is not registered"},
+    {orErrorNotSupported, "orErrorNotSupported", "not supported"},
+    {orErrorShutdown, "orErrorShutdown", "the process exits"},
+};
+
+const ErrorText* Find(orError_t error) {
+  for (const ErrorText& entry : kErrors) {
+    if (entry.error == error) {
+      return &entry;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+}  // namespace openreg::device
+
+using openreg::device::error_detail;
+using openreg::device::Fail;
+using openreg::device::thread_state;
+
+const char* orGetErrorName(orError_t error) {
+  const auto* entry = openreg::device::Find(error);
+  return entry ? entry->name : "unrecognized error";
+}
+
+const char* orGetErrorString(orError_t error) {
+  const auto* entry = openreg::device::Find(error);
+  return entry ? entry->text : "unrecognized error";
+}
+
+orError_t orGetLastError(void) {
+  const orError_t error = thread_state.last_error;
+  thread_state.last_error = orSuccess;
+  return error;
+}
+
+orError_t orPeekAtLastError(void) { return thread_state.last_error; }
+
+const char* orGetLastErrorDetail(void) { return error_detail ? error_detail->text : ""; }
+
+void* orTakeErrorPayload(void) {
+  if (!error_detail || !error_detail->kernel_error) {
+    return nullptr;
+  }
+  void* payload = error_detail->kernel_error->TakePayload();
+  error_detail->kernel_error.reset();
+  return payload;
+}
+
+orError_t orGetVersion(int* version) {
+  if (version == nullptr) {
+    return Fail(orErrorInvalidValue, "orGetVersion: version is null");
+  }
+  *version = OPENREG_VERSION;
+  return orSuccess;
+}

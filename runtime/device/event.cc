@@ -1,0 +1,295 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/event.h"
+
+#include <chrono>
+#include <mutex>
+
+#include "runtime/device/error.h"
+#include "runtime/device/process.h"
+
+namespace openreg::device {
+namespace {
+
+int64_t Now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+}  // namespace
+
+orError_t Event::Record(Stream* stream, uint64_t expected) {
+  if (!timed()) {
+    Note(stream, stream->tail());
+    return orSuccess;
+  }
+  uint64_t record;
+  {
+    std::lock_guard lock(lock_);
+    record = ++record_;  // an older record that is still queued can stamp no more
+    if (stream->Idle()) {
+      time_.store(Now(), std::memory_order_release);
+      Note(stream, stream->tail());
+      return orSuccess;
+    }
+  }
+  uint64_t position;
+  const orError_t error = stream->Enqueue(expected, &position, [&](Command& command) {
+    command.kind = Command::kTimestamp;
+    command.is_short = true;
+    command.is_parallel = false;
+    command.name = nullptr;
+    command.event = this;
+    command.position = record;
+    command.sink = nullptr;
+  });
+  if (error == orSuccess) {
+    Note(stream, position);
+  }
+  return error;
+}
+
+void Event::Stamp(uint64_t record) {
+  std::lock_guard lock(lock_);
+  if (record == record_) {
+    time_.store(Now(), std::memory_order_release);
+  }
+}
+
+Events& Events::Get() {
+  static Events& events = *new Events;
+  return events;
+}
+
+orError_t Events::Create(int device, bool timed, orEvent_t* handle) {
+  Event* event = table_.Take();
+  if (event == nullptr) {
+    return Fail(orErrorSystem, "an event can not be created: %u exist already; destroy some",
+                table_.kCapacity);
+  }
+  event->device_.store(device, std::memory_order_relaxed);
+  event->timed_.store(timed, std::memory_order_relaxed);
+  event->capture_.store(0, std::memory_order_relaxed);
+  *handle = reinterpret_cast<orEvent_t>(table_.Publish(event));
+  return orSuccess;
+}
+
+orError_t Events::Destroy(orEvent_t handle) {
+  Event* event = Find(handle);
+  if (event == nullptr || !table_.Retire(event, reinterpret_cast<uint64_t>(handle))) {
+    return Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
+                static_cast<void*>(handle));
+  }
+  {
+    std::lock_guard lock(event->lock_);
+    ++event->record_;
+  }
+  table_.Recycle(event);
+  return orSuccess;
+}
+
+void Events::DestroyAll(int device) {
+  for (uint32_t index = 0; index < table_.size(); ++index) {
+    const Event* event = table_.At(index);
+    const uint64_t handle = event->handle.load(std::memory_order_acquire);
+    if (handle != 0 && event->device() == device) {
+      (void)Destroy(
+          reinterpret_cast<orEvent_t>(handle));  // fails only if another thread was faster
+    }
+  }
+}
+
+namespace {
+
+orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
+  *event = Events::Get().Find(handle);
+  if (*event == nullptr) [[unlikely]] {
+    return Fail(orErrorInvalidHandle, "%s: %p is not an event, or it was destroyed", function,
+                static_cast<void*>(handle));
+  }
+  return orSuccess;
+}
+
+}  // namespace
+}  // namespace openreg::device
+
+using openreg::device::Command;
+using openreg::device::EnterDevice;
+using openreg::device::EnterQuery;
+using openreg::device::EnterRelease;
+using openreg::device::Event;
+using openreg::device::Events;
+using openreg::device::Fail;
+using openreg::device::FindEvent;
+using openreg::device::FindStream;
+using openreg::device::LeftBehind;
+using openreg::device::ReportKernelError;
+using openreg::device::Stream;
+using openreg::device::thread_state;
+
+orError_t orEventCreate(orEvent_t* event) {
+  return orEventCreateWithFlags(event, orEventDisableTiming);
+}
+
+orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
+  if (const orError_t error = EnterDevice("orEventCreate"); error != orSuccess) {
+    return error;
+  }
+  if (event == nullptr) {
+    return Fail(orErrorInvalidValue, "orEventCreate: event is null: where should the handle go?");
+  }
+  if ((flags & ~static_cast<unsigned>(orEventEnableTiming)) != 0) {
+    return Fail(orErrorInvalidValue,
+                "orEventCreate: flags are 0x%x: only orEventEnableTiming (0x1) exists", flags);
+  }
+  return Events::Get().Create(thread_state.device, (flags & orEventEnableTiming) != 0, event);
+}
+
+orError_t orEventDestroy(orEvent_t event) {
+  if (LeftBehind()) {
+    return orSuccess;
+  }
+  if (const orError_t error = EnterRelease("orEventDestroy"); error != orSuccess) {
+    return error;
+  }
+  return Events::Get().Destroy(event);
+}
+
+orError_t orEventGetDevice(orEvent_t handle, int* device) {
+  Event* event;
+  if (const orError_t error = EnterQuery("orEventGetDevice"); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindEvent("orEventGetDevice", handle, &event); error != orSuccess) {
+    return error;
+  }
+  if (device == nullptr) {
+    return Fail(orErrorInvalidValue, "orEventGetDevice: device is null");
+  }
+  *device = event->device();
+  return orSuccess;
+}
+
+orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
+  Event* event;
+  Stream* stream;
+  uint64_t expected;
+  if (const orError_t error = EnterDevice("orEventRecord"); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindEvent("orEventRecord", handle, &event); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindStream("orEventRecord", stream_handle, &stream, &expected);
+      error != orSuccess) {
+    return error;
+  }
+  if (event->device() != stream->device()) [[unlikely]] {
+    return Fail(
+        orErrorInvalidDevice,
+        "orEventRecord: the event belongs to device %d, the stream to device %d; create the event "
+        "while the stream's device is current",
+        event->device(), stream->device());
+  }
+  return event->Record(stream, expected);
+}
+
+orError_t orEventQuery(orEvent_t handle) {
+  Event* event;
+  if (const orError_t error = EnterQuery("orEventQuery"); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindEvent("orEventQuery", handle, &event); error != orSuccess) {
+    return error;
+  }
+  return event->capture().complete() ? orSuccess : orErrorNotReady;
+}
+
+orError_t orEventSynchronize(orEvent_t handle) {
+  Event* event;
+  if (const orError_t error = EnterDevice("orEventSynchronize"); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindEvent("orEventSynchronize", handle, &event); error != orSuccess) {
+    return error;
+  }
+  if (!event->recorded()) {
+    return orSuccess;
+  }
+  const Event::Capture capture = event->capture();
+  if (!capture.stream->WaitFor(capture.position)) {
+    return Fail(orErrorShutdown,
+                "orEventSynchronize: queued commands were dropped: the process exits");
+  }
+  return capture.current() ? ReportKernelError(capture.stream->sink()) : orSuccess;
+}
+
+orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEvent_t end_handle) {
+  Event *start, *end;
+  if (const orError_t error = EnterQuery("orEventElapsedTime"); error != orSuccess) {
+    return error;
+  }
+  if (milliseconds == nullptr) {
+    return Fail(orErrorInvalidValue, "orEventElapsedTime: milliseconds is null");
+  }
+  if (const orError_t error = FindEvent("orEventElapsedTime", start_handle, &start);
+      error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindEvent("orEventElapsedTime", end_handle, &end);
+      error != orSuccess) {
+    return error;
+  }
+  for (const Event* event : {start, end}) {
+    const char* which = event == start ? "start" : "end";
+    if (!event->timed()) {
+      return Fail(
+          orErrorNotSupported,
+          "orEventElapsedTime: the %s event keeps no time; create it with orEventEnableTiming",
+          which);
+    }
+    if (!event->recorded()) {
+      return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
+                  which);
+    }
+  }
+  if (!start->capture().complete() || !end->capture().complete()) {
+    return orErrorNotReady;
+  }
+  *milliseconds = static_cast<float>(static_cast<double>(end->time() - start->time()) / 1e6);
+  return orSuccess;
+}
+
+orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, unsigned flags) {
+  Stream* stream;
+  uint64_t expected;
+  Event* event;
+  if (const orError_t error = EnterDevice("orStreamWaitEvent"); error != orSuccess) {
+    return error;
+  }
+  if (flags != 0) {
+    return Fail(orErrorInvalidValue, "orStreamWaitEvent: flags are 0x%x: there are none, pass 0",
+                flags);
+  }
+  if (const orError_t error = FindStream("orStreamWaitEvent", stream_handle, &stream, &expected);
+      error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindEvent("orStreamWaitEvent", event_handle, &event);
+      error != orSuccess) {
+    return error;
+  }
+  const Event::Capture capture = event->capture();
+  if (capture.stream == stream || capture.complete()) {
+    return orSuccess;  // in order anyway, or done
+  }
+  return stream->Enqueue(expected, nullptr, [&](Command& command) {
+    command.kind = Command::kWait;
+    command.is_short = false;
+    command.is_parallel = false;
+    command.name = nullptr;
+    command.source = capture.stream;
+    command.position = capture.position;
+    command.sink = nullptr;
+  });
+}

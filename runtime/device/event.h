@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// event.h - a point in a stream's queue.
+//
+// Recording an event without timing queues nothing: it notes the stream and how many commands were
+// queued so far, in one word, and is complete when that many are done. Who waits reads the word
+// once, so recording the event again does not change a wait that is under way. The note stays
+// meaningful after its stream was destroyed, because positions are never reset and a destroyed
+// stream drains.
+//
+// An event with timing notes the clock too: at once if the stream is idle, else by a command which
+// is part of what it captures.
+//
+// Events are created in a table and never freed. All functions may be called from every thread.
+#ifndef RUNTIME_DEVICE_EVENT_H_
+#define RUNTIME_DEVICE_EVENT_H_
+
+#include <atomic>
+#include <cstdint>
+
+#include "runtime/device/futex.h"
+#include "runtime/device/handle.h"
+#include "runtime/device/openreg.h"
+#include "runtime/device/stream.h"
+
+namespace openreg::device {
+
+class alignas(64) Event : public HandleSlot {
+ public:
+  int device() const { return device_.load(std::memory_order_relaxed); }
+  bool timed() const { return timed_.load(std::memory_order_relaxed); }
+
+  // What was captured: nothing is position 0, which every stream has passed.
+  struct Capture {
+    Stream* stream;
+    uint64_t position;
+    bool complete() const { return stream->done() >= position; }
+    // The stream has not been destroyed since.
+    bool current() const { return position >= stream->first_position(); }
+  };
+  Capture capture() const {
+    const uint64_t packed = capture_.load(std::memory_order_acquire);
+    return {Streams::Get().At(packed & (kStreams - 1)), packed >> Streams::kIndexBits};
+  }
+  bool recorded() const { return capture_.load(std::memory_order_acquire) != 0; }
+
+  orError_t Record(Stream* stream, uint64_t expected);
+
+  // Called by a stream that reaches the record with this number.
+  void Stamp(uint64_t record);
+
+  // Nanoseconds of the monotonic clock; meaningful when the capture is complete.
+  int64_t time() const { return time_.load(std::memory_order_acquire); }
+
+ private:
+  friend class Events;
+  static constexpr uint64_t kStreams = uint64_t{1} << Streams::kIndexBits;
+
+  void Note(const Stream* stream, uint64_t position) {
+    capture_.store((position << Streams::kIndexBits) | stream->index, std::memory_order_release);
+  }
+
+  std::atomic<uint64_t> capture_{0};
+  std::atomic<int> device_{0};
+  std::atomic<bool> timed_{false};
+  SpinLock lock_;        // of `record_`, against a stream that stamps an older record
+  uint64_t record_ = 0;  // counts records and destructions
+  std::atomic<int64_t> time_{0};
+};
+
+class Events {
+ public:
+  static Events& Get();
+  Event* Find(orEvent_t handle) const { return table_.Find(reinterpret_cast<uint64_t>(handle)); }
+  orError_t Create(int device, bool timed, orEvent_t* handle);
+  orError_t Destroy(orEvent_t handle);
+  void DestroyAll(int device);
+
+ private:
+  HandleTable<Event, 20, 2> table_;
+};
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_EVENT_H_

@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/host_memory.h"
+
+#include <sys/mman.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <limits>
+
+#include "runtime/device/allocation.h"
+#include "runtime/device/arena.h"
+#include "runtime/device/error.h"
+#include "runtime/device/process.h"
+
+namespace openreg::device {
+
+HostMemory& HostMemory::Get() {
+  static HostMemory& memory = *new HostMemory;  // never destroyed, like Allocations
+  return memory;
+}
+
+const HostBlock* HostMemory::FindLocked(uintptr_t address) const {
+  auto next = blocks_.upper_bound(address);
+  if (next == blocks_.begin()) {
+    return nullptr;
+  }
+  const HostBlock& candidate = std::prev(next)->second;
+  return address - candidate.base < candidate.size ? &candidate : nullptr;
+}
+
+bool HostMemory::Find(const void* pointer, HostBlock* found) {
+  std::lock_guard lock(mutex_);
+  const HostBlock* block = FindLocked(reinterpret_cast<uintptr_t>(pointer));
+  if (block == nullptr) {
+    return false;
+  }
+  *found = *block;
+  return true;
+}
+
+orError_t HostMemory::Allocate(size_t size, void** pointer) {
+  *pointer = nullptr;
+  if (size == 0) {
+    return orSuccess;
+  }
+  if (size > std::numeric_limits<ptrdiff_t>::max()) {
+    return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: more than there are addresses",
+                size);
+  }
+  // Whole pages, so that no other object shares them; aligned for large pages where they can be
+  // used.
+  const size_t alignment = size >= kLargePage ? kLargePage : kPage;
+  const size_t reserved = RoundUp(size, alignment);
+  void* memory = std::aligned_alloc(alignment, reserved);
+  if (memory == nullptr) {
+    return Fail(orErrorOutOfMemory, "orMallocHost of %s: the host has no memory left (%s)",
+                ByteText(size).c_str(), std::strerror(errno));
+  }
+  if (alignment == kLargePage) {
+    madvise(memory, reserved, MADV_HUGEPAGE);  // a wish
+  }
+  std::lock_guard lock(mutex_);
+  const auto base = reinterpret_cast<uintptr_t>(memory);
+  blocks_[base] = {base, size, true};
+  *pointer = memory;
+  return orSuccess;
+}
+
+orError_t HostMemory::Free(void* pointer) {
+  {
+    std::lock_guard lock(mutex_);
+    auto found = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
+    if (found == blocks_.end() || !found->second.owned) {
+      return Fail(
+          orErrorInvalidValue,
+          "orFreeHost of %p: not the start of memory from orMallocHost that is still allocated",
+          pointer);
+    }
+    blocks_.erase(found);
+  }
+  std::free(pointer);
+  return orSuccess;
+}
+
+orError_t HostMemory::Register(void* pointer, size_t size) {
+  const auto base = reinterpret_cast<uintptr_t>(pointer);
+  if (pointer == nullptr || size == 0 || base + size < base) {
+    return Fail(orErrorInvalidValue, "orHostRegister of %zu bytes at %p: not a range of memory",
+                size, pointer);
+  }
+  const Window& half = arena.half();
+  if (base < half.base + 2 * half.size && half.base < base + size) {
+    return Fail(orErrorInvalidValue, "orHostRegister of %p: that is device memory", pointer);
+  }
+  std::lock_guard lock(mutex_);
+  auto next = blocks_.upper_bound(base);
+  const bool overlaps =
+      FindLocked(base) != nullptr || (next != blocks_.end() && next->first < base + size);
+  if (overlaps) {
+    return Fail(orErrorAlreadyRegistered,
+                "orHostRegister of %zu bytes at %p: a part of them is pinned already", size,
+                pointer);
+  }
+  blocks_[base] = {base, size, false};
+  return orSuccess;
+}
+
+orError_t HostMemory::Unregister(void* pointer) {
+  std::lock_guard lock(mutex_);
+  auto found = blocks_.find(reinterpret_cast<uintptr_t>(pointer));
+  if (found == blocks_.end() || found->second.owned) {
+    return Fail(orErrorNotRegistered,
+                "orHostUnregister of %p: not the start of memory that orHostRegister pinned",
+                pointer);
+  }
+  blocks_.erase(found);
+  return orSuccess;
+}
+
+}  // namespace openreg::device
+
+using openreg::device::Allocation;
+using openreg::device::Allocations;
+using openreg::device::arena;
+using openreg::device::EnterDevice;
+using openreg::device::EnterQuery;
+using openreg::device::EnterRelease;
+using openreg::device::Fail;
+using openreg::device::HostBlock;
+using openreg::device::HostMemory;
+using openreg::device::LeftBehind;
+
+orError_t orMallocHost(void** pointer, size_t size) {
+  if (const orError_t error = EnterDevice("orMallocHost"); error != orSuccess) {
+    return error;
+  }
+  if (pointer == nullptr) {
+    return Fail(orErrorInvalidValue, "orMallocHost: pointer is null: where should the address go?");
+  }
+  return HostMemory::Get().Allocate(size, pointer);
+}
+
+orError_t orFreeHost(void* pointer) {
+  if (LeftBehind()) {
+    return orSuccess;
+  }
+  if (const orError_t error = EnterRelease("orFreeHost"); error != orSuccess) {
+    return error;
+  }
+  return pointer == nullptr ? orSuccess : HostMemory::Get().Free(pointer);
+}
+
+orError_t orHostRegister(void* pointer, size_t size) {
+  if (const orError_t error = EnterDevice("orHostRegister"); error != orSuccess) {
+    return error;
+  }
+  return HostMemory::Get().Register(pointer, size);
+}
+
+orError_t orHostUnregister(void* pointer) {
+  if (LeftBehind()) {
+    return orSuccess;
+  }
+  if (const orError_t error = EnterRelease("orHostUnregister"); error != orSuccess) {
+    return error;
+  }
+  return HostMemory::Get().Unregister(pointer);
+}
+
+orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer) {
+  if (const orError_t error = EnterQuery("orPointerGetAttributes"); error != orSuccess) {
+    return error;
+  }
+  if (attributes == nullptr) {
+    return Fail(orErrorInvalidValue, "orPointerGetAttributes: attributes is null");
+  }
+  *attributes = {orMemoryTypeUnmanaged, -1, const_cast<void*>(pointer), nullptr, 0, 0};
+  if (arena.Contains(pointer)) {
+    Allocation found;
+    if (!Allocations::Get().Find(pointer, &found)) {
+      return Fail(orErrorInvalidDevicePointer,
+                  "orPointerGetAttributes of %p: a device address where no allocation lives now",
+                  pointer);
+    }
+    attributes->type = orMemoryTypeDevice;
+    attributes->device = found.device;
+    attributes->base = reinterpret_cast<void*>(found.base);
+    attributes->size = found.size;
+    attributes->imported = found.import != nullptr;
+    return orSuccess;
+  }
+  HostBlock block;
+  if (HostMemory::Get().Find(pointer, &block)) {
+    attributes->type = orMemoryTypeHost;
+    attributes->base = reinterpret_cast<void*>(block.base);
+    attributes->size = block.size;
+  }
+  return orSuccess;
+}

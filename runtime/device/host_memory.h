@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// host_memory.h - the registry of pinned host memory.
+//
+// Pinning is bookkeeping here: no page is locked, since nothing but the CPU reads it; what counts
+// is that copies know which host memory stays valid until they run. One object of the process with
+// one lock, never destroyed.
+#ifndef RUNTIME_DEVICE_HOST_MEMORY_H_
+#define RUNTIME_DEVICE_HOST_MEMORY_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg::device {
+
+struct HostBlock {
+  uintptr_t base;
+  size_t size;
+  bool owned;  // from orMallocHost
+};
+
+class HostMemory {
+ public:
+  static HostMemory& Get();
+
+  orError_t Allocate(size_t size, void** pointer);
+  orError_t Free(void* pointer);
+  orError_t Register(void* pointer, size_t size);
+  orError_t Unregister(void* pointer);
+
+  // The block that holds `pointer`.
+  bool Find(const void* pointer, HostBlock* found);
+
+ private:
+  const HostBlock* FindLocked(uintptr_t address) const;
+
+  std::mutex mutex_;
+  std::map<uintptr_t, HostBlock> blocks_;
+};
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_HOST_MEMORY_H_

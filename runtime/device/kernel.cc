@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <cstring>
+#include <memory>
+
+#include "runtime/device/error.h"
+#include "runtime/device/executor.h"
+#include "runtime/device/kernel_error.h"
+#include "runtime/device/process.h"
+#include "runtime/device/stream.h"
+#include "runtime/device/thread.h"
+
+namespace openreg::device {
+namespace {
+
+struct Launch {
+  orKernel_t kernel;
+  const void* arguments;
+  size_t size;
+  const char* name;
+  uint32_t flags;
+};
+
+[[gnu::always_inline]] inline orError_t Queue(Stream* stream, uint64_t expected,
+                                              const Launch& launch, ErrorSink* sink,
+                                              uint64_t* position) {
+  return stream->Enqueue(expected, position, [&](Command& command) {
+    command.kind = Command::kKernel;
+    command.is_parallel = (launch.flags & orLaunchParallel) != 0;
+    command.is_short = (launch.flags & orLaunchInline) != 0;
+    command.name = launch.name;
+    command.kernel = launch.kernel;
+    command.sink = sink;
+    if (launch.size != 0) {
+      std::memcpy(command.arguments, launch.arguments, launch.size);
+    }
+  });
+}
+
+// With launch blocking: waits, and returns the error of this very kernel.
+[[gnu::noinline]] orError_t LaunchAndWait(Stream* stream, uint64_t expected, const Launch& launch,
+                                          bool may_inline) {
+  auto sink = std::make_unique<ErrorSink>();
+  if (!may_inline ||
+      !stream->TryInline(launch.kernel, launch.arguments, launch.size, launch.name, sink.get())) {
+    uint64_t position;
+    if (const orError_t error = Queue(stream, expected, launch, sink.get(), &position);
+        error != orSuccess) {
+      return error;
+    }
+    if (!stream->WaitFor(position)) {
+      (void)sink.release();  // the kernel may be running still, and the process ends anyway
+      return Fail(orErrorShutdown, "orLaunchKernel: the kernel was dropped: the process exits");
+    }
+  }
+  return ReportKernelError(*sink);
+}
+
+}  // namespace
+}  // namespace openreg::device
+
+using openreg::device::Command;
+using openreg::device::EnterDevice;
+using openreg::device::Executor;
+using openreg::device::Fail;
+using openreg::device::FindStream;
+using openreg::device::kBlocking;
+using openreg::device::kInjecting;
+using openreg::device::Launch;
+using openreg::device::mode;
+using openreg::device::Stream;
+using openreg::device::thread_state;
+
+orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments, size_t size,
+                         const orLaunchAttributes* attributes) {
+  Stream* stream;
+  uint64_t expected;
+  if (const orError_t error = EnterDevice("orLaunchKernel"); error != orSuccess) [[unlikely]] {
+    return error;
+  }
+  if (const orError_t error = FindStream("orLaunchKernel", handle, &stream, &expected);
+      error != orSuccess) [[unlikely]] {
+    return error;
+  }
+  const Launch launch{kernel, arguments, size, attributes ? attributes->name : nullptr,
+                      attributes ? attributes->flags : 0};
+  if (kernel == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
+      (arguments == nullptr && size != 0) ||
+      (launch.flags & ~static_cast<uint32_t>(orLaunchInline | orLaunchParallel)) != 0)
+      [[unlikely]] {
+    return Fail(
+        orErrorInvalidValue,
+        "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must not be "
+        "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
+        "(0x1) "
+        "and orLaunchParallel (0x2)",
+        reinterpret_cast<void*>(kernel), arguments, size, launch.flags, OPENREG_MAX_ARGUMENT_BYTES);
+  }
+  const uint32_t now = mode.load(std::memory_order_relaxed);
+  const bool may_inline = launch.flags == orLaunchInline && (now & kInjecting) == 0;
+  if ((now & kBlocking) == 0) [[likely]] {
+    if (may_inline && stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
+      return orSuccess;
+    }
+  }
+  if ((launch.flags & orLaunchParallel) != 0) {
+    if (const orError_t error = Executor::Get().Start(); error != orSuccess) {
+      return error;
+    }
+  }
+  if ((now & kBlocking) != 0) [[unlikely]] {
+    return LaunchAndWait(stream, expected, launch, may_inline);
+  }
+  return Queue(stream, expected, launch, &stream->sink(), nullptr);
+}
+
+orError_t orKernelFail(orError_t error, const char* message, void* payload,
+                       void (*drop)(void* payload)) {
+  Stream* stream = thread_state.running;
+  if (stream == nullptr) {
+    return Fail(orErrorNotPermitted, "orKernelFail: this thread runs no kernel");
+  }
+  const orError_t kept = error == orSuccess ? orErrorLaunchFailure : error;
+  stream->KeepFailure(kept, message, payload, drop);
+  return kept;
+}
+
+orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
+  Stream* stream;
+  uint64_t expected;
+  if (const orError_t error = EnterDevice("orLaunchHostFunc"); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindStream("orLaunchHostFunc", handle, &stream, &expected);
+      error != orSuccess) {
+    return error;
+  }
+  if (function == nullptr) {
+    return Fail(orErrorInvalidValue, "orLaunchHostFunc: function is null");
+  }
+  return stream->Enqueue(expected, nullptr, [&](Command& command) {
+    command.kind = Command::kHostFunction;
+    command.is_short = false;
+    command.is_parallel = false;
+    command.name = nullptr;
+    command.function = function;
+    command.data = data;
+    command.sink = &stream->sink();
+  });
+}
+
+int orInKernel(void) { return thread_state.running != nullptr; }

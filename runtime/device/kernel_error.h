@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// kernel_error.h - the error of a kernel on its way from the kernel to the call that reports it.
+//
+// An ErrorSink keeps the first error it is given. Each stream has one, each device has one for the
+// errors of streams that were destroyed, and a blocking launch brings its own. All functions may be
+// called from every thread.
+#ifndef RUNTIME_DEVICE_KERNEL_ERROR_H_
+#define RUNTIME_DEVICE_KERNEL_ERROR_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg::device {
+
+class KernelError {
+ public:
+  KernelError() = default;
+  KernelError(const KernelError&) = delete;
+  KernelError& operator=(const KernelError&) = delete;
+  ~KernelError() {
+    if (payload != nullptr && drop != nullptr) {
+      drop(payload);
+    }
+  }
+
+  void* TakePayload() { return std::exchange(payload, nullptr); }
+  const char* kernel_name() const { return name ? name : "(unnamed)"; }
+
+  orError_t code = orSuccess;
+  std::string message;
+  const char* name = nullptr;  // of the operator; static storage
+  void* payload = nullptr;
+  void (*drop)(void*) = nullptr;
+  int device = 0;
+  uint32_t stream = 0;
+  uint64_t sequence = 0;  // order of failure in the process
+};
+
+class ErrorSink {
+ public:
+  constexpr ErrorSink() = default;
+  ErrorSink(const ErrorSink&) = delete;
+  ErrorSink& operator=(const ErrorSink&) = delete;
+  ~ErrorSink() { delete first_.load(std::memory_order_acquire); }
+
+  // Keeps the error if none is kept, else drops it.
+  void Keep(std::unique_ptr<KernelError> error) {
+    KernelError* none = nullptr;
+    if (first_.compare_exchange_strong(none, error.get(), std::memory_order_acq_rel)) {
+      (void)error.release();
+    }
+  }
+
+  bool empty() const { return first_.load(std::memory_order_relaxed) == nullptr; }
+
+  // Null if there is none.
+  std::unique_ptr<KernelError> Take() {
+    return std::unique_ptr<KernelError>(first_.exchange(nullptr, std::memory_order_acq_rel));
+  }
+
+ private:
+  std::atomic<KernelError*> first_{nullptr};
+};
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_KERNEL_ERROR_H_
