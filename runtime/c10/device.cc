@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/c10/device.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "runtime/c10/device_allocator.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/warning.h"
+
+namespace openreg {
+namespace {
+
+std::atomic<bool> initialized{false};
+
+}  // namespace
+
+c10::DeviceIndex device_count() noexcept {
+  int count = 0;
+  if (orGetDeviceCount(&count) != orSuccess) {
+    return 0;
+  }
+  return static_cast<c10::DeviceIndex>(count);
+}
+
+c10::DeviceIndex current_device() {
+  int device = 0;
+  OPENREG_CHECK(orGetDevice(&device));
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+void set_device(c10::DeviceIndex device) { OPENREG_CHECK(orSetDevice(device)); }
+
+c10::DeviceIndex exchange_device(c10::DeviceIndex device) {
+  const c10::DeviceIndex previous = current_device();
+  if (device >= 0 && device != previous) {
+    set_device(device);
+  }
+  return previous;
+}
+
+c10::DeviceIndex resolve_device(int64_t device) {
+  if (device == -1) {
+    return current_device();
+  }
+  const c10::DeviceIndex count = device_count();
+  TORCH_CHECK(device >= 0 && device < count, "The device index is out of range. It must be in [0, ",
+              static_cast<int>(count), "), but got ", device,
+              ". (OPENREG_DEVICE_COUNT sets the number of devices)");
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+void synchronize_device(c10::DeviceIndex device) {
+  const DeviceScope scope(resolve_device(device));
+  const orError_t error = orDeviceSynchronize();
+  deliver_warnings();
+  OPENREG_CHECK(error);
+}
+
+void initialize() {
+  if (initialized.load(std::memory_order_acquire)) {
+    if (is_in_bad_fork()) {
+      throw_error(orErrorForked);
+    }
+    return;
+  }
+  orAddressWindow window;
+  OPENREG_CHECK(orGetAddressWindow(&window));
+  describe_memory_to_driver();
+  initialized.store(true, std::memory_order_release);
+}
+
+bool is_initialized() noexcept {
+  return initialized.load(std::memory_order_acquire) && !is_in_bad_fork();
+}
+
+bool is_in_bad_fork() noexcept {
+  // The query itself needs no device; in the child of a fork the driver refuses it.
+  int device = 0;
+  return orGetDevice(&device) == orErrorForked;
+}
+
+}  // namespace openreg

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/c10/generator.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/PhiloxRNGEngine.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstring>
+#include <mutex>
+#include <utility>
+
+namespace openreg {
+namespace {
+
+constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
+
+}  // namespace
+
+GeneratorImpl::GeneratorImpl(c10::DeviceIndex device)
+    : c10::GeneratorImpl(c10::Device(kOpenRegType, device),
+                         c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
+      state_(c10::make_intrusive<State>()) {}
+
+void GeneratorImpl::set_current_seed(uint64_t seed) {
+  state_->seed = seed;
+  state_->offset = 0;
+}
+
+void GeneratorImpl::set_offset(uint64_t offset) {
+  TORCH_CHECK(offset % 4 == 0,
+              "the offset of an openreg generator must be a multiple of 4, but got ", offset);
+  state_->offset = offset;
+}
+
+uint64_t GeneratorImpl::get_offset() const { return state_->offset; }
+
+uint64_t GeneratorImpl::current_seed() const { return state_->seed; }
+
+uint64_t GeneratorImpl::seed() {
+  const uint64_t seed = c10::detail::getNonDeterministicRandom();
+  set_current_seed(seed);
+  return seed;
+}
+
+void GeneratorImpl::set_state(const c10::TensorImpl& new_state) {
+  TORCH_CHECK_TYPE(new_state.device().is_cpu() && new_state.layout() == c10::kStrided &&
+                       new_state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
+                   "the RNG state must be a torch.ByteTensor on the CPU");
+  TORCH_CHECK(new_state.is_contiguous() && new_state.numel() == kStateBytes,
+              "the RNG state of an openreg generator has ", kStateBytes,
+              " contiguous bytes (seed, offset), but got ", new_state.numel());
+  std::array<uint64_t, 2> words{};
+  std::memcpy(words.data(), new_state.data(), kStateBytes);
+  TORCH_CHECK(words[1] % 4 == 0, "the offset in an RNG state must be a multiple of 4, but got ",
+              words[1]);
+  state_->seed = words[0];
+  state_->offset = words[1];
+}
+
+c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
+  at::Tensor state = at::detail::empty_cpu({kStateBytes}, c10::kByte);
+  const std::array<uint64_t, 2> words{state_->seed, state_->offset};
+  std::memcpy(state.mutable_data_ptr(), words.data(), kStateBytes);
+  return state.getIntrusivePtr();
+}
+
+void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& new_state) {
+  const auto* other = dynamic_cast<const GeneratorImpl*>(new_state.get());
+  TORCH_CHECK(other != nullptr, "expected the state of an openreg generator");
+  state_ = other->state_;
+}
+
+c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() const {
+  auto copy = c10::make_intrusive<GeneratorImpl>(device().index());
+  copy->state_ = state_;
+  return copy;
+}
+
+PhiloxState GeneratorImpl::advance(uint64_t count) {
+  const PhiloxState taken{state_->seed, state_->offset};
+  state_->offset += (count + 3) / 4 * 4;
+  return taken;
+}
+
+GeneratorImpl* GeneratorImpl::clone_impl() const {
+  // torch takes ownership of the raw pointer (c10::GeneratorImpl::clone).
+  auto copy = c10::make_intrusive<GeneratorImpl>(device().index());
+  copy->state_->seed = state_->seed;
+  copy->state_->offset = state_->offset;
+  return copy.release();
+}
+
+const at::Generator& default_generator(c10::DeviceIndex device) {
+  static std::array<std::once_flag, OPENREG_MAX_DEVICES> made;
+  static std::array<at::Generator, OPENREG_MAX_DEVICES> generators;
+  const auto index = static_cast<size_t>(resolve_device(device));
+  std::call_once(made[index], [&] {
+    generators[index] = at::make_generator<GeneratorImpl>(static_cast<c10::DeviceIndex>(index));
+  });
+  return generators[index];
+}
+
+PhiloxState reserve(const std::optional<at::Generator>& generator, c10::DeviceIndex device,
+                    uint64_t count) {
+  const at::Generator& used =
+      generator.has_value() && generator->defined() ? *generator : default_generator(device);
+  TORCH_CHECK(used.device().type() == kOpenRegType,
+              "Expected a 'openreg' device type for generator but found '", used.device().type(),
+              "'");
+  TORCH_CHECK(used.device().index() == device,
+              "Expected a generator of device openreg:", static_cast<int>(device),
+              " but found one of ", used.device());
+  auto* impl = used.get<GeneratorImpl>();
+  const std::lock_guard<std::mutex> lock(impl->mutex_);
+  return impl->advance(count);
+}
+
+at::Generator make_cpu_generator(const PhiloxState& state) {
+  // Philox counts blocks of four numbers.
+  at::Philox4_32 philox(state.seed, /*subsequence=*/0, state.offset / 4);
+  at::mt19937_data_pod twister{};
+  twister.seed_ = state.seed;
+  twister.seeded_ = true;
+  twister.left_ = 1;  // the first number refreshes the whole state
+  twister.next_ = 0;
+  for (uint32_t& word : twister.state_) {
+    word = philox();
+  }
+  at::mt19937 engine;
+  engine.set_data(twister);
+  at::Generator generator = at::detail::createCPUGenerator();
+  generator.get<at::CPUGeneratorImpl>()->set_engine(engine);
+  return generator;
+}
+
+}  // namespace openreg

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The device guard: what torch.Stream, torch.Event, torch.accelerator and every c10::DeviceGuard
+// run on. Stateless; torch keeps one instance for the life of the process. Threads: any.
+#include <c10/core/DeviceCapability.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+
+#include "runtime/c10/device.h"
+#include "runtime/c10/device_allocator.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+#include "runtime/c10/warning.h"
+
+namespace openreg {
+namespace {
+
+orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
+
+struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
+  c10::DeviceType type() const override { return kOpenRegType; }
+
+  c10::Device exchangeDevice(c10::Device device) const override {
+    TORCH_INTERNAL_ASSERT(device.type() == kOpenRegType);
+    return {kOpenRegType, exchange_device(device.index())};
+  }
+
+  c10::Device getDevice() const override { return {kOpenRegType, current_device()}; }
+
+  void setDevice(c10::Device device) const override {
+    TORCH_INTERNAL_ASSERT(device.type() == kOpenRegType);
+    (void)exchange_device(device.index());
+  }
+
+  void uncheckedSetDevice(c10::Device device) const noexcept override {
+    if (device.index() >= 0) {
+      (void)orSetDevice(device.index());
+    }
+  }
+
+  c10::Stream getStream(c10::Device device) const override {
+    return current_stream(device.index());
+  }
+
+  c10::Stream getDefaultStream(c10::Device device) const override {
+    return default_stream(device.index());
+  }
+
+  c10::Stream getStreamFromGlobalPool(c10::Device device, bool is_high_priority) const override {
+    int least = 0;
+    int greatest = 0;
+    OPENREG_CHECK(orDeviceGetStreamPriorityRange(&least, &greatest));
+    return pooled_stream(device.index(), is_high_priority ? greatest : least);
+  }
+
+  c10::Stream getNewStream(c10::Device device, int priority) const override {
+    return pooled_stream(device.index(), priority);
+  }
+
+  c10::Stream exchangeStream(c10::Stream stream) const override { return exchange_stream(stream); }
+
+  void* getStreamNativeHandle(const c10::Stream stream) const override {
+    return native_stream(stream);
+  }
+
+  void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
+    if (event != nullptr) {
+      (void)orEventDestroy(native_event(event));
+    }
+  }
+
+  void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
+              const c10::EventFlag flag) const override {
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device index ",
+                static_cast<int>(device), " does not match recording stream's device index ",
+                static_cast<int>(stream.device_index()), ".");
+    const DeviceScope scope(stream.device_index());
+    const orStream_t native = native_stream(stream);
+    auto created = native_event(*event);
+    if (created == nullptr) {
+      const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
+      OPENREG_CHECK(
+          orEventCreateWithFlags(&created, timed ? orEventEnableTiming : orEventDisableTiming));
+      *event = created;
+    }
+    OPENREG_CHECK(orEventRecord(created, native));
+  }
+
+  void block(void* event, const c10::Stream& stream) const override {
+    if (event != nullptr) {
+      OPENREG_CHECK(orStreamWaitEvent(native_stream(stream), native_event(event), 0));
+    }
+  }
+
+  bool queryEvent(void* event) const override {
+    if (event == nullptr) {
+      return true;
+    }
+    const orError_t state = orEventQuery(native_event(event));
+    if (state == orErrorNotReady) {
+      return false;
+    }
+    OPENREG_CHECK(state);
+    return true;
+  }
+
+  c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
+
+  c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
+    (void)resolve_device(device.index());
+    return {};  // every dtype: kernels of the CPU run
+  }
+
+  bool queryStream(const c10::Stream& stream) const override {
+    const orError_t state = orStreamQuery(native_stream(stream));
+    if (state == orErrorNotReady) {
+      return false;
+    }
+    OPENREG_CHECK(state);
+    return true;
+  }
+
+  void synchronizeStream(const c10::Stream& stream) const override {
+    openreg::synchronize_stream(native_stream(stream));
+  }
+
+  // Capture comes with graphs; until then no stream is ever in it.
+  bool isStreamCapturing(const c10::Stream& /*stream*/) const override { return false; }
+
+  void synchronizeEvent(void* event) const override {
+    if (event != nullptr) {
+      const orError_t error = orEventSynchronize(native_event(event));
+      deliver_warnings();
+      OPENREG_CHECK(error);
+    }
+  }
+
+  void synchronizeDevice(const c10::DeviceIndex device) const override {
+    synchronize_device(device);
+  }
+
+  void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
+    device_allocator()->recordStream(data, stream);
+  }
+
+  double elapsedTime(void* start, void* end, const c10::DeviceIndex device) const override {
+    TORCH_CHECK(start != nullptr && end != nullptr,
+                "Both events must be recorded before calculating elapsed time.");
+    const DeviceScope scope(resolve_device(device));
+    float milliseconds = 0;
+    const orError_t error =
+        orEventElapsedTime(&milliseconds, native_event(start), native_event(end));
+    TORCH_CHECK(
+        error != orErrorNotReady,
+        "Both events must be completed before calculating elapsed time: synchronize first.");
+    OPENREG_CHECK(error);
+    return milliseconds;
+  }
+};
+
+C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
+
+}  // namespace
+}  // namespace openreg
