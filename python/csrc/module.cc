@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
+//
+// Thin: each function checks its arguments and calls runtime/c10 or aten. Loading the module loads those
+// libraries, which register the device with torch. Functions that may wait or take a lock that a waiting
+// thread holds release the GIL. Exceptions are translated as torch does it (c10::Error and its subclasses,
+// warnings of the call included).
+#include <ATen/core/Generator.h>
+#include <c10/core/Stream.h>
+#include <pybind11/pybind11.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+
+#include <cstdint>
+
+#include "aten/fallback.h"
+#include "aten/sleep.h"
+#include "runtime/c10/device.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/generator.h"
+#include "runtime/c10/stream.h"
+#include "runtime/device/openreg.h"
+
+namespace py = pybind11;
+
+namespace openreg {
+namespace {
+
+py::dict get_device_properties(int64_t device) {
+  orDeviceProperties properties{};
+  OPENREG_CHECK(orGetDeviceProperties(&properties, resolve_device(device)));
+  py::dict result;
+  result["name"] = properties.name;
+  result["total_memory"] = properties.total_memory;
+  result["allocation_granularity"] = properties.allocation_granularity;
+  result["major"] = properties.major;
+  result["minor"] = properties.minor;
+  result["multi_processor_count"] = properties.multi_processor_count;
+  return result;
+}
+
+py::object get_default_generator(int64_t device) {
+  // One Python object for each generator: torch keeps it with the generator.
+  PyObject* wrapped = THPGenerator_Wrap(default_generator(resolve_device(device)));
+  if (wrapped == nullptr) {
+    throw py::error_already_set();
+  }
+  return py::reinterpret_steal<py::object>(wrapped);
+}
+
+py::tuple stream_priority_range() {
+  int least = 0;
+  int greatest = 0;
+  OPENREG_CHECK(orDeviceGetStreamPriorityRange(&least, &greatest));
+  return py::make_tuple(least, greatest);
+}
+
+int stream_priority(int64_t stream_id, int64_t device) {
+  const c10::Device where(kOpenRegType, resolve_device(device));
+  int priority = 0;
+  OPENREG_CHECK(orStreamGetPriority(
+      native_stream(c10::Stream(c10::Stream::UNSAFE, where, stream_id)), &priority));
+  return priority;
+}
+
+py::dict get_fallback_stats() {
+  py::dict result;
+  for (const FallbackRecord& record : fallback_stats()) {
+    py::dict entry;
+    entry["calls"] = record.calls;
+    entry["asynchronous"] = record.asynchronous;
+    entry["synchronous"] = record.synchronous;
+    entry["bytes_in"] = record.bytes_in;
+    entry["bytes_out"] = record.bytes_out;
+    entry["ns"] = record.ns;
+    result[py::str(record.name)] = entry;
+  }
+  return result;
+}
+
+// Python objects hold tensors, streams and events until the interpreter has gone through its modules, so
+// the device outlives that: the interpreter calls this last, before the process runs C++ destructors,
+// which take away what a kernel of libtorch may use. Kernels that are still queued then do not run. If the
+// interpreter has no room for one more function, the driver ends the device by itself, a little later.
+void shut_down_at_exit() {
+  (void)Py_AtExit([] { (void)orShutdown(); });
+}
+
+}  // namespace
+}  // namespace openreg
+
+PYBIND11_MODULE(_C, module) {
+  using torch::wrap_pybind_function;
+  using torch::wrap_pybind_function_no_gil;
+
+  module.doc() = "Bindings of device openreg; torch.openreg is the interface of users.";
+
+  module.def("init", wrap_pybind_function_no_gil(&openreg::initialize));
+  module.def("is_initialized", &openreg::is_initialized);
+  module.def("is_in_bad_fork", &openreg::is_in_bad_fork);
+  module.def("device_count", [] { return static_cast<int>(openreg::device_count()); });
+  module.def("resolve_device", wrap_pybind_function([](int64_t device) {
+               return static_cast<int>(openreg::resolve_device(device));
+             }),
+             py::arg("device"));
+  module.def("get_device",
+             wrap_pybind_function([]() { return static_cast<int>(openreg::current_device()); }));
+  module.def("set_device", wrap_pybind_function([](int64_t device) {
+               openreg::set_device(openreg::resolve_device(device));
+             }),
+             py::arg("device"));
+  module.def("exchange_device", wrap_pybind_function([](int64_t device) {
+               return static_cast<int>(openreg::exchange_device(
+                   device < 0 ? c10::DeviceIndex{-1} : openreg::resolve_device(device)));
+             }),
+             py::arg("device"));
+  module.def("synchronize_device", wrap_pybind_function_no_gil([](int64_t device) {
+               openreg::synchronize_device(openreg::resolve_device(device));
+             }),
+             py::arg("device"));
+  module.def("get_device_properties", wrap_pybind_function(&openreg::get_device_properties),
+             py::arg("device"));
+
+  module.def("default_generator", wrap_pybind_function(&openreg::get_default_generator),
+             py::arg("device"));
+
+  module.def("stream_priority_range", wrap_pybind_function(&openreg::stream_priority_range));
+  module.def("stream_priority", wrap_pybind_function(&openreg::stream_priority),
+             py::arg("stream_id"), py::arg("device"));
+  module.def("sleep", wrap_pybind_function_no_gil(&openreg::launch_sleep), py::arg("ns"));
+
+  module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
+  module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));
+
+  openreg::shut_down_at_exit();
+}

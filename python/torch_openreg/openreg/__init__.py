@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The module ``torch.openreg``: what programs and torch itself ask of the device, in CUDA's words."""
+
+from typing import Any
+
+import torch
+
+from torch_openreg.openreg import _utils as _utils
+from torch_openreg.openreg import amp, devices, fallback, memory, random, streams
+from torch_openreg.openreg.amp import (
+    get_amp_supported_dtype,
+    is_bf16_supported,
+    is_float16_supported,
+)
+from torch_openreg.openreg.devices import (
+    DeviceProperties,
+    current_device,
+    device,
+    device_count,
+    device_of,
+    get_device_capability,
+    get_device_name,
+    get_device_properties,
+    init,
+    is_available,
+    is_initialized,
+    set_device,
+    synchronize,
+)
+from torch_openreg.openreg.legacy import legacy_types
+from torch_openreg.openreg.memory import (
+    empty_cache,
+    empty_host_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
+from torch_openreg.openreg.random import (
+    default_generator,
+    get_rng_state,
+    get_rng_state_all,
+    initial_seed,
+    manual_seed,
+    manual_seed_all,
+    seed,
+    seed_all,
+    set_rng_state,
+    set_rng_state_all,
+)
+from torch_openreg.openreg.streams import (
+    Event,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    set_stream,
+    stream,
+)
+
+__all__ = [
+    "DeviceProperties",
+    "Event",
+    "Stream",
+    "StreamContext",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_generator",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "empty_host_cache",
+    "fallback",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_float16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "streams",
+    "synchronize",
+]
+
+# These torch calls, or programs that were written for CUDA.
+_exchange_device = devices._exchange_device
+_is_in_bad_fork = devices._is_in_bad_fork
+_lazy_init = devices._lazy_init
+_maybe_exchange_device = devices._maybe_exchange_device
+_sleep = devices._sleep
+
+# FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.
+globals().update(legacy_types())
+
+
+def __getattr__(name: str) -> Any:
+    """Make ``default_generators`` when it is read: their number is a setting of the device."""
+    if name == "default_generators":
+        generators: tuple[torch.Generator, ...] = tuple(
+            default_generator(index) for index in range(device_count())
+        )
+        return generators
+    raise AttributeError(f"module 'torch.openreg' has no attribute '{name}'")

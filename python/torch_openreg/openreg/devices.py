@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The devices of this process: how many, which one is current, what they are, waiting for them."""
+
+from dataclasses import dataclass
+from types import TracebackType
+
+import torch
+
+from torch_openreg import _C
+from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
+
+_FORKED = (
+    "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you must "
+    "use the 'spawn' start method"
+)
+
+
+def is_available() -> bool:
+    """Tell whether there is at least one device that this process can use. Never raises."""
+    return _C.device_count() > 0
+
+
+def device_count() -> int:
+    """Return the number of devices (``OPENREG_DEVICE_COUNT``, 2 unless set).
+
+    It is 0 where the setting is wrong or the process may not use the device; the first use then says
+    why.
+    """
+    return _C.device_count()
+
+
+def is_initialized() -> bool:
+    """Tell whether this process has used the device."""
+    return _C.is_initialized()
+
+
+def _is_in_bad_fork() -> bool:
+    """Tell whether this process was forked from one that had used the device."""
+    return _C.is_in_bad_fork()
+
+
+def _lazy_init() -> None:
+    if _C.is_in_bad_fork():
+        raise RuntimeError(_FORKED)
+    _C.init()
+
+
+def init() -> None:
+    """Make the device ready. The first use does it by itself.
+
+    Raises:
+        RuntimeError: in the child of a fork, or where the system refuses the address space.
+    """
+    _lazy_init()
+
+
+def current_device() -> int:
+    """Return the index of the current device of the calling thread."""
+    return _C.get_device()
+
+
+def set_device(device: DeviceLike) -> None:
+    """Make ``device`` the current one of the calling thread; a negative index changes nothing.
+
+    Raises:
+        ValueError: without an index, or for a device of another type.
+        RuntimeError: for an index that is out of range.
+    """
+    index = _get_device_index(device)
+    if index >= 0:
+        _C.set_device(_C.resolve_device(index))
+
+
+class device:
+    """Context manager: ``device`` is current inside of it, the one before it again afterwards.
+
+    Args:
+        device: device or index; None or a negative index changes nothing.
+    """
+
+    def __init__(self, device: DeviceLike) -> None:
+        self.idx = -1 if device is None else _get_device_index(device, optional=True)
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        if self.idx >= 0:
+            self.prev_idx = _C.exchange_device(_C.resolve_device(self.idx))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if self.prev_idx >= 0:
+            _C.exchange_device(self.prev_idx)
+
+
+class device_of(device):
+    """Context manager: the device of a tensor or storage is current; others change nothing."""
+
+    def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
+        super().__init__(obj.device if obj.device.type == "openreg" else None)
+
+
+def synchronize(device: DeviceLike = None) -> None:
+    """Wait until all streams of ``device`` have done their work.
+
+    Raises:
+        Exception: the first error of a kernel that has not been reported yet, with its own type.
+    """
+    _C.synchronize_device(resolve(device))
+
+
+def _exchange_device(device: int) -> int:
+    """Make ``device`` current and return the one before it; a negative index changes nothing."""
+    return _C.exchange_device(device if device < 0 else _C.resolve_device(device))
+
+
+# CUDA tells them apart because switching may create a context. There is none here.
+_maybe_exchange_device = _exchange_device
+
+
+@dataclass(frozen=True)
+class DeviceProperties:
+    """What a device is."""
+
+    name: str
+    #: Capacity in bytes (``OPENREG_DEVICE_MEMORY``).
+    total_memory: int
+    #: Bytes to which the driver rounds up an allocation.
+    allocation_granularity: int
+    major: int
+    minor: int
+    #: CPU cores that kernels may use.
+    multi_processor_count: int
+
+
+def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
+    """Return the properties of ``device``, the current one for None."""
+    return DeviceProperties(**_C.get_device_properties(resolve(device)))
+
+
+def get_device_name(device: DeviceLike = None) -> str:
+    """Return the name of ``device``."""
+    return get_device_properties(device).name
+
+
+def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
+    """Return major and minor version of what ``device`` can do."""
+    properties = get_device_properties(device)
+    return properties.major, properties.minor
+
+
+def _sleep(ns: int) -> None:
+    """Keep the current stream busy for ``ns`` nanoseconds; the caller does not wait."""
+    _C.sleep(ns)

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Types of old: ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``, one for each dtype.
+
+torch reads them where it pickles a storage and where it writes or takes the type of a tensor as a
+string. New code has no use for them: ``torch.empty(..., dtype=..., device="openreg")`` does the same.
+"""
+
+import types
+from typing import Any
+
+import torch
+from torch.storage import _LegacyStorage, _warn_typed_storage_removal
+
+_MODULE = "torch.openreg"
+
+_DTYPES = {
+    "Double": torch.float64,
+    "Float": torch.float32,
+    "Half": torch.float16,
+    "BFloat16": torch.bfloat16,
+    "Long": torch.int64,
+    "Int": torch.int32,
+    "Short": torch.int16,
+    "Char": torch.int8,
+    "Byte": torch.uint8,
+    "Bool": torch.bool,
+}
+_STORAGE_ONLY = {"ComplexDouble": torch.complex128, "ComplexFloat": torch.complex64}
+
+
+class _TensorType(type):
+    """Class of torch.openreg.FloatTensor and its like: calling it makes a tensor of that type."""
+
+    dtype: torch.dtype
+
+    # torch.Tensor.type() reads a type's full name from the interpreter's own field, which is what
+    # type.__new__ was given; Python code expects the last part of it here.
+    @property
+    def __name__(cls) -> str:  # type: ignore[override]
+        return cls._short_name  # type: ignore[attr-defined, no-any-return]
+
+    def __instancecheck__(cls, instance: object) -> bool:
+        return (
+            isinstance(instance, torch.Tensor)
+            and instance.device.type == "openreg"
+            and instance.dtype == cls.dtype
+        )
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
+        result: torch.Tensor = torch.empty(0, dtype=cls.dtype, device="openreg").new(
+            *args, **kwargs
+        )
+        return result
+
+    def __repr__(cls) -> str:
+        return f"<class '{_MODULE}.{cls.__name__}'>"
+
+
+class _StorageDtype:
+    """The attribute dtype of a storage class; reading it warns once, as with all typed storages."""
+
+    def __init__(self, dtype: torch.dtype, warn: bool) -> None:
+        self._dtype = dtype
+        self._warn = warn
+
+    def __get__(self, instance: object, owner: type) -> torch.dtype:
+        if self._warn:
+            _warn_typed_storage_removal()  # type: ignore[no-untyped-call]
+        return self._dtype
+
+
+def _tensor_type(name: str, dtype: torch.dtype) -> _TensorType:
+    attributes = {"__module__": _MODULE, "_short_name": name, "dtype": dtype}
+    return _TensorType(f"{_MODULE}.{name}", (), attributes)
+
+
+def _storage_type(name: str, dtype: torch.dtype) -> type:
+    attributes = {
+        "__module__": _MODULE,
+        "dtype": _StorageDtype(dtype, warn=True),
+        "_dtype": _StorageDtype(dtype, warn=False),
+    }
+    return types.new_class(name, (_LegacyStorage,), exec_body=lambda body: body.update(attributes))
+
+
+def legacy_types() -> dict[str, type]:
+    """Return the tensor and storage types by their names in ``torch.openreg``."""
+    found: dict[str, type] = {}
+    for prefix, dtype in _DTYPES.items():
+        found[f"{prefix}Tensor"] = _tensor_type(f"{prefix}Tensor", dtype)
+    for prefix, dtype in {**_DTYPES, **_STORAGE_ONLY}.items():
+        found[f"{prefix}Storage"] = _storage_type(f"{prefix}Storage", dtype)
+    return found

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random numbers: one generator a device, seeded apart from the CPU's.
+
+``torch.manual_seed`` seeds the CPU and all devices. Nothing here uses a device: a seed may be set, and
+a state kept, before the device is initialized.
+"""
+
+from collections.abc import Iterable
+
+import torch
+
+from torch_openreg import _C
+from torch_openreg.openreg._utils import DeviceLike, resolve
+
+
+def default_generator(device: DeviceLike = None) -> torch.Generator:
+    """Return the generator that random operators on ``device`` use when they are given none."""
+    return _C.default_generator(resolve(device))
+
+
+def get_rng_state(device: DeviceLike = "openreg") -> torch.Tensor:
+    """Return the state of a device's generator: uint8[16] on the CPU, seed and offset."""
+    return default_generator(device).get_state()
+
+
+def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "openreg") -> None:
+    """Put a device's generator into a state that ``get_rng_state`` gave."""
+    default_generator(device).set_state(new_state)
+
+
+def get_rng_state_all() -> list[torch.Tensor]:
+    """Return the states of all devices."""
+    return [get_rng_state(index) for index in range(_C.device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
+    """Set the states of all devices, in the order of their indices."""
+    for index, state in enumerate(new_states):
+        set_rng_state(state, index)
+
+
+def manual_seed(seed: int) -> None:
+    """Seed the current device."""
+    default_generator().manual_seed(int(seed))
+
+
+def manual_seed_all(seed: int) -> None:
+    """Seed all devices, all alike."""
+    for index in range(_C.device_count()):
+        _C.default_generator(index).manual_seed(int(seed))
+
+
+def seed() -> None:
+    """Seed the current device from the entropy of the system."""
+    default_generator().seed()
+
+
+def seed_all() -> None:
+    """Seed all devices, all alike, from the entropy of the system."""
+    if _C.device_count() > 0:
+        manual_seed_all(_C.default_generator(0).seed())
+
+
+def initial_seed() -> int:
+    """Return the seed of the current device."""
+    return default_generator().initial_seed()
