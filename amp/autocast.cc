@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Autocast for device openreg: which operators run in lower precision, in float32, or in the widest
+// type of their arguments.
+//
+// The lists and the wrappers are torch's own, those of device cuda, so that a model behaves the
+// same on both and a new release brings its changes here. An operator that is in no list falls
+// through: it runs in the type of its arguments. docs/amp.md says how a vendor changes the policy
+// of one operator.
+//
+// There is no header: the library acts by being loaded. The kernels keep no state; torch keeps the
+// switch and the type of each thread, and the cache of cast weights.
+
+#include <ATen/autocast_mode.h>
+
+namespace openreg {
+namespace {
+
+using at::Tensor;
+
+// Inputs of float16 would round to 0 and 1, where the loss and its gradient are infinite; and a
+// cast to float32 is no way out, as backward would cast the gradient back. So it is refused, as on
+// cuda.
+Tensor RefuseBinaryCrossEntropy(const Tensor& /*self*/, const Tensor& /*target*/,
+                                const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
+  TORCH_CHECK(
+      false,
+      "openreg: binary_cross_entropy (torch.nn.BCELoss) is unsafe to autocast. Many models "
+      "apply a sigmoid right before it: use binary_cross_entropy_with_logits "
+      "(torch.nn.BCEWithLogitsLoss), which does both and is safe. Otherwise compute it with "
+      "float32 inputs inside torch.autocast(\"openreg\", enabled=False)");
+}
+
+TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }
+
+TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
+  using at::IntArrayRef;
+  using at::Scalar;
+  using at::ScalarType;
+#define OPENREG_LOWER_PRECISION_FP(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)
+#define OPENREG_FP32(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32)
+#define OPENREG_FP32_SET_OPT_DTYPE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, fp32_set_opt_dtype)
+#define OPENREG_PROMOTE(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, promote)
+  AT_FORALL_LOWER_PRECISION_FP(OPENREG_LOWER_PRECISION_FP)
+  AT_FORALL_FP32(OPENREG_FP32)
+  AT_FORALL_FP32_SET_OPT_DTYPE(OPENREG_FP32_SET_OPT_DTYPE)
+  AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
+  AT_FORALL_PROMOTE(OPENREG_PROMOTE)
+  m.impl("binary_cross_entropy", RefuseBinaryCrossEntropy);
+#undef OPENREG_LOWER_PRECISION_FP
+#undef OPENREG_FP32
+#undef OPENREG_FP32_SET_OPT_DTYPE
+#undef OPENREG_PROMOTE
+}
+
+}  // namespace
+}  // namespace openreg
