@@ -11,8 +11,6 @@ from examples.digits.model import CLASSES
 from examples.digits.training import Digits, Record
 from examples.digits.verdict import COMPARED_STEPS, LOSS_DIFFERENCE, loss_differences, named
 
-FORMATS = frozenset({".png", ".svg", ".pdf"})
-
 
 def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
     """Writes a figure: loss curves, their difference, confusion matrix, mistaken images.
@@ -21,7 +19,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
         run: the run on the device.
         reference: the run on the CPU.
         digits: the images that both learnt from.
-        path: the file; its suffix, one of FORMATS, is the format.
+        path: the file; its suffix is the format.
     """
     figure = Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(f"Handwritten digits on {run.device}, compared with {reference.device}")

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the eager benchmark measures: one table of cases, each a small function of a device.
+
+A function makes its inputs on the CPU from a fixed seed, moves them, and returns the step that is
+timed. A step returns a tensor, so that a test can compare the devices; it does not wait for the
+device unless its user would.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from examples.digits.model import DigitClassifier
+from examples.digits.training import BATCH
+from examples.digits.training import new_optimizer as new_digits_optimizer
+from examples.digits.training import step as digits_step
+
+Step = Callable[[], Tensor]
+
+
+@dataclass(frozen=True)
+class Case:
+    """One row of the table.
+
+    Attributes:
+        group: of cases that have a cost in common.
+        name: of the row; unique.
+        make: makes the step for a device.
+        bound: the ratio to the CPU that the project promises; None where it promises none.
+        deterministic: whether all devices must return the same.
+    """
+
+    group: str
+    name: str
+    make: Callable[[torch.device], Step]
+    bound: float | None = None
+    deterministic: bool = True
+
+
+def random(*shape: int) -> Tensor:
+    """Normal float32 numbers, on the CPU, the same each time."""
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+
+
+def unary(
+    operator: Callable[[Tensor], Tensor], shape: tuple[int, ...], device: torch.device
+) -> Step:
+    """Any operator of one tensor."""
+    x = random(*shape).to(device)
+    return lambda: operator(x)
+
+
+def binary(
+    operator: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], device: torch.device
+) -> Step:
+    """Any operator of two tensors of one shape."""
+    x, y = random(2, *shape).to(device)
+    return lambda: operator(x, y)
+
+
+def views(device: torch.device) -> Step:
+    """Six views of a view: nothing is computed."""
+    x = random(32, 64).to(device)
+
+    def step() -> Tensor:
+        y = x.view(8, 4, 64).transpose(0, 1)[1:].unsqueeze(0)
+        return y.expand(2, -1, -1, -1).permute(3, 2, 1, 0)
+
+    return step
+
+
+def softmax_layer_norm(device: torch.device) -> Step:
+    """Two normalizations of rows."""
+    x = random(256, 512).to(device)
+    return lambda: F.layer_norm(x.softmax(-1), (512,))
+
+
+def convolution(device: torch.device) -> Step:
+    """A 3 by 3 convolution of 8 images."""
+    x, weight = random(8, 16, 32, 32).to(device), random(32, 16, 3, 3).to(device)
+    return lambda: F.conv2d(x, weight, padding=1)
+
+
+def embedding(device: torch.device) -> Step:
+    """4,096 rows of a table of 10,000."""
+    table = random(10_000, 64).to(device)
+    index = (torch.arange(4096) * 7919 % 10_000).to(device)
+    return lambda: F.embedding(index, table)
+
+
+def indexing(device: torch.device) -> Step:
+    """Advanced indexing by two index tensors."""
+    x = random(512, 512).to(device)
+    rows = (torch.arange(16_384) * 7919 % 512).to(device)
+    columns = (torch.arange(16_384) * 104_729 % 512).to(device)
+    return lambda: x[rows, columns]
+
+
+def distances(device: torch.device) -> Step:
+    """Euclidean distances of 256 points to 256."""
+    x, y = random(2, 256, 64).to(device)
+    return lambda: torch.cdist(x, y)
+
+
+def allocation(size: int, device: torch.device) -> Step:
+    """A tensor that is dropped at once."""
+    return lambda: torch.empty(size, device=device)
+
+
+def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
+    """Host to device; on the CPU a plain copy."""
+    x = random(size)
+    if pinned and device.type != "cpu":
+        x = x.pin_memory()
+    return lambda: x.to(device, copy=True, non_blocking=pinned)
+
+
+def copy_out(size: int, device: torch.device) -> Step:
+    """Device to host, which waits; on the CPU a plain copy."""
+    x = random(size).to(device)
+    return lambda: x.to("cpu", copy=True)
+
+
+def training(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
+    """A step of training with AdamW: gradients to None, forward, backward, update."""
+    torch.manual_seed(0)
+    network = model().to(device)
+    optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
+    x = random(*shape).to(device)
+    y = torch.randn_like(network(x).detach(), device="cpu").to(device)
+
+    def step() -> Tensor:
+        optimizer.zero_grad(set_to_none=True)
+        loss = F.mse_loss(network(x), y)
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        return loss.detach()
+
+    return step
+
+
+def small_mlp() -> nn.Module:
+    """Three linear layers; small enough that launching decides."""
+    return nn.Sequential(
+        nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
+    )
+
+
+def transformer_layer() -> nn.TransformerEncoderLayer:
+    """Width 128, 4 heads, no dropout."""
+    return nn.TransformerEncoderLayer(
+        d_model=128, nhead=4, dim_feedforward=512, dropout=0.0, batch_first=True
+    )
+
+
+def digits_training(device: torch.device) -> Step:
+    """A step of //examples/digits, its batch's copies to the device included."""
+    torch.manual_seed(0)
+    model = DigitClassifier().to(device)
+    optimizer = new_digits_optimizer(model)
+    images, labels = random(BATCH, 1, 8, 8), torch.arange(BATCH) % 10
+    if device.type != "cpu":
+        images, labels = images.pin_memory(), labels.pin_memory()
+    return lambda: digits_step(
+        model,
+        optimizer,
+        images.to(device, non_blocking=True),
+        labels.to(device, non_blocking=True),
+    )
+
+
+def transformer_inference(device: torch.device) -> Step:
+    """Four layers, one sequence of 32; its last position is read on the host each time."""
+    torch.manual_seed(0)
+    layers = [transformer_layer() for _ in range(4)]
+    model = nn.Sequential(*layers).to(device).eval()
+    x = random(1, 32, 128).to(device)
+
+    @torch.inference_mode()
+    def step() -> Tensor:
+        last: Tensor = model(x)[:, -1].cpu()
+        return last
+
+    return step
+
+
+# Plain functions, so that each line below says what it is.
+def _add_in_place(x: Tensor, y: Tensor) -> Tensor:
+    return x.add_(y)
+
+
+def _sort(x: Tensor) -> Tensor:
+    return x.sort(-1).values
+
+
+def _topk(x: Tensor) -> Tensor:
+    return x.topk(10, -1).values
+
+
+CASES: tuple[Case, ...] = (
+    Case("tiny", "add 16", partial(binary, torch.add, (16,)), bound=1.2),
+    Case("tiny", "add_ 16", partial(binary, _add_in_place, (16,))),
+    Case("tiny", "mul 16", partial(binary, torch.mul, (16,))),
+    Case("tiny", "mm 16x16", partial(binary, torch.mm, (16, 16))),
+    Case("tiny", "add 64", partial(binary, torch.add, (64,)), bound=1.2),
+    Case("tiny", "add_ 64", partial(binary, _add_in_place, (64,))),
+    Case("tiny", "mul 64", partial(binary, torch.mul, (64,))),
+    Case("tiny", "sum 64", partial(unary, torch.sum, (64,))),
+    Case("tiny", "views", views),
+    Case("elementwise", "add 64k", partial(binary, torch.add, (65_536,))),
+    Case("elementwise", "mul 64k", partial(binary, torch.mul, (65_536,))),
+    Case("elementwise", "gelu 64k", partial(unary, F.gelu, (65_536,))),
+    Case("elementwise", "add 16M", partial(binary, torch.add, (16_777_216,)), bound=1.0),
+    Case("elementwise", "exp 16M", partial(unary, torch.exp, (16_777_216,))),
+    Case("reduction", "sum 64k", partial(unary, torch.sum, (65_536,))),
+    Case("reduction", "mean of rows 64k", partial(unary, partial(torch.mean, dim=-1), (256, 256))),
+    Case("reduction", "sum 16M", partial(unary, torch.sum, (16_777_216,))),
+    Case("reduction", "max of rows 16M", partial(unary, partial(torch.amax, dim=-1), (4096, 4096))),
+    Case("matmul", "mm 64x64", partial(binary, torch.mm, (64, 64))),
+    Case("matmul", "mm 256x256", partial(binary, torch.mm, (256, 256))),
+    Case("matmul", "mm 1024x1024", partial(binary, torch.mm, (1024, 1024)), bound=1.05),
+    Case("network", "softmax + layer_norm", softmax_layer_norm),
+    Case("network", "conv2d", convolution),
+    Case("network", "embedding", embedding),
+    Case("index", "advanced indexing", indexing),
+    Case("index", "topk 10 of 64 x 1000", partial(unary, _topk, (64, 1000))),
+    Case("index", "sort 64 x 1000", partial(unary, _sort, (64, 1000))),
+    Case("index", "cdist 256 x 256", distances, bound=1.3),
+    Case("memory", "allocate 1 KiB", partial(allocation, 256), deterministic=False),
+    Case("memory", "allocate 16 MiB", partial(allocation, 4_194_304), deterministic=False),
+    Case("copy", "in 64 KiB", partial(copy_in, 16_384, False)),
+    Case("copy", "in 64 KiB, pinned", partial(copy_in, 16_384, True)),
+    Case("copy", "in 64 MiB", partial(copy_in, 16_777_216, False)),
+    Case("copy", "in 64 MiB, pinned", partial(copy_in, 16_777_216, True)),
+    Case("copy", "out 64 KiB", partial(copy_out, 16_384)),
+    Case("copy", "out 64 MiB", partial(copy_out, 16_777_216)),
+    Case("training", "small MLP", partial(training, small_mlp, (32, 64))),
+    Case("training", "digits example", digits_training, bound=1.1),
+    Case("training", "transformer layer", partial(training, transformer_layer, (16, 32, 128))),
+    Case("inference", "4-layer transformer", transformer_inference),
+)

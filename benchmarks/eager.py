@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares the device with the CPU, both in eager mode, case by case.
+
+Short windows of both devices alternate, and the median of their ratios counts. Cases with a bound
+are marked met or missed; the exit status does not depend on it, as times never decide a test.
+"""
+
+import argparse
+import json
+import os
+import platform
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from benchmarks.cases import CASES
+from benchmarks.measurement import Effort, Result, measure
+from benchmarks.report import Run, chart, document, table
+from tools.flags.flags import Flags, device, output, picture
+
+FULL = Effort(window=0.02, rounds=15)
+QUICK = Effort(window=0.002, rounds=3)
+
+
+def thread_counts(text: str) -> list[int | None]:
+    """Numbers of threads; None stands for torch's default."""
+    counts: list[int | None] = []
+    for part in text.split(","):
+        if part != "default" and not re.fullmatch(r"[1-9]\d{0,3}", part):
+            raise argparse.ArgumentTypeError(f"{part!r} is no number of threads, nor 'default'")
+        counts.append(None if part == "default" else int(part))
+    return counts
+
+
+def case_names(text: str) -> list[str]:
+    """Names of the cases whose "group: name" a regular expression finds."""
+    try:
+        pattern = re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+    names = [case.name for case in CASES if pattern.search(f"{case.group}: {case.name}")]
+    if not names:
+        raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(CASES)} cases")
+    return names
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the flags; ends the program if one is wrong."""
+    parser = Flags("eager", __doc__)
+    parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
+    parser.add_argument(
+        "--threads",
+        type=thread_counts,
+        default="1,default",
+        metavar="N,...",
+        help="numbers of intra-op threads, one table each; 'default' is torch's choice",
+    )
+    parser.add_argument(
+        "--filter",
+        type=case_names,
+        default="",
+        dest="names",
+        metavar="REGEX",
+        help="measure the cases whose 'group: name' it finds",
+    )
+    parser.add_argument(
+        "--isolate",
+        action="store_true",
+        help="give each device a process of its own: the OpenMP threads that one device leaves "
+        "behind in a process slow the other down",
+    )
+    parser.add_argument("--quick", action="store_true", help="a rough look: tiny windows, 3 rounds")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="write a bar chart")
+    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    return parser.parse_args(argv)
+
+
+def machine() -> dict[str, str | int | None]:
+    """Where the figures come from."""
+    model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+    return {
+        "processor": model.group(1) if model else platform.machine(),
+        "cores": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+    }
+
+
+def measured(flags: argparse.Namespace, threads: int | None) -> Run:
+    """One table, under a progress bar if a person is watching."""
+    results: list[Result] = []
+    used = 0
+    with tqdm(total=len(flags.names), unit="case", disable=None, leave=False) as bar:
+        bar.set_description(f"{threads or 'default'} threads")
+        effort = QUICK if flags.quick else FULL
+        for result, count in measure(
+            flags.names, str(flags.device), threads, flags.isolate, effort
+        ):
+            results.append(result)
+            used = max(used, count)
+            bar.set_postfix_str(result.name, refresh=False)
+            bar.update()
+    return Run(str(flags.device), used, flags.isolate, results)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmark.
+
+    Returns:
+        0, or 1 if a case could not be measured.
+    """
+    flags = parse(argv)
+    if flags.list:
+        for name in flags.names:
+            (case,) = (c for c in CASES if c.name == name)
+            print(f"{case.group}: {name}" + (f"  (<= {case.bound:g})" if case.bound else ""))
+        return 0
+    here = machine()
+    print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
+    runs: list[Run] = []
+    for threads in flags.threads:
+        run = measured(flags, threads)
+        if any(run.threads == other.threads for other in runs):
+            continue  # the default is a number that was asked for, too
+        runs.append(run)
+        print(f"\n{table(run)}", flush=True)
+    if flags.json:
+        flags.json.write_text(json.dumps(document(runs, here), indent=1) + "\n")
+    if flags.plot:
+        chart(runs, flags.plot)
+    return int(any(r.error for run in runs for r in run.results))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Times cases in short windows that alternate between two devices.
+
+The parent process never computes: it asks workers for one window at a time, so that a slow drift
+of the machine (clock, neighbours) meets both devices alike and cancels out of their ratio. Either
+one worker has both devices, or each has one: then the OpenMP threads of one device cannot disturb
+the other.
+"""
+
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+import torch
+
+from benchmarks.cases import CASES, Step
+from tools.worker.worker import Died, Worker
+
+REFERENCE = "cpu"
+TIMEOUT = 120.0  # seconds for one window: far more than any takes, so that a hang is reported
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much is measured: seconds a window, windows a device and case."""
+
+    window: float
+    rounds: int
+
+
+@dataclass(frozen=True)
+class Window:
+    """A request: run `case` on `device` and time it.
+
+    Attributes:
+        calls: how often; 0 means: warm up, then find how often fits into `seconds`.
+    """
+
+    case: str
+    device: str
+    calls: int
+    seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Timing:
+    """An answer: one window of so many calls took so many seconds, on so many threads."""
+
+    calls: int
+    seconds: float
+    threads: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """One row: medians of microseconds a call, and the ratio of the devices.
+
+    Attributes:
+        ratio: median over the rounds of device / CPU.
+        low: lower quartile of these ratios.
+        high: upper quartile.
+        error: why there are no figures (they are zero then); else empty.
+    """
+
+    group: str
+    name: str
+    bound: float | None
+    cpu_us: float = 0.0
+    device_us: float = 0.0
+    ratio: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    error: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the ratio, as printed with two decimals, is within the bound."""
+        if self.bound is None:
+            return None
+        return not self.error and round(self.ratio, 2) <= self.bound
+
+
+def prepare(threads: int | None) -> Callable[[Window], Timing]:
+    """Makes the function that times windows; runs in the worker.
+
+    Args:
+        threads: for kernels; None leaves torch's default.
+    """
+    if threads is not None:
+        torch.set_num_threads(threads)
+    steps: dict[tuple[str, str], Step] = {}
+
+    def answer(window: Window) -> Timing:
+        key = window.case, window.device
+        for old in [k for k in steps if k[0] != window.case]:
+            del steps[old]
+        if key not in steps:
+            device = torch.device(window.device)
+            (case,) = (c for c in CASES if c.name == window.case)
+            steps[key] = case.make(device)
+        if window.calls:
+            seconds = run(steps[key], window.device, window.calls)
+            return Timing(window.calls, seconds, torch.get_num_threads())
+        run(steps[key], window.device, 3)
+        calls, seconds = 1, run(steps[key], window.device, 1)
+        while seconds < window.seconds / 2:
+            # Growing at most fourfold: the first calls are the slowest.
+            calls *= min(4, max(2, int(window.seconds / max(seconds, 1e-9))))
+            seconds = run(steps[key], window.device, calls)
+        return Timing(max(1, round(calls * window.seconds / seconds)), 0.0, torch.get_num_threads())
+
+    return answer
+
+
+def run(step: Step, device: str, calls: int) -> float:
+    """Seconds for so many calls and for the device to finish them."""
+    synchronize(device)
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        for _ in range(calls):
+            step()
+        synchronize(device)
+        return time.perf_counter() - start
+    finally:
+        gc.enable()
+
+
+def synchronize(device: str) -> None:
+    """Waits for the device; the CPU is never behind."""
+    if device != REFERENCE:
+        torch.accelerator.synchronize(device)
+
+
+def measure(
+    names: list[str], device: str, threads: int | None, isolate: bool, effort: Effort
+) -> Iterator[tuple[Result, int]]:
+    """Measures cases one by one.
+
+    Args:
+        names: of the cases.
+        device: to compare with the CPU.
+        threads: for kernels; None for torch's default.
+        isolate: gives each device a process of its own.
+        effort: how much to measure.
+
+    Yields:
+        The result of each case and the number of threads. A case that fails has its error.
+    """
+    with ExitStack() as stack:
+        workers: list[Worker[Window, Timing]] = []
+        for name in names:
+            if not workers:
+                count = 2 if isolate else 1
+                made = [stack.enter_context(Worker(prepare, threads)) for _ in range(count)]
+                workers = [made[0], made[-1]]
+            (case,) = (c for c in CASES if c.name == name)
+            row = case.group, case.name, case.bound
+            try:
+                cpu, dev, used = measure_case(name, device, workers, effort)
+            except (RuntimeError, TimeoutError, Died) as error:
+                lines = str(error).splitlines() or [type(error).__name__]
+                yield Result(*row, error=lines[0]), 0
+                for worker in workers:
+                    worker.close()
+                workers = []  # the next case gets new ones
+                continue
+            ratios = [d / c for c, d in zip(cpu, dev, strict=True)]
+            low, ratio, high = quartiles(ratios)
+            result = Result(
+                *row,
+                cpu_us=1e6 * statistics.median(cpu),
+                device_us=1e6 * statistics.median(dev),
+                ratio=ratio,
+                low=low,
+                high=high,
+            )
+            yield result, used
+
+
+def measure_case(
+    name: str, device: str, workers: list[Worker[Window, Timing]], effort: Effort
+) -> tuple[list[float], list[float], int]:
+    """Seconds a call, round by round, on the CPU and on the device; and the number of threads."""
+    devices = REFERENCE, device
+    first = [
+        worker.ask(Window(name, d, 0, effort.window), TIMEOUT)
+        for worker, d in zip(workers, devices, strict=True)
+    ]
+    seconds: tuple[list[float], list[float]] = [], []
+    for number in range(effort.rounds):
+        # Who begins alternates: what one leaves behind (caches, clock) is the other's as often.
+        for side in (0, 1) if number % 2 == 0 else (1, 0):
+            window = Window(name, devices[side], first[side].calls)
+            timing = workers[side].ask(window, TIMEOUT)
+            seconds[side].append(timing.seconds / timing.calls)
+    return *seconds, first[0].threads
+
+
+def quartiles(values: list[float]) -> tuple[float, float, float]:
+    """Lower quartile, median, upper quartile."""
+    if len(values) < 2:
+        return values[0], values[0], values[0]
+    low, median, high = statistics.quantiles(values, n=4, method="inclusive")
+    return low, median, high

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The figures of a benchmark as a table, as JSON and as a bar chart."""
+
+import math
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from benchmarks.measurement import Result
+
+
+@dataclass(frozen=True)
+class Run:
+    """All cases, measured with one number of threads in one way.
+
+    Attributes:
+        device: that was compared with the CPU.
+        threads: for kernels.
+        isolated: whether each device had a process of its own.
+        results: one for each case.
+    """
+
+    device: str
+    threads: int
+    isolated: bool
+    results: list[Result]
+
+    @property
+    def title(self) -> str:
+        """What distinguishes this run."""
+        where = "each device in its own process" if self.isolated else "both devices in one process"
+        return f"{self.threads} thread{'s' * (self.threads != 1)}, {where}"
+
+    @property
+    def geometric_mean(self) -> float | None:
+        """Of the ratios of all cases that ran; None if none did."""
+        logs = [math.log(r.ratio) for r in self.results if not r.error]
+        return math.exp(sum(logs) / len(logs)) if logs else None
+
+
+def verdict(result: Result) -> str:
+    """One word on the bound; nothing where there is none."""
+    return {None: "", True: "met", False: "missed"}[result.met]
+
+
+def table(run: Run) -> str:
+    """The run as aligned text."""
+    rows = [("case", "cpu us", f"{run.device} us", "ratio", "quartiles", "bound", "")]
+    for r in run.results:
+        name = f"{r.group}: {r.name}"
+        bound = "" if r.bound is None else f"<= {r.bound:.2f}"
+        if r.error:
+            rows.append((name, "-", "-", "-", "-", bound, f"failed: {r.error}"))
+            continue
+        spread = f"{r.low:.2f} - {r.high:.2f}"
+        times = f"{r.cpu_us:,.2f}", f"{r.device_us:,.2f}"
+        rows.append((name, *times, f"{r.ratio:.2f}", spread, bound, verdict(r)))
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    lines = [run.title, "-" * len(run.title)]
+    for name, *figures, word in rows:
+        cells = [f"{text:>{width}}" for text, width in zip(figures, widths[1:], strict=True)]
+        lines.append("  ".join([f"{name:{widths[0]}}", *cells, word]).rstrip())
+    if run.geometric_mean is not None:
+        bounded = [r for r in run.results if r.bound is not None]
+        met = sum(bool(r.met) for r in bounded)
+        lines.append(
+            f"geometric mean of the ratios {run.geometric_mean:.3f}; bounds met: "
+            f"{met} of {len(bounded)}"
+        )
+    return "\n".join(lines)
+
+
+def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
+    """The runs for a program to read.
+
+    Args:
+        runs: what was measured.
+        machine: where.
+
+    Returns:
+        Objects of JSON; times are in microseconds a call.
+    """
+    return {
+        "machine": machine,
+        "runs": [
+            {
+                "device": run.device,
+                "threads": run.threads,
+                "isolated": run.isolated,
+                "geometric_mean": run.geometric_mean,
+                "results": [{**asdict(r), "met": r.met} for r in run.results],
+            }
+            for run in runs
+        ],
+    }
+
+
+def chart(runs: list[Run], path: Path) -> None:
+    """Writes one panel of bars a run: left of 1 the device is faster.
+
+    Args:
+        runs: what was measured; at least one.
+        path: the file; its suffix is the format.
+    """
+    rows = max(len(run.results) for run in runs)
+    figure = Figure(figsize=(6.5 * len(runs) + 1, 1.6 + 0.24 * rows), layout="constrained")
+    figure.suptitle(f"Time on {runs[0].device} / time on the CPU (quartiles as whiskers)")
+    for axes, run in zip(figure.subplots(1, len(runs), squeeze=False)[0], runs, strict=True):
+        shown = [r for r in run.results if not r.error]
+        colours = {None: "tab:gray", True: "tab:green", False: "tab:red"}
+        for place, r in enumerate(shown):
+            low, high = max(0.0, r.ratio - r.low), max(0.0, r.high - r.ratio)
+            # Bars begin at 1, where the devices are equal.
+            axes.barh(
+                place,
+                r.ratio - 1,
+                left=1,
+                color=colours[r.met],
+                xerr=[[low], [high]],
+                error_kw={"elinewidth": 0.8},
+            )
+            if r.bound is not None:
+                axes.plot([r.bound] * 2, [place - 0.45, place + 0.45], color="black", linewidth=2)
+        axes.axvline(1, color="black", linewidth=0.8)
+        axes.set_xscale("log", base=2)
+        # At least from half to double, so that noise does not look like a result.
+        ends = [0.5, 2.0, *(r.low for r in shown), *(r.high for r in shown)]
+        axes.set_xlim(min(ends) / 1.05, max(ends) * 1.05)
+        axes.set_ylim(-0.8, rows - 0.2)
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_yticks(range(len(shown)), [f"{r.group}: {r.name}" for r in shown], fontsize=8)
+        axes.invert_yaxis()
+        axes.grid(axis="x", alpha=0.3)
+        mean = "" if run.geometric_mean is None else f", geometric mean {run.geometric_mean:.2f}"
+        axes.set_title(run.title + mean, fontsize=9)
+    figure.supxlabel("black mark: the bound; green: met, red: missed, grey: no bound", fontsize=8)
+    figure.savefig(path, dpi=110)

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The sweep finds what is planted: wrong results, wrong metadata, wrong gradients, wrong luck."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.testing._internal.common_dtype import _dispatch_dtypes
+from torch.testing._internal.opinfo.core import OpInfo, SampleInput
+
+from tests.sweep.comparison import (
+    AGREES,
+    CPU_FAILS,
+    DIFFERS,
+    UNSUPPORTED,
+    Outcome,
+    apart,
+    cause,
+    copy_to,
+    entries,
+    evaluate,
+    tolerances,
+)
+
+OPENREG = torch.device("openreg")
+
+
+def samples(
+    op: OpInfo, device: str, dtype: torch.dtype, requires_grad: bool, **_: Any
+) -> Iterator[SampleInput]:
+    for shape in ((3, 4), (1,), (0, 2)):
+        x = torch.randn(shape, device=device, dtype=dtype, requires_grad=requires_grad)
+        yield SampleInput(x)  # type: ignore[no-untyped-call]
+
+
+def missing(x: Tensor) -> Tensor:
+    """What no device can do."""
+    raise NotImplementedError("no such kernel")
+
+
+def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
+    """An entry of a database of our own."""
+    return OpInfo(
+        "planted",
+        op=function,
+        dtypes=_dispatch_dtypes((torch.float32,)),
+        sample_inputs_func=samples,
+        supports_out=False,
+        **kwargs,
+    )
+
+
+def on_device(
+    wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any]
+) -> Callable[[Tensor], Any]:
+    """A function that does another thing on the device than on the CPU."""
+    return lambda x: right(x) if x.device.type == "cpu" else wrong(x)
+
+
+def test_right_result_agrees() -> None:
+    outcome = evaluate(planted(lambda x: (x * 2, [x.sum()])), OPENREG, torch.float32)
+    assert (outcome.status, outcome.message, outcome.samples) == (AGREES, "", 3)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "message"),
+    [
+        (lambda x: x + 1e-4, lambda x: x + 0, "forward: output 0: Tensor-likes are not close"),
+        (lambda x: (x + 0, x + 1), lambda x: (x + 0, x + 0), "forward: output 1: Tensor-likes"),
+        (lambda x: (x + 0).double(), lambda x: x + 0, "dtype is torch.float64, not torch.float32"),
+        (lambda x: (x + 0)[None], lambda x: x + 0, r"shape is \(1, 3, 4\), not \(3, 4\)"),
+        (
+            lambda x: torch.empty_strided((3, 4), (1, 3), device=x.device).copy_(x),
+            lambda x: x + 0,
+            r"strides are \(1, 3\), not \(4, 1\)",
+        ),
+        (lambda x: x.cpu(), lambda x: x + 0, "device is cpu, not openreg"),
+        (lambda x: x.detach() + 0, lambda x: x + 0, "requires_grad is False, not True"),
+        (lambda x: (x + 0, x + 0), lambda x: x + 0, "2 outputs, not 1"),
+        (lambda x: 1.5, lambda x: x + 0, "is a float, not a Tensor"),
+        (lambda x: x.numel() + 1, lambda x: x.numel(), "forward: output 0: Expected 12 but got 13"),
+        (lambda x: 2 * x - x.detach(), lambda x: x + 0, "backward: gradient 0: Tensor-likes"),
+        (lambda x: x.no_such_method(), lambda x: x + 0, "AttributeError: .*no_such_method"),
+    ],
+)
+def test_planted_difference_is_found(
+    wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any], message: str
+) -> None:
+    outcome = evaluate(planted(on_device(wrong, right)), OPENREG, torch.float32)
+    assert outcome.status == DIFFERS
+    assert outcome.counts
+    pytest.raises(AssertionError, _raise, outcome.message).match(message)
+    assert outcome.message.endswith("[sample 0]")
+
+
+def _raise(message: str) -> None:
+    raise AssertionError(message)
+
+
+def test_random_numbers_agree_in_distribution() -> None:
+    outcome = evaluate(planted(lambda x: torch.rand_like(x)), OPENREG, torch.float32)
+    assert (outcome.status, outcome.compared) == (AGREES, "distribution")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda x: torch.zeros_like(x),
+        lambda x: torch.rand_like(x) + 0.5,
+        lambda x: torch.randn_like(x),
+        lambda x: torch.rand_like(x) * float("nan"),
+    ],
+)
+def test_wrong_distribution_is_found(wrong: Callable[[Tensor], Tensor]) -> None:
+    outcome = evaluate(planted(on_device(wrong, torch.rand_like)), OPENREG, torch.float32)
+    assert outcome.status == DIFFERS
+    assert outcome.message.startswith("distribution: value 0 is")
+
+
+def test_distance_of_distributions() -> None:
+    x = torch.linspace(0, 1, 100, dtype=torch.double)
+    assert apart(x, x) == 0
+    assert apart(x, x + 2) == 1
+    assert apart(x, x + 0.25) == pytest.approx(0.25, abs=0.011)
+    assert apart(x, torch.full_like(x, float("nan"))) == 1
+    assert apart(x[:0], x[:0]) == 0
+    assert apart(x[:0], x) == 1
+
+
+def test_what_the_cpu_cannot_do_does_not_count() -> None:
+    outcome = evaluate(planted(on_device(torch.neg, missing)), OPENREG, torch.float32)
+    assert outcome.status == CPU_FAILS
+    assert not outcome.counts
+    assert evaluate(planted(torch.neg), OPENREG, torch.float16).status == UNSUPPORTED
+
+
+def test_copy_keeps_strides_offsets_and_sharing() -> None:
+    whole = torch.arange(24.0).view(4, 6)
+    sample = SampleInput(  # type: ignore[no-untyped-call]
+        whole[1:, ::2].t(),
+        args=(whole[2], [whole.expand(2, 4, 6)], torch.device("cpu"), 3),
+        kwargs={"device": "cpu", "mode": "mean"},
+    )
+    copy = copy_to(sample, OPENREG)
+    view, row, (expanded,) = copy.input, copy.args[0], copy.args[1]
+    assert view.device.type == "openreg"
+    assert view.stride() == (2, 6)
+    assert view.storage_offset() == 6
+    assert expanded.stride() == (0, 6, 1)
+    assert torch.equal(view.cpu(), sample.input)
+    row.fill_(-1)  # the same memory as a column of view
+    assert torch.equal(view[:, 1].cpu(), torch.full((3,), -1.0))
+    assert whole.min() == 0  # and not the sample's
+    assert copy.args[2] == OPENREG
+    assert copy.kwargs == {"device": "openreg", "mode": "mean"}
+
+
+def test_tolerance_is_the_widest_of_the_entry() -> None:
+    known = entries()
+    assert tolerances(known["add"], torch.float32) == (1.3e-6, 1e-5)
+    rtol, atol = tolerances(known["logcumsumexp"], torch.float16)
+    assert (rtol, atol) >= (1e-2, 1e-5)
+
+
+def test_causes_ignore_numbers() -> None:
+    first = Outcome("a", DIFFERS, message="forward: output 0: 3 of 7 differ (42.9%) [sample 1]")
+    second = Outcome("b", DIFFERS, message="forward: output 1: 1 of 2 differ (50%) [sample 12]")
+    assert cause(first) == cause(second)
+    assert cause(first) != cause(Outcome("c", DIFFERS, message="backward: gradient 0: x"))
