@@ -160,7 +160,8 @@ def train(
     record.accuracy = (record.predictions == digits.test.tensors[1]).double().mean().item()
     if accelerator is not None:
         record.peak_bytes = torch.accelerator.max_memory_allocated(device)
-        record.fallbacks = dict(accelerator.fallback.stats())
+        stats = accelerator.fallback.stats()
+        record.fallbacks = {name: fallback.calls for name, fallback in stats.items()}
     return record
 
 
