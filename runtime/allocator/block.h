@@ -2,14 +2,15 @@
 //
 // Block - the allocator's record of one piece of device memory, and what blocks hang together by.
 //
-// A segment is what one call of Source::allocate gave. It is divided into ranges, each with a block,
-// linked in the order of their addresses. A range is free, handed out, or carries a slab: a run of
-// equal small blocks. Records are on the host; nothing is ever written into the memory itself.
+// A segment is what one call of Source::allocate gave. It is divided into ranges, each with a
+// block, linked in the order of their addresses. A range is free, handed out, or carries a slab: a
+// run of equal small blocks. Records are on the host; nothing is ever written into the memory
+// itself.
 //
-// Blocks belong to the pool of one stream and stay at their address until the allocator ends: one that
-// is not needed any more waits in the pool's BlockStore for its next use. So anyone may look at any
-// block at any time (describe() does, in a signal handler); what can be read without the pool's lock is
-// written by publish().
+// Blocks belong to the pool of one stream and stay at their address until the allocator ends: one
+// that is not needed any more waits in the pool's BlockStore for its next use. So anyone may look
+// at any block at any time (describe() does, in a signal handler); what can be read without the
+// pool's lock is written by publish().
 #ifndef RUNTIME_ALLOCATOR_BLOCK_H_
 #define RUNTIME_ALLOCATOR_BLOCK_H_
 
@@ -63,9 +64,9 @@ struct alignas(64) Block {
   size_t size = 0;       // bytes that the owner may use: `requested`, rounded up
   size_t requested = 0;  // bytes that were asked for
   orStream_t stream = nullptr;
-  // A slot of the layer above, null at first. It outlives free() and is found again by the next owner
-  // of the same memory: when a block's pointer or size ends, a value that is not null goes to the
-  // function that was set by set_attachment_deleter().
+  // A slot of the layer above, null at first. It outlives free() and is found again by the next
+  // owner of the same memory: when a block's pointer or size ends, a value that is not null goes to
+  // the function that was set by set_attachment_deleter().
   void* attachment = nullptr;
   int device = 0;
 
@@ -79,8 +80,8 @@ struct alignas(64) Block {
   Segment* segment = nullptr;  // of a range, else null
   Block* previous = nullptr;   // neighbours of a range in its segment
   Block* next = nullptr;
-  // Other streams, from record_stream(). While the block is kPending only their number counts: of the
-  // marks that have not passed.
+  // Other streams, from record_stream(). While the block is kPending only their number counts: of
+  // the marks that have not passed.
   std::vector<orStream_t> users;
 };
 static_assert(sizeof(Block) == 128);
@@ -95,11 +96,12 @@ inline T glance(const T& field) {
   return std::atomic_ref<T>(const_cast<T&>(field)).load(std::memory_order_relaxed);
 }
 
-// Frees the attachments of blocks; process-wide, because what it frees is not the allocator's business.
+// Frees the attachments of blocks; process-wide, because what it frees is not the allocator's
+// business.
 using AttachmentDeleter = void (*)(void* attachment);
 
-// The blocks of one pool that name no memory, and all the memory that blocks are made of. Guarded by
-// the pool's lock, except for find().
+// The blocks of one pool that name no memory, and all the memory that blocks are made of. Guarded
+// by the pool's lock, except for find().
 class BlockStore {
  public:
   BlockStore(Pool* pool, orStream_t stream, int device)
@@ -126,9 +128,9 @@ class BlockStore {
     }
   }
 
-  // The block that names the byte at `pointer` and is not a slab's carrier, or null. Takes no lock and
-  // touches nothing but the blocks: fit for a signal handler. While other threads work it may be wrong
-  // about memory that they allocate or free.
+  // The block that names the byte at `pointer` and is not a slab's carrier, or null. Takes no lock
+  // and touches nothing but the blocks: fit for a signal handler. While other threads work it may
+  // be wrong about memory that they allocate or free.
   const Block* find(const void* pointer) const;
 
   OPENREG_API static void set_attachment_deleter(AttachmentDeleter deleter);

@@ -22,15 +22,16 @@ std::atomic<bool> forked{false};
 bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
 
 void watch_for_forks() {
-  static const int registered = pthread_atfork(
-      nullptr, nullptr, +[] { forked.store(true, std::memory_order_relaxed); });
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, +[] { forked.store(true, std::memory_order_relaxed); });
   (void)registered;
 }
 
 [[noreturn]] void throw_forked() {
-  throw Error(orErrorForked,
-              "openreg: device memory was asked for in the child of a fork, where the device can not be "
-              "used: start processes with the method \"spawn\" or \"forkserver\"");
+  throw Error(
+      orErrorForked,
+      "openreg: device memory was asked for in the child of a fork, where the device can not be "
+      "used: start processes with the method \"spawn\" or \"forkserver\"");
 }
 
 }  // namespace
@@ -125,15 +126,16 @@ Block* CachingAllocator::allocate(size_t bytes, orStream_t stream) {
 
 inline Block* CachingAllocator::allocate_cached(Pool& pool, size_t bytes) {
   PoolLock lock(pool.lock);
-  if (pool.has_pending()) [[unlikely]] {
+  const bool had_pending = pool.has_pending();
+  if (had_pending) [[unlikely]] {
     pool.collect(timeline_);
   }
   Block* block = pool.allocate(bytes);
-  if (block == nullptr) [[unlikely]] {
+  if (block == nullptr || had_pending) [[unlikely]] {
     leave(pool, std::move(lock));
-    return nullptr;
+  } else {
+    leave(pool, block->type, std::move(lock));
   }
-  leave(pool, block->type, std::move(lock));
   return block;
 }
 
@@ -167,8 +169,8 @@ Block* CachingAllocator::allocate_slow(Pool& pool, size_t bytes) {
 
 Block* CachingAllocator::grow(Pool& pool, size_t bytes, std::string* reason) {
   const bool large = bytes > kLargestSmall;
-  const size_t needed = round_up(
-      bytes <= kLargestClass ? slab_bytes(size_class(bytes)) : bytes, kTightSegmentGranule);
+  const size_t needed = round_up(bytes <= kLargestClass ? slab_bytes(size_class(bytes)) : bytes,
+                                 kTightSegmentGranule);
   size_t size = !large                ? kSmallSegment
                 : bytes < kOwnSegment ? kLargeSegment
                                       : round_up(bytes, kSegmentGranule);
@@ -284,8 +286,8 @@ void CachingAllocator::free(Block* block) {
 void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
   pool.suspend(block);
   leave(pool, block->type, std::move(lock));
-  // Without the lock, for a mark may have to wait for room in a stream's queue. Nobody else touches a
-  // pending block until it awaits a mark.
+  // Without the lock, for a mark may have to wait for room in a stream's queue. Nobody else touches
+  // a pending block until it awaits a mark.
   std::vector<std::pair<orStream_t, Mark>> marks;
   std::exception_ptr error;
   for (orStream_t stream : block->users) {

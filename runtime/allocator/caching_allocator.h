@@ -1,28 +1,30 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CachingAllocator - gives out the memory of one device: keeps what is freed and gives it to the next
-// request on the same stream, without asking the device and without waiting for it.
+// CachingAllocator - gives out the memory of one device: keeps what is freed and gives it to the
+// next request on the same stream, without asking the device and without waiting for it.
 //
 // Layers, top down
-//   CachingAllocator  finds the pool of a stream; grows pools; gives cached memory back when the device
+//   CachingAllocator  finds the pool of a stream; grows pools; gives cached memory back when the
+//   device
 //                     has no more; the statistics of the device
 //   Pool              one stream's memory: slabs of small blocks (44 size classes), pending blocks
 //   Heap              best fit over ranges of segments that split and join; small and large heap
 //   Source, Timeline  the device: segments; how far streams have come
 //
-// Ownership. Blocks belong to the allocator and are lent from allocate() to free(). A Block's address
-// is good for as long as the allocator. Source and Timeline belong to the caller and outlive it. The
-// allocator must outlive all use of its memory, kernels included; a process usually never destroys it.
+// Ownership. Blocks belong to the allocator and are lent from allocate() to free(). A Block's
+// address is good for as long as the allocator. Source and Timeline belong to the caller and
+// outlive it. The allocator must outlive all use of its memory, kernels included; a process usually
+// never destroys it.
 //
-// Order. Memory freed on its stream is reused at once by that stream: work queued there earlier runs
-// earlier. Work that was queued on other streams has to be told by record_stream() before free(): then
-// the memory comes back only when those streams have passed the point at which they were at free().
-// Each stream is named by one handle; a null one would be a stream of its own.
+// Order. Memory freed on its stream is reused at once by that stream: work queued there earlier
+// runs earlier. Work that was queued on other streams has to be told by record_stream() before
+// free(): then the memory comes back only when those streams have passed the point at which they
+// were at free(). Each stream is named by one handle; a null one would be a stream of its own.
 //
-// Threads. Every function may be called from every thread. allocate() and free() take one spin lock, of
-// the stream's pool; no system call, no heap allocation. Growing and giving back (one mutex) may wait
-// for streams and must not happen inside of a kernel or host callback. Waiting leaves a kernel's error
-// with its stream.
+// Threads. Every function may be called from every thread. allocate() and free() take one spin
+// lock, of the stream's pool; no system call, no heap allocation. Growing and giving back (one
+// mutex) may wait for streams and must not happen inside of a kernel or host callback. Waiting
+// leaves a kernel's error with its stream.
 //
 // Fork. In a child process allocate() throws Error(orErrorForked), free() and the rest do nothing.
 #ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
@@ -55,13 +57,13 @@ class OPENREG_API CachingAllocator {
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // A block of `bytes` bytes (at least 1), aligned to kAlignment, content undefined; never null. Throws
-  // OutOfMemoryError when all cached memory was given up and the device still has no room.
+  // A block of `bytes` bytes (at least 1), aligned to kAlignment, content undefined; never null.
+  // Throws OutOfMemoryError when all cached memory was given up and the device still has no room.
   Block* allocate(size_t bytes, orStream_t stream);
 
   // Takes the block back. Throws Error when the block is not lent, or (rare) when a stream of
-  // record_stream() was destroyed and waiting for the device instead brought up a kernel's error: then
-  // the block is free nevertheless.
+  // record_stream() was destroyed and waiting for the device instead brought up a kernel's error:
+  // then the block is free nevertheless.
   void free(Block* block);
 
   // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
@@ -75,8 +77,8 @@ class OPENREG_API CachingAllocator {
   void reset_accumulated();  // `allocated`, `freed` and the num_ figures count from now on
   void reset_peak();         // `peak` becomes `current`
 
-  // Which block holds the byte at `pointer`. Async-signal-safe: takes no lock and allocates nothing.
-  // While other threads allocate and free, the answer may be that of a moment ago.
+  // Which block holds the byte at `pointer`. Async-signal-safe: takes no lock and allocates
+  // nothing. While other threads allocate and free, the answer may be that of a moment ago.
   struct Description {
     const void* base;
     size_t size;  // as requested, if in use
@@ -86,8 +88,8 @@ class OPENREG_API CachingAllocator {
 
   int device() const { return device_; }
 
-  // Who frees Block::attachment; one a process, set before the first attachment is. It is called with a
-  // pool's lock held: it must not call the allocator.
+  // Who frees Block::attachment; one a process, set before the first attachment is. It is called
+  // with a pool's lock held: it must not call the allocator.
   static void set_attachment_deleter(AttachmentDeleter deleter) {
     BlockStore::set_attachment_deleter(deleter);
   }

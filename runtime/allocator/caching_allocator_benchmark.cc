@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What an allocation and its free cost together, out of the cache, against posix_memalign(64) and free.
+// What an allocation and its free cost together, out of the cache, against posix_memalign(64) and
+// free.
 //   pair   one block at a time
 //   burst  64 blocks, freed in the order of allocation
-// with one thread, two threads on streams of their own and two threads on one stream. The memory is not
-// touched. Medians of several rounds; wall time of one thread's operations.
+// with one thread, two threads on streams of their own and two threads on one stream. The memory is
+// not touched. Medians of several rounds; wall time of one thread's operations.
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -94,12 +95,13 @@ double with_threads(size_t threads, const std::function<double(size_t thread)>& 
 }
 
 void table(size_t burst) {
-  std::printf("\n%s, ns            1 thread            2 threads, own streams   2 threads, one stream\n",
-              burst == 1 ? "pair " : "burst");
+  std::printf(
+      "\n%s, ns            1 thread            2 threads, own streams   2 threads, one stream\n",
+      burst == 1 ? "pair " : "burst");
   std::printf("%10s %10s %10s %14s %10s %14s\n", "bytes", "cached", "malloc", "cached", "malloc",
               "cached");
-  for (const size_t bytes : std::array<size_t, 8>{4, 512, 4096, 65536, 262144, 1048576, 4194304,
-                                                  67108864}) {
+  for (const size_t bytes :
+       std::array<size_t, 8>{4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {
     const auto cached = [&](size_t threads, bool one_stream) {
       FakeSource source;
       FakeTimeline timeline;

@@ -76,13 +76,14 @@ Mark DeviceTimeline::mark(orStream_t stream) {
 }
 
 bool DeviceTimeline::passed(Mark mark) {
-  // Every other answer means that nothing is left to wait for: done, or dropped by a reset or the exit.
+  // Every other answer means that nothing is left to wait for: done, or dropped by a reset or the
+  // exit.
   return orEventQuery(event_of(mark)) != orErrorNotReady;
 }
 
 void DeviceTimeline::wait(Mark mark) {
-  // Asks again and again, because orEventSynchronize would take a kernel's error away from the program.
-  // Who waits here is out of memory or empties the cache: a millisecond does not matter.
+  // Asks again and again, because orEventSynchronize would take a kernel's error away from the
+  // program. Who waits here is out of memory or empties the cache: a millisecond does not matter.
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
     std::this_thread::sleep_for(pause);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceTimeline - marks by events of the driver, which are kept for their next use. One object serves
-// the streams of all devices; a stream may be of another device than the memory that it uses.
+// DeviceTimeline - marks by events of the driver, which are kept for their next use. One object
+// serves the streams of all devices; a stream may be of another device than the memory that it
+// uses.
 //
 // Leaves the calling thread's current device as it was.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_

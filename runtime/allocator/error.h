@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the allocator throws. The text of each error is complete: what was asked, what was found, what
-// to do; the layer above turns it into an exception type of its own and adds nothing.
+// What the allocator throws. The text of each error is complete: what was asked, what was found,
+// what to do; the layer above turns it into an exception type of its own and adds nothing.
 #ifndef RUNTIME_ALLOCATOR_ERROR_H_
 #define RUNTIME_ALLOCATOR_ERROR_H_
 
@@ -16,8 +16,8 @@ namespace openreg::allocator {
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  // As the driver gave it. When it is the error of a kernel, orTakeErrorPayload() of this thread still
-  // has the payload.
+  // As the driver gave it. When it is the error of a kernel, orTakeErrorPayload() of this thread
+  // still has the payload.
   orError_t code() const { return code_; }
 
  private:
@@ -30,12 +30,12 @@ class OPENREG_API OutOfMemoryError : public Error {
   struct Figures {
     int device = 0;
     size_t asked = 0;
-    size_t allocated = 0;      // in blocks that the program holds
-    size_t reserved = 0;       // in segments of this allocator
-    size_t largest_free = 0;   // largest free range inside of those segments, of any stream
-    size_t device_free = 0;    // what the device could still give
+    size_t allocated = 0;     // in blocks that the program holds
+    size_t reserved = 0;      // in segments of this allocator
+    size_t largest_free = 0;  // largest free range inside of those segments, of any stream
+    size_t device_free = 0;   // what the device could still give
     size_t device_total = 0;
-    std::string reason;        // the driver's own words; may be empty
+    std::string reason;  // the driver's own words; may be empty
   };
   explicit OutOfMemoryError(const Figures& figures);
   const Figures& figures() const { return figures_; }

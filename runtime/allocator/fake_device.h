@@ -2,9 +2,9 @@
 //
 // FakeSource and FakeTimeline - memory and streams for tests and benchmarks of the allocator.
 //
-// FakeSource is host memory (mapped, so that pages which nobody touches cost nothing) up to a capacity.
-// In FakeTimeline a stream is a number of pieces of work that were queued and one of pieces that are
-// done; a test moves both by hand, and waiting for a mark does the work.
+// FakeSource is host memory (mapped, so that pages which nobody touches cost nothing) up to a
+// capacity. In FakeTimeline a stream is a number of pieces of work that were queued and one of
+// pieces that are done; a test moves both by hand, and waiting for a mark does the work.
 #ifndef RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 #define RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Heap - the segments of one pool and one pool type, divided into ranges: the best fitting free range is
-// taken, split when the rest is worth it, and joined with its free neighbours when it comes back.
+// Heap - the segments of one pool and one pool type, divided into ranges: the best fitting free
+// range is taken, split when the rest is worth it, and joined with its free neighbours when it
+// comes back.
 //
-// Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of those that are
-// not empty: taking and giving need a few steps, however many ranges there are.
+// Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of those that
+// are not empty: taking and giving need a few steps, however many ranges there are.
 //
 // A heap is part of a pool and guarded by its lock.
 #ifndef RUNTIME_ALLOCATOR_HEAP_H_
@@ -50,8 +51,8 @@ class Heap {
   Heap(PoolType type, BlockStore* store, Usage* usage)
       : type_(type), store_(store), usage_(usage) {}
 
-  // A range of `size` bytes (a multiple of kRangeGranule), or a little more; null when none fits. It is
-  // not in use yet: see hold(). The caller sets its state.
+  // A range of `size` bytes (a multiple of kRangeGranule), or a little more; null when none fits.
+  // It is not in use yet: see hold(). The caller sets its state.
   Block* take(size_t size);
   // Gives it back, after its last release(). Its identity may end.
   void give(Block* range);

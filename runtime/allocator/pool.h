@@ -4,13 +4,14 @@
 // because it runs its work in order. So streams never share memory, and threads that feed different
 // streams never meet.
 //
-// Requests up to kLargestClass bytes come from slabs: an allocation takes the first block of its class's
-// first slab, a free puts it back there, the latest on top. Slabs and larger requests are ranges of the
-// two heaps. A slab that is empty goes back to its heap, unless it is the last one of its class that has
-// room, so that a program which holds one block at a time does not make a slab each time.
+// Requests up to kLargestClass bytes come from slabs: an allocation takes the first block of its
+// class's first slab, a free puts it back there, the latest on top. Slabs and larger requests are
+// ranges of the two heaps. A slab that is empty goes back to its heap, unless it is the last one of
+// its class that has room, so that a program which holds one block at a time does not make a slab
+// each time.
 //
-// Threads: everything but stream(), next and find() needs the caller to hold `lock`. A function that
-// changes the usage leaves it to the caller to look at crossed() afterwards.
+// Threads: everything but stream(), next and find() needs the caller to hold `lock`. A function
+// that changes the usage leaves it to the caller to look at crossed() afterwards.
 #ifndef RUNTIME_ALLOCATOR_POOL_H_
 #define RUNTIME_ALLOCATOR_POOL_H_
 
@@ -38,7 +39,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   SpinLock lock;
-  const size_t index;                 // in the order of creation
+  const size_t index;                // in the order of creation
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
 
   orStream_t stream() const { return stream_; }
@@ -83,8 +84,8 @@ class Pool {
   void suspend(Block* block);
   void resume(Block* block);
 
-  // `block`, which is kPending, waits for one more mark of `stream`. collect() drops marks that have
-  // passed and resumes the blocks that waited for nothing else.
+  // `block`, which is kPending, waits for one more mark of `stream`. collect() drops marks that
+  // have passed and resumes the blocks that waited for nothing else.
   void await(orStream_t stream, Mark mark, Block* block);
   bool has_pending() const { return !awaited_.empty(); }
   void collect(Timeline* timeline);

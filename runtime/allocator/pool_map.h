@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolMap - finds the pool of a stream. Looking up takes no lock and writes nothing, so threads do not
-// disturb each other: a multiplication and, nearly always, one comparison. Pools are only ever added;
-// one thread at a time may do so. A map that gets full is replaced by one of twice the size, and kept,
-// because someone may still be reading it.
+// PoolMap - finds the pool of a stream. Looking up takes no lock and writes nothing, so threads do
+// not disturb each other: a multiplication and, nearly always, one comparison. Pools are only ever
+// added; one thread at a time may do so. A map that gets full is replaced by one of twice the size,
+// and kept, because someone may still be reading it.
 #ifndef RUNTIME_ALLOCATOR_POOL_MAP_H_
 #define RUNTIME_ALLOCATOR_POOL_MAP_H_
 

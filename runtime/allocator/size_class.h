@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Which sizes the allocator gives out. Requests up to kLargestClass bytes are rounded up to one of
-// kSizeClasses sizes: multiples of 64 up to 512, then four for each doubling, so that at most a fifth of
-// a block above 512 bytes is wasted. Larger ones are rounded up to kRangeGranule. Requests up to
-// kLargestSmall come out of small segments ("small pool" in the statistics), others out of large ones.
+// kSizeClasses sizes: multiples of 64 up to 512, then four for each doubling, so that at most a
+// fifth of a block above 512 bytes is wasted. Larger ones are rounded up to kRangeGranule. Requests
+// up to kLargestSmall come out of small segments ("small pool" in the statistics), others out of
+// large ones.
 #ifndef RUNTIME_ALLOCATOR_SIZE_CLASS_H_
 #define RUNTIME_ALLOCATOR_SIZE_CLASS_H_
 
@@ -52,8 +53,8 @@ inline constexpr size_t class_bytes(int size_class) {
   return static_cast<size_t>((size_class - 8) % 4 + 5) << (log - 2);
 }
 
-// A slab, the run of blocks of one class, has 64 KiB or eight blocks (four above 32 KiB), whichever is
-// more: enough that making one is rare, few enough that a class used once does not hold much.
+// A slab, the run of blocks of one class, has 64 KiB or eight blocks (four above 32 KiB), whichever
+// is more: enough that making one is rare, few enough that a class used once does not hold much.
 inline constexpr size_t slab_bytes(int size_class) {
   const size_t bytes = class_bytes(size_class);
   const size_t blocks = bytes > 32 * kKiB ? 4 : 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Source - where a caching allocator gets its segments from and gives them back to: the memory of one
-// device. DeviceSource is the real one; tests have their own.
+// Source - where a caching allocator gets its segments from and gives them back to: the memory of
+// one device. DeviceSource is the real one; tests have their own.
 #ifndef RUNTIME_ALLOCATOR_SOURCE_H_
 #define RUNTIME_ALLOCATOR_SOURCE_H_
 
@@ -17,8 +17,8 @@ class OPENREG_API Source {
  public:
   virtual ~Source() = default;
 
-  // `size` bytes aligned to 64 or more. Null when there is no room, with the reason in `*reason`; then
-  // the allocator makes room and asks again. Throws Error when asking again can not help.
+  // `size` bytes aligned to 64 or more. Null when there is no room, with the reason in `*reason`;
+  // then the allocator makes room and asks again. Throws Error when asking again can not help.
   virtual void* allocate(size_t size, std::string* reason) = 0;
 
   // Takes back what allocate() gave. No queued kernel uses it any more.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // SpinLock - one byte, for critical sections of some ten nanoseconds. Taking a free lock costs one
-// atomic exchange. A waiter spins for about as long as such a section takes and then lets others run:
-// on a busy machine the holder may not be on a core.
+// atomic exchange. A waiter spins for about as long as such a section takes and then lets others
+// run: on a busy machine the holder may not be on a core.
 #ifndef RUNTIME_ALLOCATOR_SPIN_LOCK_H_
 #define RUNTIME_ALLOCATOR_SPIN_LOCK_H_
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The figures of one caching allocator, with the names and meanings that torch's DeviceStats gives them.
+// The figures of one caching allocator, with the names and meanings that torch's DeviceStats gives
+// them.
 #ifndef RUNTIME_ALLOCATOR_STATS_H_
 #define RUNTIME_ALLOCATOR_STATS_H_
 

@@ -21,16 +21,16 @@ class OPENREG_API Timeline {
  public:
   virtual ~Timeline() = default;
 
-  // Behind all work that is queued on `stream` now. When the stream does not exist any more, waits for
-  // all work of all devices instead and returns kNoMark; if a kernel among it failed, throws its Error
-  // after that.
+  // Behind all work that is queued on `stream` now. When the stream does not exist any more, waits
+  // for all work of all devices instead and returns kNoMark; if a kernel among it failed, throws
+  // its Error after that.
   virtual Mark mark(orStream_t stream) = 0;
 
   // Whether all work before the mark is done. Never waits; called with a lock held.
   virtual bool passed(Mark mark) = 0;
 
-  // Returns when it is done. Leaves the error of a failed kernel with its stream, where the program's
-  // next synchronization finds it.
+  // Returns when it is done. Leaves the error of a failed kernel with its stream, where the
+  // program's next synchronization finds it.
   virtual void wait(Mark mark) = 0;
 
   virtual void drop(Mark mark) = 0;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Usage - the running figures of one pool type in one pool, and how peaks over several pools stay exact
-// without shared counters.
+// Usage - the running figures of one pool type in one pool, and how peaks over several pools stay
+// exact without shared counters.
 //
-// Each pool counts for itself, under its own lock. A peak belongs to the whole device, though: it is the
-// highest sum over all pools. So the distance between that peak and the present sum is shared out, and
-// each pool gets limits: while every pool stays within its own ones, the sum can not have passed the
-// peak, and nobody has to look. A pool that leaves its limits has the peaks settled: all pools are
-// locked, the sums are taken, the distance is shared out anew (see settle()). In steady state this
-// hardly ever happens.
+// Each pool counts for itself, under its own lock. A peak belongs to the whole device, though: it
+// is the highest sum over all pools. So the distance between that peak and the present sum is
+// shared out, and each pool gets limits: while every pool stays within its own ones, the sum can
+// not have passed the peak, and nobody has to look. A pool that leaves its limits has the peaks
+// settled: all pools are locked, the sums are taken, the distance is shared out anew (see
+// settle()). In steady state this hardly ever happens.
 //
 // A Usage is guarded by its pool's lock, Peaks by the locks of all pools of the allocator together.
 #ifndef RUNTIME_ALLOCATOR_USAGE_H_
@@ -128,8 +128,8 @@ PoolQuantities current_of(const PoolUsage& usage);
 
 class Peaks {
  public:
-  // Takes the sums over `pools` into the peaks and shares the distance out. The pool `raised` has left
-  // its limits and counts with `raised_to` as well: its present figures may be lower already.
+  // Takes the sums over `pools` into the peaks and shares the distance out. The pool `raised` has
+  // left its limits and counts with `raised_to` as well: its present figures may be lower already.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
   // The peaks become the present sums.
   void reset(std::span<PoolUsage* const> pools);

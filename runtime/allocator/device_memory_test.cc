@@ -1,0 +1,254 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The caching allocator over the emulated device: real memory, streams, kernels and errors.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "runtime/allocator/caching_allocator.h"
+#include "runtime/allocator/device_source.h"
+#include "runtime/allocator/device_timeline.h"
+#include "runtime/allocator/size_class.h"
+#include "runtime/device/openreg.h"
+
+namespace openreg::allocator {
+namespace {
+
+constexpr size_t kDeviceMemory = 64 * kMiB;
+
+char* kernel_pointer(const Block* block) {
+  void* pointer = nullptr;
+  EXPECT_EQ(orGetKernelPointer(&pointer, block->pointer), orSuccess);
+  return static_cast<char*>(pointer);
+}
+
+// A stream that stands still until it is opened.
+class Gate {
+ public:
+  explicit Gate(orStream_t stream) {
+    EXPECT_EQ(orLaunchKernel(
+                  stream,
+                  [](std::atomic<bool>* open) {
+                    while (!*open) {
+                      std::this_thread::yield();
+                    }
+                  },
+                  &open_),
+              orSuccess);
+  }
+  ~Gate() { open(); }
+  void open() { open_ = true; }
+
+ private:
+  std::atomic<bool> open_{false};
+};
+
+class DeviceMemoryTest : public testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    ASSERT_EQ(setenv("OPENREG_DEVICE_MEMORY", "64M", 1), 0);
+    ASSERT_EQ(setenv("OPENREG_DEVICE_COUNT", "2", 1), 0);
+  }
+  void SetUp() override {
+    ASSERT_EQ(orSetDevice(0), orSuccess);
+    ASSERT_EQ(orStreamCreate(&stream_), orSuccess);
+    ASSERT_EQ(orStreamCreate(&other_), orSuccess);
+  }
+  void TearDown() override {
+    ASSERT_EQ(orSetDevice(0), orSuccess);
+    EXPECT_EQ(orDeviceSynchronize(), orSuccess);
+    for (orStream_t stream : {stream_, other_}) {
+      (void)orStreamDestroy(stream);  // a test may have done it
+    }
+  }
+
+  orStream_t stream_ = nullptr;
+  orStream_t other_ = nullptr;
+  DeviceSource source_{0};
+  DeviceTimeline timeline_;
+  CachingAllocator allocator_{0, &source_, &timeline_};
+};
+
+TEST_F(DeviceMemoryTest, KernelsOfOneStreamMayUseMemoryAsSoonAsItIsFree) {
+  auto result = std::make_unique<std::array<char, 2>>();
+  Block* first = allocator_.allocate(1000, stream_);
+  EXPECT_EQ(orLaunchKernel(
+                stream_,
+                [](char* memory, char* out) {
+                  std::memset(memory, 'a', 1000);
+                  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+                  *out = memory[999];
+                },
+                kernel_pointer(first), result->data()),
+            orSuccess);
+  allocator_.free(first);
+  Block* second = allocator_.allocate(1000, stream_);
+  ASSERT_EQ(second, first) << "without waiting for the kernel";
+  EXPECT_EQ(orLaunchKernel(
+                stream_,
+                [](char* memory, char* out) {
+                  std::memset(memory, 'b', 1000);
+                  *out = memory[999];
+                },
+                kernel_pointer(second), result->data() + 1),
+            orSuccess);
+  EXPECT_EQ(orStreamSynchronize(stream_), orSuccess);
+  EXPECT_EQ((*result)[0], 'a');
+  EXPECT_EQ((*result)[1], 'b');
+  allocator_.free(second);
+}
+
+TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesComesBackAfterItsWork) {
+  Block* block = allocator_.allocate(1000, stream_);
+  allocator_.record_stream(block, other_);
+  {
+    Gate gate(other_);
+    allocator_.free(block);
+    Block* next = allocator_.allocate(1000, stream_);
+    EXPECT_NE(next, block);
+    allocator_.free(next);
+  }
+  EXPECT_EQ(orStreamSynchronize(other_), orSuccess);
+  // The block comes back with this allocation, on top of the one freed before.
+  Block* again = allocator_.allocate(1000, stream_);
+  EXPECT_EQ(again, block);
+  allocator_.free(again);
+}
+
+TEST_F(DeviceMemoryTest, AStreamOfAnotherDeviceCanBeRecorded) {
+  orStream_t remote = nullptr;
+  ASSERT_EQ(orGetDefaultStream(&remote, 1), orSuccess);
+  Block* block = allocator_.allocate(1000, stream_);
+  allocator_.record_stream(block, remote);
+  {
+    Gate gate(remote);
+    allocator_.free(block);
+    Block* next = allocator_.allocate(1000, stream_);
+    EXPECT_NE(next, block);
+    allocator_.free(next);
+  }
+  int device = -1;
+  EXPECT_EQ(orGetDevice(&device), orSuccess);
+  EXPECT_EQ(device, 0);
+  EXPECT_EQ(orStreamSynchronize(remote), orSuccess);
+  EXPECT_EQ(allocator_.allocate(1000, stream_), block);
+}
+
+TEST_F(DeviceMemoryTest, EmptyCacheWaitsForKernelsAndGivesTheMemoryBack) {
+  std::atomic<bool> done{false};
+  Block* block = allocator_.allocate(30 * kMiB, stream_);
+  size_t free_before = 0;
+  size_t total = 0;
+  ASSERT_EQ(orMemGetInfo(&free_before, &total), orSuccess);
+  EXPECT_EQ(total, kDeviceMemory);
+  EXPECT_EQ(orLaunchKernel(
+                stream_,
+                [](char* memory, std::atomic<bool>* finished) {
+                  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                  std::memset(memory, 1, 30 * kMiB);
+                  *finished = true;
+                },
+                kernel_pointer(block), &done),
+            orSuccess);
+  allocator_.free(block);
+  allocator_.empty_cache();
+  EXPECT_TRUE(done);
+  size_t free_after = 0;
+  ASSERT_EQ(orMemGetInfo(&free_after, &total), orSuccess);
+  EXPECT_EQ(free_after, free_before + 30 * kMiB);
+}
+
+TEST_F(DeviceMemoryTest, WaitingLeavesTheErrorOfAKernelToTheProgram) {
+  Block* block = allocator_.allocate(100, stream_);
+  const orKernel_t failing = [](void* /*arguments*/) {
+    return orKernelFail(orErrorLaunchFailure, "broken on purpose", nullptr, nullptr);
+  };
+  EXPECT_EQ(orLaunchKernel(stream_, failing, nullptr, 0, nullptr), orSuccess);
+  allocator_.free(block);
+  EXPECT_NO_THROW(allocator_.empty_cache());
+  EXPECT_EQ(allocator_.stats().stat[kReservedBytes][kAggregate].current, 0);
+  EXPECT_EQ(orStreamSynchronize(stream_), orErrorLaunchFailure);
+}
+
+TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedFor) {
+  std::atomic<bool> done{false};
+  Block* block = allocator_.allocate(1000, stream_);
+  allocator_.record_stream(block, other_);
+  EXPECT_EQ(orLaunchKernel(
+                other_,
+                [](char* memory, std::atomic<bool>* finished) {
+                  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                  memory[0] = 1;
+                  *finished = true;
+                },
+                kernel_pointer(block), &done),
+            orSuccess);
+  ASSERT_EQ(orStreamDestroy(other_), orSuccess);
+  allocator_.free(block);
+  EXPECT_TRUE(done);
+  EXPECT_EQ(allocator_.allocate(1000, stream_), block);
+}
+
+TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenTellsTheFigures) {
+  Block* cached = allocator_.allocate(40 * kMiB, other_);
+  allocator_.free(cached);
+  Block* block = allocator_.allocate(50 * kMiB, stream_);
+  try {
+    allocator_.allocate(30 * kMiB, other_);
+    FAIL() << "there is no room";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_EQ(error.figures().device_total, kDeviceMemory);
+    EXPECT_EQ(error.figures().device_free, kDeviceMemory - 50 * kMiB);
+    EXPECT_EQ(error.figures().allocated, 50 * kMiB);
+    EXPECT_FALSE(error.figures().reason.empty());
+    EXPECT_EQ(orPeekAtLastError(), orSuccess) << "the error was dealt with";
+  }
+  allocator_.free(block);
+  EXPECT_EQ(allocator_.allocate(30 * kMiB, other_)->size, 30 * kMiB);
+}
+
+TEST_F(DeviceMemoryTest, AskingInsideOfAKernelIsAnErrorNotADeadlock) {
+  std::atomic<int> code{-1};
+  EXPECT_EQ(orLaunchKernel(
+                stream_,
+                [](CachingAllocator* allocator, orStream_t stream, std::atomic<int>* found) {
+                  try {
+                    allocator->allocate(3 * kMiB, stream);
+                  } catch (const Error& error) {
+                    *found = error.code();
+                  }
+                },
+                &allocator_, stream_, &code),
+            orSuccess);
+  EXPECT_EQ(orStreamSynchronize(stream_), orSuccess);
+  EXPECT_EQ(code, orErrorNotPermitted);
+}
+
+TEST_F(DeviceMemoryTest, LivesOnAnyDeviceWhicheverIsCurrent) {
+  DeviceSource source(1);
+  CachingAllocator allocator(1, &source, &timeline_);
+  orStream_t remote = nullptr;
+  ASSERT_EQ(orGetDefaultStream(&remote, 1), orSuccess);
+  Block* block = allocator.allocate(5 * kMiB, remote);
+  orPointerAttributes attributes{};
+  ASSERT_EQ(orPointerGetAttributes(&attributes, block->pointer), orSuccess);
+  EXPECT_EQ(attributes.type, orMemoryTypeDevice);
+  EXPECT_EQ(attributes.device, 1);
+  EXPECT_EQ(attributes.size, kLargeSegment);
+  allocator.free(block);
+  allocator.empty_cache();
+  int device = -1;
+  EXPECT_EQ(orGetDevice(&device), orSuccess);
+  EXPECT_EQ(device, 0);
+}
+
+}  // namespace
+}  // namespace openreg::allocator
