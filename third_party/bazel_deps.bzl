@@ -7,7 +7,7 @@ _NAMES = [
     "rules_cc",
     "rules_java",
     "rules_python",  # Bazel 7
-]
+]  # buildifier: disable=unnamed-macro
 
 def bazel_deps():
     """Declares them; the same definitions serve Bazel 4 and Bazel 7."""

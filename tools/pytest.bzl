@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """openreg_py_test: a py_test whose files pytest runs."""
 
+load("@rules_python//python:defs.bzl", "py_test")
+
 def openreg_py_test(name, srcs, args = [], data = [], deps = [], **kwargs):
     """py_test with pytest as its main program.
 
@@ -14,7 +16,7 @@ def openreg_py_test(name, srcs, args = [], data = [], deps = [], **kwargs):
       deps: as for py_test.
       **kwargs: as for py_test.
     """
-    native.py_test(
+    py_test(
         name = name,
         srcs = srcs + ["//tools:pytest_main.py"],
         args = ["$(location %s)" % src for src in srcs] + args,

@@ -20,6 +20,7 @@ class Shard:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
+        """Drops the others (a hook of pytest)."""
         kept = items[self.index :: self.total]
         dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
         items[:] = kept

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Proves which way dependencies point: ./bazelw run //tools:architecture
+
+Each rule is a query of Bazel's graph, so that a #include alone cannot break it unseen: what is not
+in deps is not there to be included.
+"""
+
+import sys
+from dataclasses import dataclass
+
+from tools import bazel_workspace
+
+_TORCH = "@torch//"
+_ABOVE_RUNTIME = "//(aten|amp|autoload|compile|python|tests|benchmarks|examples)[:/]"
+
+
+@dataclass(frozen=True)
+class Arrow:
+    """Targets, and what none of them may depend on."""
+
+    text: str
+    # A query expression.
+    targets: str
+    # A regular expression over labels.
+    forbidden: str
+
+    def query(self) -> str:
+        """The query whose answer has to be empty."""
+        return f"filter('^({self.forbidden})', deps({self.targets}))"
+
+
+def libraries(package: str) -> str:
+    """The targets of a package that are not tests."""
+    return f"({package} except kind('_test rule', {package}))"
+
+
+ARROWS = [
+    Arrow(
+        "the device stands alone",
+        "//runtime/device/...",
+        f"{_TORCH}|//runtime/(allocator|c10)|{_ABOVE_RUNTIME}",
+    ),
+    Arrow(
+        "the core of the allocator needs the device alone",
+        "//runtime/allocator/...",
+        f"{_TORCH}|//runtime/c10|{_ABOVE_RUNTIME}",
+    ),
+    Arrow(
+        "runtime/c10 needs no operators",
+        "//runtime/c10/...",
+        _ABOVE_RUNTIME,
+    ),
+    Arrow(
+        "operators need no feature above them",
+        libraries("//aten/..."),
+        "//(amp|autoload|compile|python|tests|benchmarks|examples)[:/]",
+    ),
+    Arrow("autocast needs no operators of ours", libraries("//amp/..."), "//aten[:/]"),
+    Arrow("autoload needs no operators of ours", libraries("//autoload/..."), "//aten[:/]"),
+    Arrow("compile needs no operators of ours", libraries("//compile/..."), "//aten[:/]"),
+]
+
+
+def main() -> int:
+    """Asks each query; the exit status is the number of arrows that do not hold."""
+    failed = 0
+    for arrow in ARROWS:
+        done = bazel_workspace.bazel(
+            "query", "--noimplicit_deps", "--nohost_deps", "--noshow_progress", arrow.query()
+        )
+        if done.returncode:
+            print(done.stderr, end="")
+            return 1
+        labels = done.stdout.split()
+        print(f"{'BROKEN' if labels else 'holds':<7} {arrow.text}")
+        if labels:
+            failed += 1
+            print(f"        {arrow.targets} depends on {', '.join(labels[:5])}")
+            print(f'        see why: ./bazelw query "somepath({arrow.targets}, {labels[0]})"')
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs every linter: ./bazelw run //tools:lint [-- [--fix] [--only TOOL] [FOLDER...]]
+
+Prints one line a tool, and what a tool found under its line. The exit status is 0 where none of
+them found anything.
+"""
+
+import argparse
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tools import bazel_workspace
+
+# Programs of the environment that runs this one.
+_BIN = Path(sys.prefix) / "bin"
+
+
+@dataclass(frozen=True)
+class Linter:
+    """A tool: what it reads, and how it is run."""
+
+    name: str
+    # The files it is about, relative to the top of the tree.
+    files: Sequence[str]
+    # Returns what was found, empty if nothing; mends it first where the argument says so.
+    run: Callable[[bool], str]
+    # Whether it mends anything itself.
+    mends: bool = True
+
+
+def is_shell(path: Path) -> bool:
+    """Whether a file is a shell script, by its name or its first line."""
+    if path.suffix:
+        return path.suffix == ".sh"
+    with path.open("rb") as file:
+        return re.match(rb"#!\s*\S*/(env )?(ba|da)?sh\b", file.readline()) is not None
+
+
+def is_starlark(path: Path) -> bool:
+    """Whether Bazel reads a file."""
+    return path.suffix == ".bzl" or path.name in {"BUILD.bazel", "WORKSPACE"}
+
+
+def source_files(root: Path, folders: Sequence[str]) -> list[str]:
+    """Files that git tracks or would track in folders, relative to root and sorted."""
+    command = [
+        "git",
+        "ls-files",
+        "-z",
+        "--cached",
+        "--others",
+        "--exclude-standard",
+        "--",
+        *folders,
+    ]
+    try:
+        listed = subprocess.run(command, cwd=root, check=True, capture_output=True, text=True)
+    except FileNotFoundError:
+        raise SystemExit("lint: git is missing: apt-get install git") from None
+    except subprocess.CalledProcessError as error:
+        raise SystemExit(f"lint: {error.stderr.strip()}") from None
+    return sorted(name for name in listed.stdout.split("\0") if name and (root / name).is_file())
+
+
+def command_output(root: Path, *commands: Sequence[str | Path]) -> str:
+    """Runs commands; the output of those that fail."""
+    found = ""
+    for command in commands:
+        done = subprocess.run(
+            command,
+            cwd=root,
+            check=False,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        if done.returncode:
+            found += done.stdout or f"{command[0]}: exit status {done.returncode}\n"
+    return found
+
+
+def clang_tidy(folders: Sequence[str]) -> str:
+    """clang-tidy over the C++ targets of folders: actions of Bazel, which knows what is clean."""
+    done = bazel_workspace.bazel(
+        "build",
+        "--keep_going",
+        "--aspects=//tools/linters:clang_tidy.bzl%clang_tidy",
+        "--output_groups=clang_tidy",
+        "--noshow_progress",
+        "--ui_event_filters=-info,-debug",
+        "--",
+        *([f"//{folder}/..." for folder in folders] or ["//..."]),
+    )
+    return (done.stdout + done.stderr) if done.returncode else ""
+
+
+def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter]:
+    """All tools, the quick ones first.
+
+    Args:
+        root: the top of the source tree.
+        folders: what to read, relative to root; all of it if empty.
+        buildifier: the program.
+    """
+    files = source_files(root, folders)
+    cpp = [name for name in files if name.endswith((".cc", ".h"))]
+    python = [name for name in files if name.endswith((".py", ".pyi"))]
+    shell = [name for name in files if is_shell(root / name)]
+    starlark = [name for name in files if is_starlark(root / name)]
+
+    def clang_format(fix: bool) -> str:
+        mode = ["-i"] if fix else ["--dry-run", "-Werror"]
+        return command_output(root, [_BIN / "clang-format", *mode, *cpp])
+
+    def ruff(fix: bool) -> str:
+        check = ["check", "--quiet", "--fix"] if fix else ["check", "--quiet"]
+        layout = ["format", "--quiet"] if fix else ["format", "--quiet", "--diff"]
+        # Laid out last: a line that the first mends may get another length.
+        return command_output(
+            root, [_BIN / "ruff", *check, *python], [_BIN / "ruff", *layout, *python]
+        )
+
+    def starlark_format(fix: bool) -> str:
+        mode = ["-mode=fix", "-lint=fix"] if fix else ["-mode=diff", "-lint=warn"]
+        # What rules_cc has of its own only since Bazel 8 is Bazel's here.
+        warnings = "-warnings=-native-cc-info"
+        return command_output(root, [buildifier, *mode, warnings, *starlark])
+
+    def shellcheck(_fix: bool) -> str:
+        return command_output(root, [_BIN / "shellcheck", *shell])
+
+    def mypy(_fix: bool) -> str:
+        cache = Path.home() / ".cache" / "torch_openreg" / "mypy"
+        return command_output(
+            root, [_BIN / "mypy", "--no-error-summary", "--cache-dir", cache, *python]
+        )
+
+    return [
+        Linter("clang-format", cpp, clang_format),
+        Linter("ruff", python, ruff),
+        Linter("buildifier", starlark, starlark_format),
+        Linter("shellcheck", shell, shellcheck, mends=False),
+        Linter("mypy", python, mypy, mends=False),
+        Linter("clang-tidy", cpp, lambda _fix: clang_tidy(folders), mends=False),
+    ]
+
+
+def report(tools: Sequence[Linter], fix: bool) -> int:
+    """Runs tools and prints what they found.
+
+    Args:
+        tools: what to run, in this order.
+        fix: whether tools mend what they can.
+
+    Returns:
+        The exit status: 0 where nothing was found.
+    """
+    failed = []
+    for tool in tools:
+        start = time.monotonic()
+        found = tool.run(fix) if tool.files else ""
+        state = "FOUND" if found else "ok"
+        seconds = time.monotonic() - start
+        print(f"{tool.name:<13} {state:<6} {len(tool.files):4} files {seconds:7.1f} s", flush=True)
+        if found:
+            print(found.rstrip("\n"), flush=True)
+            failed.append(tool)
+    if not failed:
+        print(f"{len(tools)} linters, nothing found")
+        return 0
+    print(
+        f"{len(failed)} of {len(tools)} linters found something: "
+        + ", ".join(t.name for t in failed)
+    )
+    if not fix and any(tool.mends for tool in failed):
+        print("mend what can be mended by itself: ./bazelw run //tools:lint -- --fix")
+    return 1
+
+
+def main() -> int:
+    """Reads the command line and runs the linters."""
+    parser = argparse.ArgumentParser(prog="./bazelw run //tools:lint --", allow_abbrev=False)
+    parser.add_argument("--fix", action="store_true", help="mend what the tools can mend")
+    parser.add_argument(
+        "--only", metavar="TOOL", action="append", help="run this tool (again for more)"
+    )
+    parser.add_argument("--buildifier", type=Path, required=True, help=argparse.SUPPRESS)
+    parser.add_argument(
+        "folders", nargs="*", metavar="FOLDER", help="read this only (again for more)"
+    )
+    args = parser.parse_args()
+    root = bazel_workspace.root()
+    for folder in args.folders:
+        if not (root / folder).is_dir():
+            parser.error(f"no such folder in {root}: {folder}")
+    tools = linters(root, [f.strip("/") for f in args.folders], args.buildifier.resolve())
+    if args.only:
+        unknown = set(args.only) - {tool.name for tool in tools}
+        if unknown:
+            parser.error(
+                f"no such tool: {', '.join(sorted(unknown))}; there are "
+                + ", ".join(tool.name for tool in tools)
+            )
+        tools = [tool for tool in tools if tool.name in args.only]
+    return report(tools, args.fix)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

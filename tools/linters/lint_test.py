@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What lint says of its tools' findings, and which files it gives them."""
+
+from pathlib import Path
+
+import pytest
+
+from tools.linters.lint import Linter, command_output, is_shell, is_starlark, report
+
+
+def test_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        report([Linter("one", ["a"], lambda fix: ""), Linter("two", ["a"], lambda fix: "")], False)
+        == 0
+    )
+    assert "2 linters, nothing found" in capsys.readouterr().out
+
+
+def test_a_finding_fails_and_says_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
+    tools = [Linter("one", ["a"], lambda fix: "a:1: bad\n"), Linter("two", ["a"], lambda fix: "")]
+    assert report(tools, False) == 1
+    out = capsys.readouterr().out
+    assert "a:1: bad" in out
+    assert "1 of 2 linters found something: one" in out
+    assert "--fix" in out
+
+
+def test_fix_reaches_the_tool() -> None:
+    assert report([Linter("one", ["a"], lambda fix: "" if fix else "bad")], True) == 0
+
+
+def test_a_tool_without_files_is_not_run() -> None:
+    assert report([Linter("one", [], lambda fix: "usage: one FILE")], False) == 0
+
+
+def test_a_silent_failure_is_a_finding(tmp_path: Path) -> None:
+    assert command_output(tmp_path, ["true"]) == ""
+    assert "exit status 1" in command_output(tmp_path, ["false"])
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "expected"),
+    [
+        ("bazelw", "#!/bin/bash\n", True),
+        ("run", "#!/usr/bin/env bash\n", True),
+        ("merge.sh", "true\n", True),
+        ("LICENSE", "BSD\n", False),
+        ("tool", "#!/usr/bin/env python3\n", False),
+        ("tool.py", "#!/bin/sh\n", False),
+    ],
+)
+def test_shell_scripts(tmp_path: Path, name: str, text: str, expected: bool) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    assert is_shell(path) is expected
+
+
+def test_starlark_files() -> None:
+    assert is_starlark(Path("a/BUILD.bazel"))
+    assert is_starlark(Path("tools/cc.bzl"))
+    assert not is_starlark(Path("tools/bazel"))
