@@ -40,8 +40,9 @@ class Executor {
   // Has the executor look around: a command was queued on the stream that it watches.
   void Notify();
 
-  // Another stream waits for the executor.
-  bool wanted() const { return pending_count_.load(std::memory_order_seq_cst) != 0; }
+  // How many streams wait for the executor, and whether one does.
+  uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
+  bool wanted() const { return waiting() != 0; }
 
   // A parallel kernel runs: nobody else should spin.
   bool parallel_running() const { return parallel_running_.load(std::memory_order_relaxed); }

@@ -25,6 +25,8 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <new>
 #include <type_traits>
 #include <utility>
 
@@ -47,67 +49,74 @@ inline const orAddressWindow& LaunchWindow() {
 
 namespace launch_detail {
 
-// How one parameter travels. Set returns false for a pointer which a kernel may not have.
+// How one parameter travels. Set returns false for a pointer which a kernel may not have; `taken`
+// is set when an element was read instead of a pointer kept, and is given back to Get. (The flags
+// of all parameters are beside them, in one word: a pointer then takes 8 bytes, and generated
+// kernels have many.)
 template <class T>
 struct Parameter {
   static_assert(std::is_trivially_copyable_v<T>, "a kernel's parameters travel as bytes");
   static_assert(!std::is_reference_v<T>, "a kernel's parameters travel by value");
   T value;
-  bool Set(T given, const orAddressWindow&) {
+  bool Set(T given, const orAddressWindow&, bool*) {
     value = given;
     return true;
   }
-  T Get() const { return value; }
+  T Get(bool) const { return value; }
 };
 
 template <class T>
 struct Parameter<T*> {
-  using Element = std::remove_const_t<T>;
-  static constexpr bool kReadsElement = std::is_const_v<T> && !std::is_void_v<Element>;
-  // A pointer, or the element if there is no pointer to a device.
+  static constexpr bool kReadsElement = std::is_const_v<T> && !std::is_void_v<T>;
   struct Nothing {};
-  T* pointer;
-  bool has_element;
-  std::conditional_t<kReadsElement, Element, Nothing> element;
+  using Element = std::conditional_t<kReadsElement, std::remove_const_t<T>, Nothing>;
+  static_assert(std::is_trivially_copyable_v<Element>, "a kernel's operands travel as bytes");
 
-  bool Set(T* given, const orAddressWindow& window) {
-    has_element = false;
+  // The pointer, or the element. Bytes and not a union: an element may have a constructor.
+  static constexpr size_t kSize = sizeof(Element) > sizeof(T*) ? sizeof(Element) : sizeof(T*);
+  static constexpr size_t kAlign = alignof(Element) > alignof(T*) ? alignof(Element) : alignof(T*);
+  alignas(kAlign) unsigned char bytes[kSize];
+
+  bool Set(T* given, const orAddressWindow& window, bool* taken) {
     const auto address = reinterpret_cast<uintptr_t>(given);
     if (address - window.base < window.size) {
-      pointer = reinterpret_cast<T*>(address + static_cast<uintptr_t>(window.kernel_offset));
+      const uintptr_t seen = address + static_cast<uintptr_t>(window.kernel_offset);
+      std::memcpy(bytes, &seen, sizeof(seen));
       return true;
     }
-    pointer = given;
     if (given == nullptr) {
+      std::memcpy(bytes, &given, sizeof(given));
       return true;
     }
     if constexpr (kReadsElement) {
-      static_assert(std::is_trivially_copyable_v<Element>, "a kernel's operands travel as bytes");
-      has_element = true;
-      element = *given;
+      std::memcpy(bytes, given, sizeof(Element));
+      *taken = true;
       return true;
     } else {
       return false;
     }
   }
-  T* Get() const {
+  T* Get(bool taken) const {
     if constexpr (kReadsElement) {
-      if (has_element) {
-        return &element;
+      if (taken) {
+        return std::launder(reinterpret_cast<const Element*>(bytes));
       }
     }
+    T* pointer;
+    std::memcpy(&pointer, bytes, sizeof(pointer));
     return pointer;
   }
 };
 
-// Parameters one after the other. Not std::tuple, which is not trivially copyable.
+// Parameters one after the other. Not std::tuple, which is not trivially copyable. `bit` is the
+// place of the first of them in the word of flags.
 template <class... Parameters>
 struct Pack {
+  bool Set(const orAddressWindow&, uint64_t*, int) { return true; }
   template <class Function, class... Done>
-  void Call(Function function, const Done&... done) const {
-    function(done.Get()...);
+  void Call(Function function, uint64_t, int, const Done&... done) const {
+    function(done...);
   }
-  bool Set(const orAddressWindow&) { return true; }
 };
 
 template <class First, class... Rest>
@@ -116,24 +125,27 @@ struct Pack<First, Rest...> {
   Pack<Rest...> rest;
 
   template <class Given, class... More>
-  bool Set(const orAddressWindow& window, Given&& given, More&&... more) {
-    return first.Set(static_cast<First>(std::forward<Given>(given)), window) &&
-           rest.Set(window, std::forward<More>(more)...);
+  bool Set(const orAddressWindow& window, uint64_t* flags, int bit, Given&& given, More&&... more) {
+    bool taken = false;
+    const bool good = first.Set(static_cast<First>(std::forward<Given>(given)), window, &taken);
+    *flags |= uint64_t{taken} << bit;
+    return good && rest.Set(window, flags, bit + 1, std::forward<More>(more)...);
   }
   template <class Function, class... Done>
-  void Call(Function function, const Done&... done) const {
-    rest.Call(function, done..., first);
+  void Call(Function function, uint64_t flags, int bit, const Done&... done) const {
+    rest.Call(function, flags, bit + 1, done..., first.Get((flags >> bit & 1) != 0));
   }
 };
 
 template <class... Parameters>
 struct Packet {
   void (*function)(Parameters...);
+  uint64_t flags;
   Pack<Parameters...> parameters;
 
   static orError_t Run(void* packed) {
     const auto* packet = static_cast<const Packet*>(packed);
-    packet->parameters.Call(packet->function);
+    packet->parameters.Call(packet->function, packet->flags, 0);
     return orSuccess;
   }
 };
@@ -148,9 +160,12 @@ inline orError_t Launch(orStream_t stream, const orLaunchAttributes& attributes,
   static_assert(std::is_trivially_copyable_v<Packet>);
   static_assert(sizeof(Packet) <= OPENREG_MAX_ARGUMENT_BYTES, "too many parameters for one launch");
   static_assert(alignof(Packet) <= 16, "a parameter needs more alignment than a launch gives");
+  static_assert(sizeof...(Parameters) <= 64, "one flag for each parameter");
   Packet packet;
   packet.function = function;
-  if (!packet.parameters.Set(LaunchWindow(), std::forward<Arguments>(arguments)...)) {
+  packet.flags = 0;
+  if (!packet.parameters.Set(LaunchWindow(), &packet.flags, 0,
+                             std::forward<Arguments>(arguments)...)) {
     return orErrorInvalidDevicePointer;
   }
   return orLaunchKernel(stream, &Packet::Run, &packet, sizeof(packet), &attributes);

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/fault_injection.h"
+
+#include "runtime/device/device_fixture.h"
+
+namespace openreg::device {
+namespace {
+
+using FaultInjectionTest = DeviceTest;
+
+TEST_F(FaultInjectionTest, TheNthAllocationFailsOnce) {
+  ASSERT_OK(orInjectMallocFailure(3));
+  void* pointer = nullptr;
+  EXPECT_OK(orMalloc(&pointer, 1));
+  EXPECT_OK(orMalloc(&pointer, 1));
+  EXPECT_FAILS(orMalloc(&pointer, 1), orErrorOutOfMemory, "failure injected by a test");
+  EXPECT_EQ(pointer, nullptr);
+  EXPECT_OK(orMalloc(&pointer, 1));
+}
+
+TEST_F(FaultInjectionTest, AFailureThatIsTakenBackDoesNotHappen) {
+  ASSERT_OK(orInjectMallocFailure(1));
+  ASSERT_OK(orInjectMallocFailure(0));
+  EXPECT_NE(Allocate<char>(1), nullptr);
+}
+
+TEST_F(FaultInjectionTest, TheNthKernelFailsAndDoesNotRun) {
+  ASSERT_OK(orSetLaunchBlocking(0));
+  ASSERT_OK(orInjectKernelFailure(2));
+  int ran = 0;
+  int* counter = &ran;
+  const orLaunchAttributes cheap{"cheap", orLaunchInline};
+  auto launch = [&] {
+    return orLaunchKernel(
+        nullptr,
+        [](void* arguments) {
+          ++**static_cast<int**>(arguments);
+          return orSuccess;
+        },
+        &counter, sizeof(counter), &cheap);
+  };
+  char* memory = Allocate<char>(10);
+  ASSERT_OK(launch());
+  ASSERT_OK(orMemsetAsync(memory, 0, 10, nullptr));  // not counted
+  ASSERT_OK(launch());
+  ASSERT_OK(launch());
+  EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorLaunchFailure, "failure injected by a test");
+  EXPECT_EQ(ran, 2);
+}
+
+TEST_F(FaultInjectionTest, ADelayMakesRacesVisible) {
+  ASSERT_OK(orSetLaunchBlocking(0));
+  ASSERT_OK(orInjectKernelDelay(2'000'000));
+  int* view = nullptr;
+  int* memory = Allocate<int>(1, &view);
+  ASSERT_OK(orMemset(memory, 0, sizeof(int)));
+  const orLaunchAttributes cheap{"cheap", orLaunchInline};
+  ASSERT_OK(orLaunchKernel(
+      nullptr,
+      [](void* arguments) {
+        **static_cast<int**>(arguments) = 1;
+        return orSuccess;
+      },
+      &view, sizeof(view), &cheap));
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // not inline, not done
+  const orStream_t elsewhere = CreateStream();         // not ordered behind the kernel
+  ASSERT_OK(orInjectKernelDelay(0));
+  int early = -1;
+  ASSERT_OK(orMemcpyAsync(&early, memory, sizeof(int), orMemcpyDeviceToHost, elsewhere));
+  EXPECT_EQ(early, 0);
+  ASSERT_OK(orStreamSynchronize(nullptr));
+  EXPECT_EQ(*view, 1);
+}
+
+}  // namespace
+}  // namespace openreg::device

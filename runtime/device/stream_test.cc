@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/stream.h"
+
+#include <dirent.h>
+
+#include <cstdint>
+
+#include "runtime/device/device_fixture.h"
+
+namespace openreg::device {
+namespace {
+
+class StreamTest : public DeviceTest {
+ protected:
+  static int ThreadCount() {
+    int count = 0;
+    DIR* tasks = opendir("/proc/self/task");
+    for (const dirent* entry = readdir(tasks); entry != nullptr; entry = readdir(tasks)) {
+      count += entry->d_name[0] != '.';
+    }
+    closedir(tasks);
+    return count;
+  }
+};
+
+TEST_F(StreamTest, CommandsRunInOrder) {
+  const orStream_t stream = CreateStream();
+  std::vector<int> order;
+  for (int number = 0; number < 2000; ++number) {  // several times the ring
+    ASSERT_OK(orLaunchKernel(stream, [&order, number] { order.push_back(number); }));
+  }
+  ASSERT_OK(orStreamSynchronize(stream));
+  ASSERT_EQ(order.size(), 2000u);
+  for (int number = 0; number < 2000; ++number) {
+    EXPECT_EQ(order[static_cast<size_t>(number)], number);
+  }
+}
+
+TEST_F(StreamTest, StreamsAreIndependentOfEachOther) {
+  QueueLaunches();
+  Gate gate;
+  ASSERT_OK(gate.Launch(nullptr));
+  const orStream_t stream = CreateStream();
+  std::atomic<bool> ran{false};
+  ASSERT_OK(orLaunchKernel(stream, [&ran] { ran = true; }));
+  ASSERT_OK(orStreamSynchronize(stream));
+  EXPECT_TRUE(ran.load());
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
+  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // an answer, not an error
+  gate.Open();
+  EXPECT_OK(orStreamSynchronize(nullptr));
+  EXPECT_OK(orStreamQuery(nullptr));
+}
+
+TEST_F(StreamTest, ANullHandleIsTheDefaultStreamOfTheCurrentDevice) {
+  for (int device = 0; device < count_; ++device) {
+    ASSERT_OK(orSetDevice(device));
+    orStream_t stream = nullptr;
+    ASSERT_OK(orGetDefaultStream(&stream, device));
+    ASSERT_NE(stream, nullptr);
+    int of = -1;
+    ASSERT_OK(orStreamGetDevice(stream, &of));
+    EXPECT_EQ(of, device);
+    ASSERT_OK(orStreamGetDevice(nullptr, &of));
+    EXPECT_EQ(of, device);
+    EXPECT_FAILS(orStreamDestroy(stream), orErrorInvalidValue, "this is the default stream");
+  }
+  EXPECT_FAILS(orStreamDestroy(nullptr), orErrorInvalidHandle, "is not a stream");
+  EXPECT_FAILS(orGetDefaultStream(nullptr, 0), orErrorInvalidValue, "stream is null");
+}
+
+TEST_F(StreamTest, PrioritiesHaveARange) {
+  int least = 0, greatest = 0;
+  ASSERT_OK(orDeviceGetStreamPriorityRange(&least, &greatest));
+  EXPECT_LT(greatest, least);
+  for (int wanted = greatest; wanted <= least; ++wanted) {
+    orStream_t stream;
+    ASSERT_OK(orStreamCreateWithPriority(&stream, 0, wanted));
+    int priority = 99;
+    ASSERT_OK(orStreamGetPriority(stream, &priority));
+    EXPECT_EQ(priority, wanted);
+  }
+  orStream_t stream;
+  EXPECT_FAILS(orStreamCreateWithPriority(&stream, 0, least + 1), orErrorInvalidValue,
+               "is out of range");
+  EXPECT_FAILS(orStreamCreateWithPriority(&stream, 0, greatest - 1), orErrorInvalidValue,
+               "is out of range");
+  EXPECT_FAILS(orStreamCreateWithPriority(&stream, 1, least), orErrorInvalidValue, "flags are 0x1");
+  EXPECT_FAILS(orStreamCreate(nullptr), orErrorInvalidValue, "stream is null");
+  EXPECT_FAILS(orDeviceGetStreamPriorityRange(nullptr, &greatest), orErrorInvalidValue, "null");
+  EXPECT_FAILS(orStreamGetPriority(nullptr, nullptr), orErrorInvalidValue, "priority is null");
+  EXPECT_FAILS(orStreamGetDevice(nullptr, nullptr), orErrorInvalidValue, "device is null");
+}
+
+TEST_F(StreamTest, StaleAndForeignHandlesAreErrors) {
+  const orStream_t stale = CreateStream();
+  ASSERT_OK(orStreamDestroy(stale));
+  orEvent_t event;
+  ASSERT_OK(orEventCreate(&event));
+  int dummy = 0;
+  std::vector<orStream_t> handles = {stale, reinterpret_cast<orStream_t>(event),
+                                     reinterpret_cast<orStream_t>(&dummy)};
+  for (uint64_t number : {uint64_t{1}, uint64_t{5}, uint64_t{0x3ffd}, UINT64_MAX, UINT64_MAX - 2,
+                          uint64_t{1} << 63}) {
+    handles.push_back(reinterpret_cast<orStream_t>(number));
+  }
+  for (orStream_t handle : handles) {
+    EXPECT_FAILS(orStreamDestroy(handle), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orStreamQuery(handle), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orStreamSynchronize(handle), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orStreamWaitEvent(handle, event, 0), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orStreamGetDevice(handle, &dummy), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orStreamGetPriority(handle, &dummy), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orEventRecord(event, handle), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orLaunchKernel(handle, [] {}), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(
+        orLaunchHostFunc(handle, [](void*) {}, nullptr), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orMemsetAsync(nullptr, 0, 1, handle), orErrorInvalidHandle, "is not a stream");
+    EXPECT_FAILS(orMemcpyAsync(nullptr, nullptr, 1, orMemcpyDefault, handle), orErrorInvalidHandle,
+                 "is not a stream");
+  }
+  // The slot has a new user; the old handle stays stale.
+  (void)CreateStream();
+  EXPECT_FAILS(orStreamQuery(stale), orErrorInvalidHandle, "is not a stream");
+}
+
+TEST_F(StreamTest, DestroyDoesNotWaitAndWhatIsQueuedStillRuns) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream();
+  std::atomic<int> ran{0};
+  Gate gate;
+  ASSERT_OK(gate.Launch(stream));
+  for (int number = 0; number < 10; ++number) {
+    ASSERT_OK(orLaunchKernel(stream, [&ran] { ++ran; }));
+  }
+  ASSERT_OK(orStreamDestroy(stream));
+  EXPECT_EQ(ran.load(), 0);
+  gate.Open();
+  EXPECT_OK(orDeviceSynchronize());  // waits for streams that drain, too
+  EXPECT_EQ(ran.load(), 10);
+}
+
+TEST_F(StreamTest, TheErrorOfADestroyedStreamReachesItsDevice) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream();
+  ASSERT_OK(orLaunchKernel(stream, [] {
+    (void)orKernelFail(orErrorUnknown, "from a stream that is gone", nullptr, nullptr);
+  }));
+  ASSERT_OK(orStreamDestroy(stream));
+  EXPECT_FAILS(orDeviceSynchronize(), orErrorUnknown, "from a stream that is gone");
+  EXPECT_OK(orDeviceSynchronize());
+}
+
+TEST_F(StreamTest, TenThousandStreamsLeaveNoThreadsBehind) {
+  const int before = ThreadCount();
+  std::atomic<int> ran{0};
+  int most = 0;
+  for (int number = 0; number < 10000; ++number) {
+    const orStream_t stream = CreateStream();
+    ASSERT_OK(orLaunchKernel(stream, [&ran] { ++ran; }));
+    ASSERT_OK(orStreamDestroy(stream));
+    if (number % 100 == 0) {
+      ASSERT_OK(orDeviceSynchronize());
+      most = std::max(most, ThreadCount());
+    }
+  }
+  ASSERT_OK(orDeviceSynchronize());
+  EXPECT_EQ(ran.load(), 10000);
+  EXPECT_LT(most, before + 200);
+  EXPECT_TRUE(Eventually([&] { return ThreadCount() <= before + 1; })) << ThreadCount();
+}
+
+TEST_F(StreamTest, AsManyStreamsAsTheTableHasAndNotOneMore) {
+  std::vector<orStream_t> streams;
+  orError_t error;
+  for (;;) {
+    orStream_t stream;
+    error = orStreamCreate(&stream);
+    if (error != orSuccess) {
+      break;
+    }
+    streams.push_back(stream);
+    ASSERT_LE(streams.size(), 4096u);
+  }
+  EXPECT_FAILS(error, orErrorSystem, "4096 exist already");
+  EXPECT_GT(streams.size(), 4000u);
+  for (orStream_t stream : streams) {
+    ASSERT_OK(orStreamDestroy(stream));
+  }
+  ASSERT_OK(orStreamDestroy(CreateStream()));
+}
+
+TEST_F(StreamTest, AFullQueueMakesTheLaunchWaitAndLosesNothing) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream();
+  Gate gate;
+  ASSERT_OK(gate.Launch(stream));
+  ASSERT_TRUE(gate.AwaitEntered());
+  std::atomic<int> launched{0}, ran{0};
+  std::thread producer([&] {
+    for (int number = 0; number < 1000; ++number) {
+      EXPECT_OK(orLaunchKernel(stream, [&ran] { ++ran; }));
+      ++launched;
+    }
+  });
+  EXPECT_TRUE(Eventually([&] { return launched.load() == Stream::kRing - 1; }));
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);  // it waits
+  gate.Open();
+  producer.join();
+  ASSERT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(ran.load(), 1000);
+}
+
+TEST_F(StreamTest, SynchronizeWaitsForAKernelThatRunsInlineOnAnotherThread) {
+  const orStream_t stream = CreateStream();
+  Gate gate;
+  std::thread launcher([&] { EXPECT_OK(gate.Launch(stream, orLaunchInline)); });
+  ASSERT_TRUE(gate.AwaitEntered());
+  EXPECT_EQ(orStreamQuery(stream), orErrorNotReady);
+  std::atomic<bool> synchronized{false};
+  std::thread waiter([&] {
+    EXPECT_OK(orStreamSynchronize(stream));
+    synchronized = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_FALSE(synchronized.load());
+  gate.Open();
+  waiter.join();
+  launcher.join();
+  EXPECT_OK(orStreamQuery(stream));
+}
+
+}  // namespace
+}  // namespace openreg::device

@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Eight threads that use everything at once. What they compute has one right result, and the
+// sanitizers watch how they get there.
+#include <random>
+
+#include "runtime/device/device_fixture.h"
+
+namespace openreg::device {
+namespace {
+
+constexpr int kThreads = 8;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr int kRounds = 300;
+#else
+constexpr int kRounds = 2000;
+#endif
+
+class StressTest : public DeviceTest {
+ protected:
+  template <class Function>
+  static void OnAllThreads(Function function) {
+    std::vector<std::thread> threads;
+    for (int number = 0; number < kThreads; ++number) {
+      threads.emplace_back([&function, number] { function(number); });
+    }
+    for (std::thread& thread : threads) {
+      thread.join();
+    }
+  }
+
+  // Not atomic: the stream has to keep kernels apart and make their writes visible.
+  static orError_t Increment(void* arguments) {
+    ++**static_cast<int64_t**>(arguments);
+    return orSuccess;
+  }
+};
+
+TEST_F(StressTest, OneStreamTakesLaunchesOfAllKindsFromAllThreads) {
+  const orStream_t stream = CreateStream();
+  int64_t counter = 0;
+  OnAllThreads([&](int number) {
+    std::mt19937 random(static_cast<unsigned>(number));
+    int64_t* pointer = &counter;
+    for (int round = 0; round < kRounds; ++round) {
+      const uint32_t kinds[] = {0, orLaunchInline, orLaunchInline, orLaunchParallel};
+      const orLaunchAttributes attributes{"increment", kinds[random() % 4]};
+      ASSERT_OK(orLaunchKernel(stream, Increment, &pointer, sizeof(pointer), &attributes));
+      if (random() % 64 == 0) {
+        ASSERT_OK(orStreamSynchronize(stream));
+      }
+    }
+  });
+  ASSERT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(counter, int64_t{kThreads} * kRounds);
+}
+
+TEST_F(StressTest, EventsOrderStreamsOfAllThreads) {
+  // A chain through all streams: each kernel is ordered behind the one before it by an event.
+  std::mutex mutex;
+  int64_t counter = 0;
+  orEvent_t last;
+  ASSERT_OK(orEventCreate(&last));
+  OnAllThreads([&](int) {
+    const orStream_t stream = CreateStream();
+    int64_t* pointer = &counter;
+    for (int round = 0; round < kRounds / 4; ++round) {
+      std::lock_guard lock(mutex);
+      ASSERT_OK(orStreamWaitEvent(stream, last, 0));
+      const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel};
+      const orLaunchAttributes attributes{"increment", kinds[round % 3]};
+      ASSERT_OK(orLaunchKernel(stream, Increment, &pointer, sizeof(pointer), &attributes));
+      ASSERT_OK(orEventRecord(last, stream));
+    }
+  });
+  ASSERT_OK(orEventSynchronize(last));
+  EXPECT_EQ(counter, int64_t{kThreads} * (kRounds / 4));
+}
+
+TEST_F(StressTest, ThreadsUseEverythingWithStreamsOfTheirOwn) {
+  OnAllThreads([this](int number) {
+    std::mt19937 random(static_cast<unsigned>(number));
+    ASSERT_OK(orSetDevice(number % count_));
+    orStream_t stream = CreateStream();
+    orEvent_t event;
+    ASSERT_OK(orEventCreate(&event));
+    for (int round = 0; round < kRounds / 10; ++round) {
+      const size_t size = 1 + random() % 50000;
+      void* memory = nullptr;
+      void* pinned = nullptr;
+      ASSERT_OK(orMalloc(&memory, size));
+      ASSERT_OK(orMallocHost(&pinned, size));
+      const int value = static_cast<int>(random() % 256);
+      ASSERT_OK(orMemsetAsync(memory, value, size, stream));
+      ASSERT_OK(orMemcpyAsync(pinned, memory, size, orMemcpyDeviceToHost, stream));
+      ASSERT_OK(orEventRecord(event, stream));
+      ASSERT_OK(orEventSynchronize(event));
+      const auto* bytes = static_cast<const unsigned char*>(pinned);
+      ASSERT_EQ(bytes[0], value);
+      ASSERT_EQ(bytes[size - 1], value);
+      orPointerAttributes attributes;
+      ASSERT_OK(orPointerGetAttributes(&attributes, static_cast<char*>(memory) + size - 1));
+      ASSERT_EQ(attributes.base, memory);
+      ASSERT_OK(orFree(memory));
+      ASSERT_OK(orFreeHost(pinned));
+      if (round % 8 == 0) {
+        ASSERT_OK(orStreamDestroy(stream));
+        stream = CreateStream();
+        ASSERT_OK(orMemTrim(nullptr));
+      }
+      if (round % 16 == 0) {
+        ASSERT_OK(orDeviceSynchronize());
+      }
+    }
+    ASSERT_OK(orEventDestroy(event));
+    ASSERT_OK(orStreamDestroy(stream));
+  });
+}
+
+TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {
+  // Pauses around the time at which a worker falls asleep.
+  const orStream_t stream = CreateStream();
+  std::mt19937 random(7);
+  int64_t counter = 0;
+  int64_t* pointer = &counter;
+  for (int round = 0; round < kRounds; ++round) {
+    const orLaunchAttributes attributes{"increment",
+                                        round % 5 == 0 ? uint32_t{orLaunchParallel} : 0u};
+    ASSERT_OK(orLaunchKernel(stream, Increment, &pointer, sizeof(pointer), &attributes));
+    const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 60);
+    while (std::chrono::steady_clock::now() < end) {
+    }
+    if (round % 3 == 0) {
+      ASSERT_OK(orStreamSynchronize(stream));
+    }
+  }
+  ASSERT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(counter, kRounds);
+}
+
+TEST_F(StressTest, StaleHandlesUsedByOtherThreadsNeverCrash) {
+  std::atomic<orStream_t> shared{CreateStream()};
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> users;
+  for (int number = 0; number < kThreads - 1; ++number) {
+    users.emplace_back([&] {
+      while (!stop.load()) {
+        const orStream_t stream = shared.load();
+        const orError_t launched =
+            orLaunchKernel(stream, [](void*) { return orSuccess; }, nullptr, 0, nullptr);
+        ASSERT_TRUE(launched == orSuccess || launched == orErrorInvalidHandle)
+            << orGetErrorName(launched);
+        const orError_t queried = orStreamQuery(stream);
+        ASSERT_TRUE(queried == orSuccess || queried == orErrorNotReady ||
+                    queried == orErrorInvalidHandle);
+      }
+    });
+  }
+  for (int round = 0; round < kRounds / 10; ++round) {
+    const orStream_t old = shared.exchange(CreateStream());
+    ASSERT_OK(orStreamDestroy(old));
+    std::this_thread::sleep_for(std::chrono::microseconds(50));
+  }
+  stop = true;
+  for (std::thread& user : users) {
+    user.join();
+  }
+  EXPECT_OK(orDeviceSynchronize());
+}
+
+}  // namespace
+}  // namespace openreg::device
