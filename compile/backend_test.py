@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The backend as torch.compile finds and calls it. Graphs here are on the CPU, which is legal."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch._dynamo.exc import BackendCompilerFailed
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch_openreg_compile.backend import openreg
+from torch_openreg_compile.validation import GraphError
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> None:
+    torch._dynamo.reset()
+
+
+def poly(x: torch.Tensor) -> torch.Tensor:
+    x.sin()
+    return x * x + 1
+
+
+def test_is_listed() -> None:
+    assert "openreg" in torch._dynamo.list_backends()
+
+
+def test_compiles() -> None:
+    x = torch.randn(3, requires_grad=True)
+    result = torch.compile(poly, backend="openreg", fullgraph=True)(x)
+    result.sum().backward()  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(result, poly(x))
+    torch.testing.assert_close(x.grad, 2 * x)
+
+
+def test_mutated_inputs() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        return torch.ones(1)
+
+    x = torch.zeros(3)
+    torch.compile(function, backend="openreg", fullgraph=True)(x)
+    assert x.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ({"options": {"passes": ["gelu"], "then": "eager"}}, "'passes', 'then'"),
+        ({"mode": "reduce-overhead"}, "'reduce-overhead'"),
+    ],
+    ids=["options", "mode"],
+)
+def test_refuses_what_it_does_not_know(arguments: dict[str, object], named: str) -> None:
+    compiled = torch.compile(poly, backend="openreg", **arguments)  # type: ignore[call-overload]
+    with pytest.raises(BackendCompilerFailed, match=f"openreg: .*{named}"):
+        compiled(torch.ones(2))
+
+
+def test_refuses_other_devices() -> None:
+    gm = torch.fx.symbolic_trace(poly)
+    with FakeTensorMode():
+        x = torch.empty(2, device="cuda")
+    with pytest.raises(GraphError, match=r"'x'.*cuda:0"):
+        openreg(gm, [x])
+
+
+LOGGED = """
+import torch
+{before}
+def function(x):
+    x.sin()
+    return x.cos()
+torch.compile(function, backend="openreg")(torch.ones(2))
+"""
+BY_CALL = 'torch._logging.set_logs(modules={"openreg_graph": True})'
+
+
+@pytest.mark.parametrize(
+    ("before", "environment"),
+    [
+        ("", {"TORCH_LOGS": "recompiles,openreg_graph"}),
+        (BY_CALL, {}),
+        ("import openreg_graph\n" + BY_CALL, {}),
+    ],
+    ids=["environment", "call", "call_after_import"],
+)
+def test_log_shows_the_source(before: str, environment: dict[str, str], tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    logged = _stderr(LOGGED.format(before=before), TORCH_LOGS_OUT=str(path), **environment)
+    assert "[__openreg_graph]" in logged
+    assert "dead code: sin" in logged
+    assert "placeholder 'l_x_' (L['x']) is on the CPU" in logged
+    assert "def forward(self, L_x_" in logged
+    assert logged.count("l_x_.cos()") == 1
+    assert "l_x_.sin()" not in logged
+    assert logged == path.read_text()
+
+
+def test_log_is_silent_unless_it_is_named() -> None:
+    everything_else = "import logging; logging.basicConfig(level=0)"
+    logged = _stderr(LOGGED.format(before=everything_else), TORCH_LOGS="+all")
+    assert "_dynamo" in logged
+    assert "openreg_graph" not in logged
+
+
+def _stderr(program: str, **environment: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What torch's compiler asks of the device: streams, events, the current device, properties.
+
+All of it is in ``torch.openreg`` already; this gives it the form that ``torch._dynamo`` knows for
+every device. Importing it loads ``torch._dynamo``.
+"""
+
+from typing import Any
+
+import torch
+from torch._dynamo.device_interface import (
+    DeviceInterface,
+    caching_worker_current_devices,
+    caching_worker_device_properties,
+    register_interface_for_device,
+)
+
+_DEVICE_TYPE = "openreg"
+
+# The device module has no types of its own here: this package does not depend on the one that has
+# it.
+_device: Any = torch.get_device_module(_DEVICE_TYPE)
+
+_Device = torch.device | str | int | None
+
+
+def _index(device: _Device) -> int:
+    """Return the index that ``device`` names, that of the current device where it names none."""
+    if isinstance(device, int):
+        return device
+    if device is not None:
+        index = torch.device(device).index
+        if index is not None:
+            return int(index)
+    return int(_device.current_device())
+
+
+class OpenRegInterface(DeviceInterface):
+    """Device ``openreg`` in the words of torch.compile."""
+
+    device = _device.device
+    Event = _device.Event
+    Stream = _device.Stream
+
+    class Worker:
+        """Properties and current device for processes that compile and must not use the device.
+
+        What was asked for in the main process is known in the processes forked from it.
+        """
+
+        @staticmethod
+        def set_device(device: int) -> None:
+            """Note the device that code is compiled for; the device itself is left alone."""
+            caching_worker_current_devices[_DEVICE_TYPE] = device
+
+        @staticmethod
+        def current_device() -> int:
+            """Return the device that was noted, otherwise the current one."""
+            if _DEVICE_TYPE in caching_worker_current_devices:
+                return caching_worker_current_devices[_DEVICE_TYPE]
+            return int(_device.current_device())
+
+        @staticmethod
+        def get_device_properties(device: _Device = None) -> Any:
+            """Return the properties of ``device``, of the noted one for None."""
+            if _DEVICE_TYPE not in caching_worker_device_properties:
+                caching_worker_device_properties[_DEVICE_TYPE] = [
+                    _device.get_device_properties(index) for index in range(_device.device_count())
+                ]
+            index = OpenRegInterface.Worker.current_device() if device is None else _index(device)
+            return caching_worker_device_properties[_DEVICE_TYPE][index]
+
+    # The same functions, not others that call them: torch._dynamo knows what it traces by identity.
+    current_device = staticmethod(_device.current_device)
+    set_device = staticmethod(_device.set_device)
+    exchange_device = staticmethod(_device._exchange_device)
+    maybe_exchange_device = staticmethod(_device._maybe_exchange_device)
+    device_count = staticmethod(_device.device_count)
+    is_available = staticmethod(_device.is_available)
+    stream = staticmethod(_device.stream)
+    current_stream = staticmethod(_device.current_stream)
+    set_stream = staticmethod(_device.set_stream)
+    synchronize = staticmethod(_device.synchronize)
+    get_device_properties = staticmethod(_device.get_device_properties)
+    memory_allocated = staticmethod(_device.memory_allocated)
+
+    @staticmethod
+    def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+        _device.set_stream(
+            _device.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
+        )
+
+    @staticmethod
+    def get_raw_stream(device_idx: int) -> int:
+        """Return the driver's handle of a device's current stream, 0 for the default stream."""
+        return int(_device.current_stream(device_idx).stream_id)
+
+    @staticmethod
+    def get_compute_capability(device: _Device = None) -> int:
+        """Return ten times the major version plus the minor version of what the device can do."""
+        major, minor = _device.get_device_capability(device)
+        return int(10 * major + minor)
+
+    @staticmethod
+    def is_bf16_supported(including_emulation: bool = False) -> bool:
+        """Tell whether kernels take bfloat16."""
+        return bool(_device.is_bf16_supported(including_emulation))
+
+    @staticmethod
+    def is_triton_capable(device: _Device = None) -> bool:
+        """Tell whether Triton could make kernels for the device: kernels here are C++."""
+        return False
+
+
+def register() -> None:
+    """Register the interface under "openreg" and each "openreg:N"."""
+    register_interface_for_device(_DEVICE_TYPE, OpenRegInterface)
+    for index in range(_device.device_count()):
+        register_interface_for_device(f"{_DEVICE_TYPE}:{index}", OpenRegInterface)

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Registers with torch's compiler when, and only when, a program imports the compiler.
+
+torch.compile's registries live in modules that take a second to import, and torch looks into them
+without asking any backend first: there is no entry point for a device. So a finder waits in
+``sys.meta_path`` for the module that holds a registry and registers as soon as it has been
+imported. Nothing of torch is replaced.
+"""
+
+import importlib
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+_Action = Callable[[], None]
+
+
+class _LoaderThenAction(Loader):
+    """The loader of a module, and what to do when it has run."""
+
+    def __init__(self, loader: Loader, action: _Action) -> None:
+        self._loader = loader
+        self._action = action
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        # The module is to look as if nobody had waited for it: its source is read through its
+        # loader.
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._action()
+
+
+class _AfterImport(MetaPathFinder):
+    """Finds one module, through the finders behind it, and adds an action to its import."""
+
+    def __init__(self, name: str, action: _Action) -> None:
+        self._name = name
+        self._action = action
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if fullname != self._name:
+            return None
+        for finder in sys.meta_path[sys.meta_path.index(self) + 1 :]:
+            spec = finder.find_spec(fullname, path, target)
+            if spec is not None:
+                if spec.loader is not None:
+                    spec.loader = _LoaderThenAction(spec.loader, self._run)
+                return spec
+        return None
+
+    def _run(self) -> None:
+        sys.meta_path.remove(self)
+        self._action()
+
+
+def after_import(name: str, action: _Action) -> None:
+    """Call ``action`` once module ``name`` has been imported: now, or when a program imports it.
+
+    Args:
+        name: full name of the module.
+        action: runs once, in the thread that imports the module, before anyone else sees the
+        module;
+            what it raises ends that import.
+    """
+    if name in sys.modules:
+        action()
+    else:
+        sys.meta_path.insert(0, _AfterImport(name, action))
+
+
+def _register_device_interface() -> None:
+    importlib.import_module("torch_openreg_compile.device_interface").register()
+
+
+def register() -> None:
+    """Let torch's compiler know the device, now or when it is imported.
+
+    To be called once, when the device module ``torch.openreg`` is there.
+    """
+    after_import("torch._dynamo.device_interface", _register_device_interface)

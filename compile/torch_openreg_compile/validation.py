@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of a graph before it is taken: well-formed, and traced for the inputs that it will get."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from openreg_graph import log
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensor, is_fake
+
+_DEVICE_TYPE = "openreg"
+
+# On which tensors a graph for the device may work: its own, operands and results on the host, and
+# those that have no data.
+_LEGAL_DEVICE_TYPES = (_DEVICE_TYPE, "cpu", "meta")
+
+
+class GraphError(RuntimeError):
+    """A graph can not be taken; the message names the node and the cause."""
+
+
+def _describe(node: fx.Node) -> str:
+    """Return how an error names a placeholder: its name, and where the program has the value."""
+    source = getattr(node, "_dynamo_source", None)
+    return f"placeholder '{node.name}'" + (f" ({source.name})" if source is not None else "")
+
+
+def _fake_tensor(node: fx.Node) -> torch.Tensor | None:
+    """Return what a node was traced with; torch._dynamo and make_fx keep it under two keys."""
+    for key in ("example_value", "val"):
+        value = node.meta.get(key)
+        if isinstance(value, torch.Tensor) and is_fake(value):
+            return value
+    return None
+
+
+def lint(gm: fx.GraphModule) -> None:
+    """Check that a graph, and those that its nodes refer to, are well-formed.
+
+    Raises:
+        GraphError: where one is not.
+    """
+    for name, module in gm.named_modules():
+        if not isinstance(module, fx.GraphModule):
+            continue
+        try:
+            module.graph.lint()
+        except (RuntimeError, ValueError) as error:
+            where = f" '{name}'" if name else ""
+            raise GraphError(f"openreg: graph{where} is malformed: {error}") from error
+
+
+def check_placeholders(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Check that each input is on the device that its placeholder was traced with.
+
+    Args:
+        gm: graph whose placeholders stand in the order of the inputs.
+        inputs: tensors, real or fake, of any shape and dtype; anything that is no tensor is let
+        through.
+
+    Raises:
+        GraphError: where the number of inputs differs, or a tensor is on another device than
+        traced, or
+            on a third kind of device, or on openreg without having been traced.
+    """
+    placeholders = gm.graph.find_nodes(op="placeholder")
+    if len(placeholders) != len(inputs):
+        raise GraphError(
+            f"openreg: the graph has {len(placeholders)} placeholders, but {len(inputs)} inputs "
+            "were given: give one value for each placeholder"
+        )
+    for node, value in zip(placeholders, inputs, strict=True):
+        if isinstance(value, torch.Tensor):
+            _check_placeholder(node, value)
+
+
+def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
+    device = value.device
+    if device.type not in _LEGAL_DEVICE_TYPES:
+        raise GraphError(
+            f"openreg: {_describe(node)}: the input is on {device}: this backend takes graphs for "
+            "openreg, with tensors of the CPU beside it. Move the input, or choose another backend"
+        )
+    fake = _fake_tensor(node)
+    if fake is None and isinstance(value, FakeTensor):
+        fake = value
+    if fake is None:
+        if device.type == _DEVICE_TYPE:
+            raise GraphError(
+                f"openreg: {_describe(node)}: the input is on {device} and has no FakeTensor: "
+                "nobody knows what was traced. Trace with FakeTensors (torch.compile does), or put "
+                "one into node.meta['example_value']"
+            )
+    elif fake.device != device:
+        raise GraphError(
+            f"openreg: {_describe(node)}: it was traced on {fake.device}, but the input is on "
+            f"{device}. Give the tensor that was traced, or compile again for this one"
+        )
+    if device.type == "cpu":
+        log.debug("%s is on the CPU", _describe(node))
+
+
+def validate(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
+    """Check a graph and its inputs.
+
+    Raises:
+        GraphError: naming the node and the cause.
+    """
+    lint(gm)
+    check_placeholders(gm, inputs)
