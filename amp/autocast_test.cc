@@ -121,7 +121,7 @@ std::string OperatorName(std::string arguments) {
 std::vector<Listed> AllListed() {
   std::vector<Listed> all;
 #define OPENREG_LOWER_PRECISION(...) \
-  all.push_back({OperatorName(#__VA_ARGS__), Policy::kLowerPrecision});
+  all.push_back({ OperatorName(#__VA_ARGS__), Policy::kLowerPrecision });
 #define OPENREG_FLOAT32(...) all.push_back({OperatorName(#__VA_ARGS__), Policy::kFloat32});
 #define OPENREG_FLOAT32_IF_UNSET(...) \
   all.push_back({ OperatorName(#__VA_ARGS__), Policy::kFloat32IfUnset });
