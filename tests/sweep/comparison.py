@@ -13,7 +13,6 @@ distribution of the values.
 
 import itertools
 import math
-import re
 import time
 import warnings
 from collections.abc import Callable
@@ -29,6 +28,8 @@ from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.common_device_type import toleranceOverride
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
+
+from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, UNSUPPORTED, Outcome
 
 CPU = torch.device("cpu")
 
@@ -51,40 +52,6 @@ UNINITIALIZED = frozenset(
         "new_empty_strided",
     }
 )
-
-AGREES = "agrees"
-DIFFERS = "differs"
-CRASHED = "crashed"
-TIMED_OUT = "timed out"
-CPU_FAILS = "CPU fails"
-UNSUPPORTED = "no such dtype"
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What came of one entry.
-
-    Attributes:
-        name: of the entry.
-        status: AGREES, DIFFERS, CRASHED or TIMED_OUT; or why the entry does not count: the CPU
-            itself fails (CPU_FAILS) or has no kernel for the dtype (UNSUPPORTED).
-        compared: by "values", "distribution" (random) or "metadata" (uninitialized memory).
-        message: the first thing that went wrong.
-        samples: sample inputs that were run.
-        seconds: time of the entry, both devices.
-    """
-
-    name: str
-    status: str
-    compared: str = "values"
-    message: str = ""
-    samples: int = 0
-    seconds: float = 0.0
-
-    @property
-    def counts(self) -> bool:
-        """Whether the entry belongs to the score."""
-        return self.status not in (CPU_FAILS, UNSUPPORTED)
 
 
 class Difference(Exception):
@@ -201,7 +168,7 @@ def run(op: OpInfo, sample: SampleInput, device: torch.device, backward: bool, s
         # Its own generator, on the CPU: the same on every device.
         generator = torch.Generator().manual_seed(0)
         weights = [
-            torch.randn(root.shape, dtype=root.dtype, generator=generator).to(device)
+            torch.randn(root.shape, dtype=root.dtype, generator=generator).to(root.device)
             for root in roots
         ]
         if roots:
@@ -240,7 +207,7 @@ def check_strides(what: str, actual: Any, expected: Any) -> None:
         Difference: they differ.
     """
     if isinstance(expected, Tensor) and expected.layout == torch.strided:
-        same, _ = check_significant_strides(actual, expected)
+        same, _ = check_significant_strides(actual, expected, only_cuda=False)
         if not same:
             raise Difference(f"{what}: strides are {actual.stride()}, not {expected.stride()}")
 
@@ -282,7 +249,6 @@ def compare(
         raise Difference(f"{len(actual.outputs)} outputs, not {len(expected.outputs)}")
     for number, (a, e) in enumerate(zip(actual.outputs, expected.outputs, strict=True)):
         what = f"forward: output {number}"
-        # What lives on the CPU whatever its inputs' device may do so on both sides.
         check_metadata(what, a, e, device)
         check_strides(what, a, e)
         if values:
@@ -432,11 +398,3 @@ def prepare(device: str, dtype: str, threads: int) -> Callable[[str], Outcome]:
     torch.set_num_threads(threads)
     known = entries()
     return lambda name: evaluate(known[name], torch.device(device), getattr(torch, dtype))
-
-
-def cause(outcome: Outcome) -> str:
-    """What failures of one cause have in common: the message without numbers and samples."""
-    first = outcome.message.splitlines()[0] if outcome.message else ""
-    first = re.sub(r" \[sample \d+\]$", "", first)
-    first = re.sub(r"\([\d, ]*\)|0x[0-9a-f]+|[-+]?\d+(\.\d+)?(e[-+]?\d+)?%?", "#", first)
-    return f"{outcome.status}: {re.sub(r'(#[ ,x]*)+', '# ', first)}".strip()[:160]

@@ -20,15 +20,8 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from tests.sweep.comparison import (
-    AGREES,
-    CRASHED,
-    TIMED_OUT,
-    Outcome,
-    cause,
-    entries,
-    prepare,
-)
+from tests.sweep.comparison import entries, prepare
+from tests.sweep.outcome import AGREES, CRASHED, TIMED_OUT, Outcome, cause
 from tools.flags.flags import Flags, device, output, whole_number
 from tools.worker.worker import Died, Silent, Worker
 

@@ -2,17 +2,13 @@
 """A fixed part of the sweep runs as a test, and the sweep survives what its entries do."""
 
 import json
-import os
-import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.sweep import comparison
+from tests.sweep import comparison, hazards
 from tests.sweep import sweep as program
-from tests.sweep.comparison import AGREES, CRASHED, DIFFERS, TIMED_OUT, UNSUPPORTED, Outcome
+from tests.sweep.outcome import AGREES, CRASHED, DIFFERS, TIMED_OUT, UNSUPPORTED, Outcome
 from tests.sweep.sweep import score, summary, sweep
 
 # Some of each kind: what networks use, what has a kernel of its own, what falls back, what is
@@ -98,25 +94,10 @@ def test_entry_agrees_with_the_cpu(name: str, outcomes: dict[str, Outcome]) -> N
     assert outcome.samples > 0
 
 
-def prepare_hazards(file: str) -> Callable[[str], Outcome]:
-    """Evaluates names that say what is to happen."""
-
-    def evaluate(name: str) -> Outcome:
-        with open(file, "a") as seen:
-            seen.write(f"{name}\n")
-        if name == "crash":
-            os.kill(os.getpid(), signal.SIGSEGV)
-        if name == "hang":
-            time.sleep(600)
-        return Outcome(name, DIFFERS if name == "differ" else AGREES)
-
-    return evaluate
-
-
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_crash_and_hang_are_outcomes(jobs: int, tmp_path: Path) -> None:
     names = ["one", "crash", "two", "hang", "differ", "three"]
-    found = {o.name: o for o in sweep(names, jobs, 1.0, prepare_hazards, str(tmp_path / "seen"))}
+    found = {o.name: o for o in sweep(names, jobs, 5, hazards.prepare, str(tmp_path / "seen"))}
     assert {name: outcome.status for name, outcome in found.items()} == {
         "one": AGREES,
         "crash": CRASHED,
@@ -155,7 +136,7 @@ def run_hazards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, argv: list[str]
         program,
         "sweep",
         lambda names, jobs, timeout, _prepare, *_: real(
-            names, jobs, timeout, prepare_hazards, seen
+            names, jobs, timeout, hazards.prepare, seen
         ),
     )
     monkeypatch.setattr(program, "entries", lambda: dict.fromkeys(["one", "two", "differ"]))

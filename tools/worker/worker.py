@@ -54,6 +54,7 @@ class Worker(Generic[Request, Answer]):
             target=_serve, args=(theirs, self._stderr.name, prepare, arguments), daemon=True
         )
         self._process.start()
+        self._ready = False
         theirs.close()
 
     def ask(self, request: Request, timeout: float | None = None) -> Answer:
@@ -61,7 +62,7 @@ class Worker(Generic[Request, Answer]):
 
         Args:
             request: what is asked; it is pickled.
-            timeout: seconds; None waits for ever.
+            timeout: seconds from when the process is prepared; None waits for ever.
 
         Raises:
             Died: the process ended; the worker is closed.
@@ -69,6 +70,9 @@ class Worker(Generic[Request, Answer]):
             Exception: what the function raised. The worker is alive.
         """
         try:
+            if not self._ready:
+                self._connection.recv()
+                self._ready = True
             self._connection.send(request)
             if not self._connection.poll(timeout):
                 self.close()
@@ -121,6 +125,7 @@ def _serve(
     with open(stderr, "wb", buffering=0) as file:
         os.dup2(file.fileno(), 2)
     answer = prepare(*arguments)
+    connection.send(None)  # ready
     while True:
         try:
             request = connection.recv()

@@ -33,6 +33,11 @@ def obedient() -> Callable[[str], str]:
     return answer
 
 
+def slow() -> Callable[[int], int]:
+    time.sleep(1)
+    return lambda request: request + 1
+
+
 def unwilling() -> Callable[[str], str]:
     raise LookupError("no device here")
 
@@ -73,6 +78,11 @@ def test_silence_ends_it() -> None:
         worker.ask("hang", timeout=0.2)
     with pytest.raises(ProcessLookupError):
         os.kill(process, 0)
+
+
+def test_preparation_takes_nothing_from_the_time_of_an_answer() -> None:
+    with Worker(slow) as worker:
+        assert worker.ask(1, timeout=0.5) == 2
 
 
 def test_failed_preparation_is_reported() -> None:

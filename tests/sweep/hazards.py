@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Entries that crash or hang, for the test of the sweep."""
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from tests.sweep.outcome import AGREES, DIFFERS, Outcome
+
+
+def prepare(file: str) -> Callable[[str], Outcome]:
+    """Makes the function whose entries' names say what is to happen.
+
+    Args:
+        file: gets a line with the name of each entry that is begun.
+    """
+
+    def evaluate(name: str) -> Outcome:
+        with open(file, "a") as seen:
+            seen.write(f"{name}\n")
+        if name == "crash":
+            os.kill(os.getpid(), signal.SIGSEGV)
+        if name == "hang":
+            time.sleep(600)
+        return Outcome(name, DIFFERS if name == "differ" else AGREES)
+
+    return evaluate
