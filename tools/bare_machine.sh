@@ -1,0 +1,82 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+#
+# Runs a command in a clone of this tree on a machine that has nothing but Debian's base system:
+#
+#   sudo tools/bare_machine.sh [--mirror URL] [--share PATH]... FOLDER COMMAND...
+#   sudo tools/bare_machine.sh /tmp/bare ./bazelw test //...
+#
+# FOLDER must not exist: Debian 12 is installed into it (debootstrap), HEAD of this tree is cloned
+# into FOLDER/root/torch_openreg, and COMMAND runs there as the first command ever. Nothing of the
+# caller's environment reaches it but the settings of pip and of proxies; afterwards FOLDER stays,
+# to look at or to delete.
+#
+#   --mirror URL  where debootstrap finds Debian
+#   --share PATH  a file or folder that the machine sees too, at the same path and read-only: give
+#                 here what says where this machine's apt and pip find packages (/etc/apt/..., a
+#                 pip.conf, a folder of wheels, certificates), if they do not find them by default
+set -eu
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+die() {
+  echo "bare_machine: $*" >&2
+  exit 1
+}
+
+mirror=() share=()
+while (($#)); do
+  case $1 in
+    --mirror) mirror=("${2:?a URL}") && shift 2 ;;
+    --share) share+=("$(realpath --no-symlinks -- "${2:?a path}")") && shift 2 ;;
+    *) break ;;
+  esac
+done
+(($# >= 2)) || die "usage: $0 [--mirror URL] [--share PATH]... FOLDER COMMAND..."
+folder=$(realpath --canonicalize-missing -- "$1")
+shift
+((EUID == 0)) || die "only root may install a system into a folder"
+command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
+[[ ! -e $folder ]] || die "$folder is there already: name a new one, or delete it"
+for path in ${share[@]+"${share[@]}"}; do
+  [[ -e $path ]] || die "--share $path: there is no such file"
+done
+
+mkdir -p "$folder"
+debootstrap --variant=minbase bookworm "$folder" ${mirror[@]+"${mirror[@]}"} >"$folder.log" 2>&1 ||
+  die "debootstrap failed: $folder.log says why"
+cp -L /etc/resolv.conf /etc/hosts "$folder/etc/"
+git clone -q --no-local "$root" "$folder/root/torch_openreg"
+for path in ${share[@]+"${share[@]}"}; do
+  if [[ -d $path ]]; then
+    mkdir -p "$folder$path"
+  else
+    mkdir -p "$folder$(dirname "$path")"
+    touch "$folder$path"
+  fi
+done
+
+settings=()
+for name in $(compgen -e); do
+  case $name in
+    PIP_* | http_proxy | https_proxy | no_proxy | HTTP_PROXY | HTTPS_PROXY | NO_PROXY)
+      settings+=("$name=${!name}")
+      ;;
+  esac
+done
+
+# With namespaces of its own: the mounts, and a Bazel server left behind, end with the command.
+exec unshare --mount --pid --fork --kill-child --propagation private bash -c '
+set -eu
+folder=$1 shares=$2
+shift 2
+mount -t proc proc "$folder/proc"
+mount --rbind /dev "$folder/dev"
+mount -t tmpfs tmpfs "$folder/dev/shm"
+for ((; shares; shares--)); do
+  mount --rbind -o ro "$1" "$folder$1"
+  shift
+done
+exec chroot "$folder" "$@"
+' bash "$folder" "${#share[@]}" ${share[@]+"${share[@]}"} \
+  /usr/bin/env -i --chdir=/root/torch_openreg HOME=/root LANG=C.UTF-8 TERM="${TERM:-dumb}" \
+  PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin \
+  ${settings[@]+"${settings[@]}"} "$@"
