@@ -49,6 +49,8 @@ using openreg::device::Environment;
 using openreg::device::Fail;
 using openreg::device::GetEnvironment;
 using openreg::device::KernelError;
+using openreg::device::LeftBehind;
+using openreg::device::Refuse;
 using openreg::device::thread_state;
 
 orError_t orGetDeviceCount(int* count) {
@@ -68,11 +70,17 @@ orError_t orGetDevice(int* device) {
   if (device == nullptr) {
     return Fail(orErrorInvalidValue, "orGetDevice: device is null");
   }
+  if (LeftBehind()) [[unlikely]] {
+    return Refuse("orGetDevice", /*only_reads=*/true);
+  }
   *device = thread_state.device;
   return orSuccess;
 }
 
 orError_t orSetDevice(int device) {
+  if (LeftBehind()) [[unlikely]] {
+    return Refuse("orSetDevice", /*only_reads=*/true);
+  }
   // The common case: a device guard that changes nothing, or goes back to device 0.
   if (device != thread_state.device) {
     if (const orError_t error = CheckDevice("orSetDevice", device); error != orSuccess) {

@@ -50,26 +50,26 @@ TEST_F(FaultInjectionTest, TheNthKernelFailsAndDoesNotRun) {
 
 TEST_F(FaultInjectionTest, ADelayMakesRacesVisible) {
   ASSERT_OK(orSetLaunchBlocking(0));
-  ASSERT_OK(orInjectKernelDelay(2'000'000));
-  int* view = nullptr;
-  int* memory = Allocate<int>(1, &view);
-  ASSERT_OK(orMemset(memory, 0, sizeof(int)));
+  ASSERT_OK(orInjectKernelDelay(20'000'000));
+  std::atomic<int> shared{0};
+  std::atomic<int>* pointer = &shared;
   const orLaunchAttributes cheap{"cheap", orLaunchInline};
   ASSERT_OK(orLaunchKernel(
       nullptr,
       [](void* arguments) {
-        **static_cast<int**>(arguments) = 1;
+        **static_cast<std::atomic<int>**>(arguments) = 1;
         return orSuccess;
       },
-      &view, sizeof(view), &cheap));
+      &pointer, sizeof(pointer), &cheap));
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // not inline, not done
-  const orStream_t elsewhere = CreateStream();         // not ordered behind the kernel
   ASSERT_OK(orInjectKernelDelay(0));
+  const orStream_t elsewhere = CreateStream();  // not ordered behind the kernel
   int early = -1;
-  ASSERT_OK(orMemcpyAsync(&early, memory, sizeof(int), orMemcpyDeviceToHost, elsewhere));
+  ASSERT_OK(orLaunchKernel(elsewhere, [&] { early = shared.load(); }));
+  ASSERT_OK(orStreamSynchronize(elsewhere));
   EXPECT_EQ(early, 0);
   ASSERT_OK(orStreamSynchronize(nullptr));
-  EXPECT_EQ(*view, 1);
+  EXPECT_EQ(shared.load(), 1);
 }
 
 }  // namespace

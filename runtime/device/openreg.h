@@ -26,8 +26,11 @@
 // fails leaves its error with its stream: the first one is kept, later kernels still run, and the
 // next synchronizing call on that stream or its device returns it once and clears it.
 //
-// Processes. In the child of a fork, free, trim, destroy and exit do nothing and return orSuccess;
-// everything else returns orErrorForked. Use the start methods "spawn" or "forkserver".
+// Processes. In the child of a fork after the first use of a device, free, trim, destroy, close and
+// exit do nothing and return orSuccess; everything else that has to do with a device returns
+// orErrorForked, orGetDevice and orSetDevice included. (orGetDeviceCount, orGetDeviceProperties,
+// the version, the errors and the launch-blocking switch go on.) Use the start methods "spawn" or
+// "forkserver".
 //
 // Environment, read at the first call that needs the device:
 //   OPENREG_DEVICE_COUNT      number of devices, 1 to OPENREG_MAX_DEVICES; default 2

@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Each test lets a process of its own die (or not), and reads what it said.
+#include "runtime/device/fault_report.h"
+
+#include <dirent.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg::device {
+namespace {
+
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+constexpr bool kSanitizer =
+    true;  // whose handler is the one before ours, and ends with an exit code
+#else
+constexpr bool kSanitizer = false;
+#endif
+
+#define REQUIRE(condition)                                                                 \
+  do {                                                                                     \
+    if (!(condition)) {                                                                    \
+      std::fprintf(stderr, "line %d: %s is false; last error: %s\n", __LINE__, #condition, \
+                   orGetLastErrorDetail());                                                \
+      _exit(99);                                                                           \
+    }                                                                                      \
+  } while (false)
+
+// Killed by this signal, or by a sanitizer which has seen it.
+class DiesOf {
+ public:
+  explicit DiesOf(int signal) : signal_(signal) {}
+  bool operator()(int status) const {
+    return (WIFSIGNALED(status) && WTERMSIG(status) == signal_) ||
+           (kSanitizer && WIFEXITED(status) && WEXITSTATUS(status) != 0 &&
+            WEXITSTATUS(status) != 99);
+  }
+
+ private:
+  int signal_;
+};
+
+class FaultReportTest : public testing::Test {
+ protected:
+  FaultReportTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
+};
+
+char* Allocate(size_t size) {
+  void* memory = nullptr;
+  REQUIRE(orMalloc(&memory, size) == orSuccess);
+  return static_cast<char*>(memory);
+}
+
+void Touch(const volatile char* address) { (void)*address; }
+
+#define EXPECT_DIES(body, signal, text) EXPECT_EXIT({ body(); }, DiesOf(signal), text)
+
+TEST_F(FaultReportTest, TheHostReadsDeviceMemory) {
+  EXPECT_DIES([] { Touch(Allocate(100) + 3); }, SIGSEGV,
+              "openreg: the host touched device memory: address 0x[0-9a-f]+, device 0, offset 0x3, "
+              "allocation 0x[0-9a-f]+ of 100 bytes, byte 3 in it .use tensor.cpu");
+}
+
+TEST_F(FaultReportTest, TheHostWritesToAnotherDevice) {
+  EXPECT_DIES(
+      [] {
+        REQUIRE(orSetDevice(1) == orSuccess);
+        (void)Allocate(4096);
+        Allocate(200)[7] = 1;
+      },
+      SIGSEGV, "device 1, offset 0x1007, allocation 0x[0-9a-f]+ of 200 bytes, byte 7 in it");
+}
+
+TEST_F(FaultReportTest, TheHostTouchesFreedMemory) {
+  EXPECT_DIES(
+      [] {
+        char* memory = Allocate(100);
+        REQUIRE(orFree(memory) == orSuccess);
+        Touch(memory);
+      },
+      SIGSEGV, "device 0, offset 0x0, in no live allocation .freed, or never allocated");
+}
+
+TEST_F(FaultReportTest, TheAllocatorAboveDescribesItsBlock) {
+  EXPECT_DIES(
+      [] {
+        static char* memory = Allocate(10000);
+        REQUIRE(orSetMemoryDescriber([](const void* pointer, orMemoryRange* range) {
+                  const auto offset =
+                      static_cast<size_t>(static_cast<const char*>(pointer) - memory);
+                  range->base = memory + offset / 512 * 512;
+                  range->size = 512;
+                  range->in_use = 0;
+                  return 1;
+                }) == orSuccess);
+        Touch(memory + 1000);
+      },
+      SIGSEGV,
+      "of 10000 bytes, byte 1000 in it, block 0x[0-9a-f]+ of 512 bytes in it, which is free .use "
+      "after free");
+}
+
+TEST_F(FaultReportTest, ADescriberThatDoesNotKnowOrIsTakenAwayChangesNothing) {
+  EXPECT_DIES(
+      [] {
+        REQUIRE(orSetMemoryDescriber([](const void*, orMemoryRange*) { return 0; }) == orSuccess);
+        Touch(Allocate(10));
+      },
+      SIGSEGV, "byte 0 in it .use tensor.cpu");
+  EXPECT_DIES(
+      [] {
+        REQUIRE(orSetMemoryDescriber([](const void*, orMemoryRange*) { return 1; }) == orSuccess);
+        REQUIRE(orSetMemoryDescriber(nullptr) == orSuccess);
+        Touch(Allocate(10));
+      },
+      SIGSEGV, "byte 0 in it .use tensor.cpu");
+}
+
+TEST_F(FaultReportTest, AKernelIsGivenADeviceAddressByMistake) {
+  EXPECT_DIES(
+      [] {
+        char* memory = Allocate(100);
+        REQUIRE(orLaunchKernel(nullptr, [memory] { Touch(memory); }) == orSuccess);
+        (void)orDeviceSynchronize();
+      },
+      SIGSEGV, "the host touched device memory: .*of 100 bytes, byte 0 in it");
+}
+
+TEST_F(FaultReportTest, AKernelRunsPastTheEndOfItsDevice) {
+  EXPECT_DIES(
+      [] {
+        orAddressWindow window;
+        size_t free_bytes = 0;
+        size_t total = 0;
+        REQUIRE(orGetAddressWindow(&window) == orSuccess);
+        REQUIRE(orMemGetInfo(&free_bytes, &total) == orSuccess);
+        const auto* end = reinterpret_cast<const char*>(
+            window.base + total + static_cast<uintptr_t>(window.kernel_offset));
+        REQUIRE(orLaunchKernel(nullptr, [end] { Touch(end); }) == orSuccess);
+        (void)orDeviceSynchronize();
+      },
+      SIGSEGV, "a kernel touched device memory that is not there: .*between the devices");
+}
+
+// The memory file of the first device.
+int FindMemoryFile() {
+  int found = -1;
+  DIR* files = opendir("/proc/self/fd");
+  for (const dirent* entry = readdir(files); entry != nullptr; entry = readdir(files)) {
+    char target[128] = "";
+    const std::string path = std::string("/proc/self/fd/") + entry->d_name;
+    if (readlink(path.c_str(), target, sizeof(target) - 1) > 0 &&
+        std::strstr(target, "memfd:openreg") != nullptr &&
+        (found == -1 || atoi(entry->d_name) < found)) {
+      found = atoi(entry->d_name);
+    }
+  }
+  closedir(files);
+  return found;
+}
+
+TEST_F(FaultReportTest, TheSystemHasNoPageForAKernel) {
+  EXPECT_DIES(
+      [] {
+        char* memory = Allocate(100);
+        void* view = nullptr;
+        REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
+        // What a machine without memory does: SIGBUS.
+        REQUIRE(ftruncate(FindMemoryFile(), 0) == 0);
+        REQUIRE(orLaunchKernel(nullptr, [view] { Touch(static_cast<char*>(view)); }) == orSuccess);
+        (void)orDeviceSynchronize();
+      },
+      SIGBUS, "a kernel touched device memory that is not there: .*SIGBUS: the system has no page");
+}
+
+TEST_F(FaultReportTest, TheChildOfAForkTouchesDeviceMemory) {
+  EXPECT_DIES(
+      [] {
+        char* memory = Allocate(100);
+        const pid_t child = fork();
+        if (child == 0) {
+          Touch(memory);
+        }
+        int status = 0;
+        REQUIRE(waitpid(child, &status, 0) == child);
+        REQUIRE(DiesOf(SIGSEGV)(status));
+        raise(SIGKILL);
+      },
+      SIGKILL, "the child of a fork touched device memory, which it does not have: .*of 100 bytes");
+}
+
+// ------------------------------------------------------------------- faults that are not ours
+
+// Writes to an address that is nobody's.
+void TouchNothing() {
+  static volatile uintptr_t nothing = 16;  // volatile: the compiler would know better
+  *reinterpret_cast<volatile char*>(nothing) = 1;
+}
+
+TEST_F(FaultReportTest, AnyOtherFaultHasItsUsualEndAndNoReport) {
+  EXPECT_EXIT(
+      {
+        (void)Allocate(1);
+        TouchNothing();
+      },
+      DiesOf(SIGSEGV), testing::Not(testing::HasSubstr("openreg:")));
+}
+
+TEST_F(FaultReportTest, TheHandlerBeforeOursGetsWhatIsNotOurs) {
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, [](int) { _exit(21); });
+        (void)Allocate(1);
+        TouchNothing();
+      },
+      testing::ExitedWithCode(21), "");
+  EXPECT_EXIT(
+      {
+        struct sigaction action {};
+        action.sa_sigaction = [](int, siginfo_t* info, void*) {
+          _exit(info->si_addr == reinterpret_cast<void*>(16) ? 22 : 98);
+        };
+        action.sa_flags = SA_SIGINFO;
+        sigaction(SIGSEGV, &action, nullptr);
+        (void)Allocate(1);
+        TouchNothing();
+      },
+      testing::ExitedWithCode(22), "");
+}
+
+sigjmp_buf recovery;
+
+TEST_F(FaultReportTest, AHandlerBeforeOursMayRecoverAgainAndAgain) {
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, [](int) { siglongjmp(recovery, 1); });
+        char* memory = Allocate(100);
+        static volatile int recovered = 0;
+        if (sigsetjmp(recovery, 1) != 0) {
+          recovered = recovered + 1;
+        }
+        if (recovered < 3) {
+          TouchNothing();
+        }
+        if (recovered < 5) {
+          Touch(memory + recovered);  // ours: reported, then handed on
+        }
+        _exit(recovered == 5 ? 23 : 98);
+      },
+      testing::ExitedWithCode(23), "byte 3 in it(.|\n)*byte 4 in it");
+}
+
+TEST_F(FaultReportTest, AnIgnoredFaultStillEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, SIG_IGN);
+        (void)Allocate(1);
+        raise(SIGSEGV);  // sent, and ignored
+        TouchNothing();
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+TEST_F(FaultReportTest, AFaultThatIsSentEndsTheProcess) {
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, SIG_DFL);
+        (void)Allocate(1);
+        raise(SIGSEGV);
+        _exit(98);
+      },
+      testing::KilledBySignal(SIGSEGV), "");
+}
+
+// What Python's faulthandler does: says something, puts the handler before it back, raises again.
+struct sigaction before_faulthandler;
+void LikeFaulthandler(int signal) {
+  static constexpr char kText[] = "a Python stack\n";
+  (void)!write(STDERR_FILENO, kText, sizeof(kText) - 1);
+  sigaction(signal, &before_faulthandler, nullptr);
+  raise(signal);
+}
+
+void InstallLikeFaulthandler() {
+  struct sigaction action {};
+  action.sa_handler = LikeFaulthandler;
+  action.sa_flags = SA_NODEFER;
+  sigaction(SIGSEGV, &action, &before_faulthandler);
+}
+
+TEST_F(FaultReportTest, WorksWithFaulthandlerBeforeAndAfterUs) {
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, SIG_DFL);
+        InstallLikeFaulthandler();
+        Touch(Allocate(50));
+      },
+      testing::KilledBySignal(SIGSEGV), "of 50 bytes, byte 0 in it(.|\n)*a Python stack");
+#if defined(__x86_64__) || defined(__aarch64__)
+  EXPECT_EXIT(
+      {
+        signal(SIGSEGV, SIG_DFL);
+        char* memory = Allocate(50);
+        InstallLikeFaulthandler();
+        Touch(memory);
+      },
+      testing::KilledBySignal(SIGSEGV), "a Python stack(.|\n)*of 50 bytes, byte 0 in it");
+#endif
+}
+
+}  // namespace
+}  // namespace openreg::device
