@@ -9,6 +9,7 @@
 
 #include <array>
 #include <cstring>
+#include <memory>
 #include <mutex>
 #include <utility>
 
@@ -86,8 +87,8 @@ PhiloxState GeneratorImpl::advance(uint64_t count) {
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  // torch takes ownership of the raw pointer (c10::GeneratorImpl::clone).
-  auto copy = c10::make_intrusive<GeneratorImpl>(device().index());
+  // Raw, with no reference yet: torch takes the first one (c10::GeneratorImpl::clone).
+  auto copy = std::make_unique<GeneratorImpl>(device().index());
   copy->state_->seed = state_->seed;
   copy->state_->offset = state_->offset;
   return copy.release();

@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/alias.h"
+
+#include <c10/core/CPUAllocator.h>
+
+#include <utility>
+
+#include "runtime/c10/error.h"
+
+namespace openreg {
+namespace {
+
+const orAddressWindow& address_window() {
+  static const orAddressWindow window = [] {
+    initialize();
+    orAddressWindow found;
+    OPENREG_CHECK(orGetAddressWindow(&found));
+    return found;
+  }();
+  return window;
+}
+
+c10::DataPtr kernel_data(const c10::StorageImpl& source) {
+  // No deleter: an alias owns no memory.
+  return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
+}
+
+c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& source) {
+  // Resizable, because a kernel of the CPU may resize its output; the new memory is then the CPU's
+  // and whoever launched the kernel moves it over (fallback.cc).
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), source.nbytes(),
+                                               kernel_data(source), c10::GetCPUAllocator(),
+                                               /*resizable=*/true);
+}
+
+constexpr c10::DispatchKeySet kCpuKeys(c10::DispatchKey::CPU);
+
+void copy_bits(const c10::TensorImpl& from, c10::TensorImpl& to) {
+  if (C10_UNLIKELY(from.is_conj() || to.is_conj())) {
+    to._set_conj(from.is_conj());
+  }
+  if (C10_UNLIKELY(from.is_neg() || to.is_neg())) {
+    to._set_neg(from.is_neg());
+  }
+}
+
+}  // namespace
+
+void* kernel_pointer(const void* pointer) {
+  const orAddressWindow& window = address_window();
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const bool ours = address - window.base < window.size;
+  return reinterpret_cast<void*>(ours ? address + static_cast<uintptr_t>(window.kernel_offset)
+                                      : address);
+}
+
+class AliasPool::Impl final : public c10::TensorImpl {
+ public:
+  explicit Impl(c10::Storage storage)
+      : c10::TensorImpl(std::move(storage), kCpuKeys, caffe2::TypeMeta::Make<float>()) {}
+
+  void view(const c10::TensorImpl& source) {
+    data_type_ = source.dtype();
+    set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
+    copy_bits(source, *this);
+  }
+};
+
+AliasPool::Slot* AliasPool::find(const c10::StorageImpl* source) {
+  for (size_t i = 0; i < used_; ++i) {
+    if (slots_[i].source == source) {
+      return &slots_[i];
+    }
+  }
+  return nullptr;
+}
+
+at::Tensor AliasPool::alias(const at::Tensor& tensor) {
+  const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
+  const c10::StorageImpl* storage = source.unsafe_storage().unsafeGetStorageImpl();
+  Slot* const twin = find(storage);
+  if (C10_UNLIKELY(used_ == kSlots)) {
+    // Past the pool: shares the storage of an earlier alias where there is one.
+    auto fresh = c10::make_intrusive<Impl>(
+        twin != nullptr ? twin->tensor->storage() : c10::Storage(make_alias_storage(*storage)));
+    fresh->view(source);
+    return at::Tensor(std::move(fresh));
+  }
+  Slot& slot = slots_[used_];
+  if (C10_UNLIKELY(!slot.tensor)) {
+    slot.storage = make_alias_storage(*storage);
+    slot.tensor = c10::make_intrusive<Impl>(c10::Storage(slot.storage));
+  } else {
+    slot.storage->set_data_ptr_noswap(kernel_data(*storage));
+    slot.storage->set_nbytes(storage->nbytes());
+  }
+  slot.source = storage;
+  if (C10_UNLIKELY(twin != nullptr)) {
+    slot.tensor->set_storage_keep_dtype(twin->tensor->storage());
+    slot.shares = true;
+  }
+  ++used_;
+  static_cast<Impl&>(*slot.tensor).view(source);
+  return at::Tensor(slot.tensor);
+}
+
+void AliasPool::refresh(const at::Tensor& alias, const at::Tensor& tensor) {
+  const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
+  const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
+  c10::TensorImpl& impl = *alias.unsafeGetTensorImpl();
+  c10::StorageImpl* shown = impl.unsafe_storage().unsafeGetStorageImpl();
+  shown->set_data_ptr_noswap(kernel_data(storage));
+  shown->set_nbytes(storage.nbytes());
+  static_cast<Impl&>(impl).view(source);
+}
+
+void AliasPool::reset() {
+  for (size_t i = 0; i < used_; ++i) {
+    Slot& slot = slots_[i];
+    slot.source = nullptr;
+    const bool kept = slot.tensor.use_count() != 1;
+    if (C10_UNLIKELY(kept || slot.storage.use_count() != (slot.shares ? 1U : 2U) ||
+                     slot.storage->allocator() != c10::GetCPUAllocator())) {
+      slot.tensor.reset();  // a kernel kept it: it is the kernel's now
+      slot.storage.reset();
+    } else if (C10_UNLIKELY(slot.shares)) {
+      slot.tensor->set_storage_keep_dtype(c10::Storage(slot.storage));
+    }
+    slot.shares = false;
+  }
+  used_ = 0;
+}
+
+at::Tensor make_alias(const at::Tensor& tensor) {
+  const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
+  const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(make_alias_storage(storage)),
+                                                   kCpuKeys, source.dtype());
+  impl->set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
+  copy_bits(source, *impl);
+  return at::Tensor(std::move(impl));
+}
+
+}  // namespace openreg

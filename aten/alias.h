@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Aliases: how a kernel sees device memory. The one file above the driver that knows the device is
+// emulated; hardware with memory of its own replaces it by copies (see docs/operators.md).
+//
+// Device memory is mapped twice, at the device address that tensors have and at the kernel address.
+// An alias of a device tensor is a CPU tensor over the kernel address with the same sizes, strides,
+// offset, dtype and conjugate/negative bits, so that any kernel of the CPU runs on it. Everything
+// is read when the alias is made, at launch, and nothing when the kernel runs: set_ and resize_ may
+// swap the storage of the device tensor in between.
+//
+// Within one launch, tensors of one device storage get aliases of ONE alias storage, so that
+// torch's checks for overlapping memory see what they see on the CPU.
+//
+// Ownership. An alias owns no device memory. The launch order protects it: the block of a freed
+// tensor is reused only by work that its stream runs later. An AliasPool owns the TensorImpls and
+// StorageImpls that it hands out and uses them again; those that a kernel kept a reference to are
+// given up. Threads: a pool belongs to one launch at a time: the launching thread, then the one
+// that runs it.
+#ifndef ATEN_ALIAS_H_
+#define ATEN_ALIAS_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+
+#include "runtime/c10/device.h"
+
+namespace openreg {
+
+inline bool is_device(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->device_type() == kOpenRegType;
+}
+
+// Address at which kernels see `pointer`; addresses outside of device memory are returned as they
+// are.
+void* kernel_pointer(const void* pointer);
+
+class AliasPool {
+ public:
+  // Enough for all but a few operators; what is beyond gets a fresh TensorImpl.
+  static constexpr size_t kSlots = 10;
+
+  AliasPool() = default;
+  ~AliasPool() = default;
+  AliasPool(const AliasPool&) = delete;
+  AliasPool& operator=(const AliasPool&) = delete;
+
+  // A new reference to an alias of `tensor`, which has to be a strided device tensor and to live
+  // until the launch: memory that is freed in between could become the memory of another tensor of
+  // the launch.
+  at::Tensor alias(const at::Tensor& tensor);
+
+  // Gives the alias, made by this pool, the present storage, sizes and strides of `tensor`: for an
+  // output that was resized after its alias was made.
+  void refresh(const at::Tensor& alias, const at::Tensor& tensor);
+
+  // Ends the use of all aliases. Called when the launch is over and its references are gone.
+  void reset();
+
+ private:
+  // A TensorImpl whose dtype can be set without touching its storage.
+  class Impl;
+
+  struct Slot {
+    c10::intrusive_ptr<c10::TensorImpl> tensor;
+    c10::intrusive_ptr<c10::StorageImpl> storage;  // the one that `tensor` normally has
+    const c10::StorageImpl* source = nullptr;      // the device storage, in this launch
+    bool shares = false;                           // `tensor` has the storage of another slot now
+  };
+
+  Slot* find(const c10::StorageImpl* source);
+
+  std::array<Slot, kSlots> slots_;
+  size_t used_ = 0;
+};
+
+// An alias outside of any pool, with a storage of its own of exactly the right size. For paths
+// where a few hundred nanoseconds do not matter.
+at::Tensor make_alias(const at::Tensor& tensor);
+
+}  // namespace openreg
+
+#endif  // ATEN_ALIAS_H_

@@ -1,0 +1,159 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Copies: every way of data into the device, out of it, within it and between devices, with change
+// of dtype, layout and broadcasting. All of them run torch's own copy_ on aliases, in a stream:
+//
+//   within a device      queued on its current stream
+//   between devices      queued on the source's current stream, after the destination's; which then
+//   waits from pinned memory   with non_blocking: queued; the memory is kept from reuse until then
+//   from pageable memory small: copied aside and queued; large: queued and waited for. Either way
+//   the
+//                        caller may change it after the call
+//   to the host          waited for, except to pinned memory with non_blocking
+//
+// Threads: any.
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
+#include <ATen/ops/resize_native.h>
+#include <torch/library.h>
+
+#include "aten/launch.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/host_allocator.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+// Bytes up to which a pageable source is copied aside rather than waited for: about what a wake-up
+// of the worker and of the caller costs.
+constexpr size_t kStageBytes = 64 * 1024;
+
+constexpr const char* kName = "aten::_copy_from";
+
+// Data movement costs about as much as one elementary operation on each side.
+LaunchSite site_of(const at::Tensor& dst) { return {kName, dst.numel() * 2}; }
+
+at::Tensor side(AliasPool& aliases, const at::Tensor& tensor) {
+  return is_device(tensor) ? aliases.alias(tensor) : tensor;
+}
+
+void queue_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
+  launch_kernel(site_of(dst), device, [&](AliasPool& aliases) {
+    return [to = side(aliases, dst), from = side(aliases, src)]() { to.copy_(from); };
+  });
+}
+
+// Lets what is queued on `later` from now on wait for what is queued on `earlier` now.
+void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
+  const orStream_t first = current_native_stream(earlier);
+  if (orStreamQuery(first) == orSuccess) {
+    return;
+  }
+  const DeviceScope scope(earlier);
+  orEvent_t event = nullptr;
+  OPENREG_CHECK(orEventCreate(&event));
+  orError_t error = orEventRecord(event, first);
+  if (error == orSuccess) {
+    error = orStreamWaitEvent(current_native_stream(later), event, 0);
+  }
+  (void)orEventDestroy(event);  // a wait keeps what it waits for
+  OPENREG_CHECK(error);
+}
+
+void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
+  const c10::DeviceIndex from = src.get_device();
+  const c10::DeviceIndex to = dst.get_device();
+  order_streams(to, from);
+  queue_copy(from, dst, src);
+  order_streams(from, to);
+}
+
+// The same values in memory that nobody else has. Expanded dimensions are not written out.
+at::Tensor stage(const at::Tensor& src) {
+  at::Tensor aside = at::detail::empty_strided_cpu(src.sizes(), src.strides(), src.scalar_type());
+  std::memcpy(aside.mutable_data_ptr(), src.const_data_ptr(), aside.storage().nbytes());
+  aside._set_conj(src.is_conj());
+  aside._set_neg(src.is_neg());
+  return aside;
+}
+
+void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const c10::DeviceIndex device = dst.get_device();
+  if (non_blocking && record_pinned_use(src.storage().data_ptr(), current_stream(device))) {
+    // The tensor may be gone when the kernel runs, and a worker must not be the last to hold it:
+    // the kernel gets another one over the same memory, which the allocator keeps.
+    at::Tensor borrowed = make_alias(src);
+    queue_copy(device, dst, borrowed);
+    return;
+  }
+  const size_t bytes =
+      at::detail::computeStorageNbytes(src.sizes(), src.strides(), src.element_size());
+  if (bytes <= kStageBytes) {
+    queue_copy(device, dst, stage(src));
+    return;
+  }
+  queue_copy(device, dst, src);
+  synchronize_stream(current_native_stream(device));
+}
+
+void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const c10::DeviceIndex device = src.get_device();
+  if (non_blocking && record_pinned_use(dst.storage().data_ptr(), current_stream(device))) {
+    queue_copy(device, make_alias(dst), src);
+    return;
+  }
+  queue_copy(device, dst, src);
+  synchronize_stream(current_native_stream(device));
+}
+
+at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  if (dst.numel() == 0 || (dst.is_same(src) && is_device(dst))) {
+    return dst;
+  }
+  if (!is_device(dst)) {
+    TORCH_CHECK(dst.is_cpu(), "openreg: can not copy from ", src.device(), " to ", dst.device());
+    copy_to_host(dst, src, non_blocking);
+  } else if (!is_device(src)) {
+    TORCH_CHECK(src.is_cpu(), "openreg: can not copy from ", src.device(), " to ", dst.device());
+    copy_from_host(dst, src, non_blocking);
+  } else if (dst.get_device() == src.get_device()) {
+    queue_copy(dst.get_device(), dst, src);
+  } else {
+    copy_between_devices(dst, src);
+  }
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
+  if (dst.sizes() != src.sizes()) {
+    dst.resize_(src.sizes());
+  }
+  return copy_from(src, dst, /*non_blocking=*/false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  synchronize_stream(current_native_stream(self.get_device()));
+  return at::native::_local_scalar_dense_cpu(make_alias(self));
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_copy_from", TORCH_FN(copy_from));
+  library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  library.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+}
+
+// An alias carries the conjugate and negative bits itself. Without these, torch would resolve the
+// bits first, by a clone(), which is a copy, and so on for ever.
+TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace openreg

@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/launch.h"
+
+#include <c10/util/Exception.h>
+
+#include "runtime/c10/warning.h"
+
+#if defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
+namespace openreg {
+
+void Operands::add(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return;
+  }
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  if (C10_LIKELY(impl.device_type() == kOpenRegType || impl.dim() != 0 || !impl.is_cpu())) {
+    add_device(tensor);
+    return;
+  }
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(impl.dtype());
+  add_number(dtype);
+  if (!impl.is_wrapped_number()) {
+    hosts_mix_ |= on_host_ && dtype != host_dtype_;
+    on_host_ = true;
+    host_dtype_ = dtype;
+  }
+}
+
+void Operands::add_device(const at::Tensor& tensor) {
+  if (!tensor.defined()) {
+    return;
+  }
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  const c10::Device device = impl.device();
+  if (C10_UNLIKELY(device.type() != kOpenRegType || (device_ >= 0 && device.index() != device_))) {
+    TORCH_CHECK(
+        false, "Expected all tensors to be on the same device, but found at least two devices, ",
+        c10::Device(kOpenRegType, device_ >= 0 ? device_ : current_device()), " and ", device, "!");
+  }
+  device_ = device.index();
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(impl.dtype());
+  mixes_ |= dtype_ != c10::ScalarType::Undefined && dtype != dtype_;
+  dtype_ = dtype;
+  ranked_ |= impl.dim() != 0;
+  numel_ += impl.numel();
+}
+
+namespace detail {
+namespace {
+
+// The floating-point control register: torch.set_flush_denormal sets it for one thread, but the
+// user means the device's kernels too.
+unsigned float_mode() {
+#if defined(__x86_64__)
+  return _mm_getcsr();
+#else
+  return 0;
+#endif
+}
+
+void set_float_mode([[maybe_unused]] unsigned mode) {
+#if defined(__x86_64__)
+  _mm_setcsr(mode);
+#endif
+}
+
+#if defined(__x86_64__)
+constexpr unsigned kFloatStatus = 0x3f;  // the sticky exception flags: a record, not a mode
+#else
+constexpr unsigned kFloatStatus = 0;
+#endif
+
+// Where a kernel runs, the dispatcher only knows the keys of plain CPU tensors.
+c10::impl::LocalDispatchKeySet kernel_keys() {
+  c10::impl::PODLocalDispatchKeySet pod{};
+  pod.set_included(c10::default_included_set);
+  pod.set_excluded(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
+                   c10::autocast_dispatch_keyset);
+  return c10::impl::LocalDispatchKeySet(pod);
+}
+
+}  // namespace
+
+KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
+    : team_(threads),
+      keys_(c10::impl::tls_local_dispatch_key_set()),
+      warning_handler_(nullptr),
+      float_mode_(float_mode()) {
+  if (!on_launching_thread) {
+    warning_handler_ = c10::WarningUtils::get_warning_handler();
+    c10::WarningUtils::set_warning_handler(keep_warnings());
+  }
+  c10::impl::_force_tls_local_dispatch_key_set(kernel_keys());
+  if (((mode ^ float_mode_) & ~kFloatStatus) != 0) {
+    set_float_mode(mode);
+  }
+}
+
+KernelScope::~KernelScope() {
+  c10::impl::_force_tls_local_dispatch_key_set(keys_);
+  if (warning_handler_ != nullptr) {
+    c10::WarningUtils::set_warning_handler(warning_handler_);
+  }
+  if (((float_mode() ^ float_mode_) & ~kFloatStatus) != 0) {
+    set_float_mode(float_mode_);
+  }
+}
+
+void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet) {
+  Launch launch{packet, 1, float_mode()};
+  orLaunchAttributes attributes{site.name, 0};
+  if (site.cost < kInlineCost) {
+    attributes.flags = orLaunchInline;
+  } else if (site.cost >= kParallelCost) {
+    launch.threads = team_size();
+    if (launch.threads > 1) {
+      attributes.flags = orLaunchParallel;
+    }
+  }
+  OPENREG_CHECK(orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes));
+}
+
+}  // namespace detail
+}  // namespace openreg

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Launching: from an operator's arguments to a kernel in a stream's queue.
+//
+//   Operands operands;                       // one pass over the tensors: device, sizes, checks
+//   operands.add(self); operands.add(other);
+//   launch<Closure>({"aten::add.Tensor", cost}, operands, self, other, alpha);
+//
+// A Closure is built on the launching thread, inside a packet (packet.h), from the packet's
+// AliasPool and the arguments. It owns all that its kernel needs: aliases, copies of lists and
+// strings, scalars. Its result() is taken at once; its run() is called later, once, on the thread
+// that the driver chooses; then it is destroyed there. A closure must not hold a device tensor:
+// dropping the last reference of one on a worker would free memory out of order.
+//
+// Cost, in elementary operations of about a quarter of a nanosecond, decides where a kernel runs:
+//   below kInlineCost    on the caller, if the stream is idle: cheaper than waking a worker;
+//   below kParallelCost  on the stream's worker, with one thread;
+//   above                on the executor, with as many threads as torch.get_num_threads().
+//
+// Threads: any. Exceptions of run() are kept with the stream and thrown at the next
+// synchronization.
+#ifndef ATEN_LAUNCH_H_
+#define ATEN_LAUNCH_H_
+
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <new>
+#include <optional>
+#include <type_traits>
+#include <utility>
+
+#include "aten/packet.h"
+#include "aten/team.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+
+constexpr int64_t kInlineCost = 16 * 1024;
+constexpr int64_t kParallelCost = 512 * 1024;
+
+// What is known of an operator's tensor arguments after one pass over them.
+class Operands {
+ public:
+  // An input. A CPU tensor of zero dimensions counts as a number; any other tensor that is not on
+  // the device, or is on another device, is refused with torch's words.
+  void add(const at::Tensor& tensor);
+  void add(const std::optional<at::Tensor>& tensor) {
+    if (tensor.has_value()) {
+      add(*tensor);
+    }
+  }
+  void add(at::OptionalTensorRef tensor) {
+    if (tensor.has_value()) {
+      add(*tensor);
+    }
+  }
+  void add(at::ITensorListRef tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      add(tensor);
+    }
+  }
+  void add(at::TensorList tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      add(tensor);
+    }
+  }
+  void add(const c10::List<std::optional<at::Tensor>>& tensors) {
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      add(tensors.get(i));
+    }
+  }
+  // Not a tensor: nothing to know.
+  template <class T>
+    requires(!std::is_convertible_v<const T&, const at::Tensor&>)
+  void add(const T& /*argument*/) {}
+
+  // An output given by the caller, or an argument that must be on the device whatever its rank.
+  void add_device(const at::Tensor& tensor);
+  void add_device(const std::optional<at::Tensor>& tensor) {
+    if (tensor.has_value()) {
+      add_device(*tensor);
+    }
+  }
+  void add_device(at::ITensorListRef tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      add_device(tensor);
+    }
+  }
+  void add_device(at::TensorList tensors) {
+    for (const at::Tensor& tensor : tensors) {
+      add_device(tensor);
+    }
+  }
+
+  // A number: it makes tensors of a lower kind (bool, integer, real, complex) be converted.
+  void add_scalar(const at::Scalar& scalar) { add_number(scalar.type()); }
+  void add_scalar(const std::optional<at::Scalar>& scalar) {
+    if (scalar.has_value()) {
+      add_number(scalar->type());
+    }
+  }
+
+  // The device of the tensors; the current one if there was none.
+  c10::DeviceIndex device() const { return device_ >= 0 ? device_ : current_device(); }
+  bool on_device() const { return device_ >= 0; }
+  // Elements of all device tensors together.
+  int64_t numel() const { return numel_; }
+  // Whether a TensorIterator over aliases of these would convert data while it is built, on the
+  // host, which would read what the queue has not produced yet. Tensors of several dtypes, or a
+  // number of a higher kind than the tensors:
+  bool mixes() const {
+    return mixes_ || number_kind_ > kind(dtype_) ||
+           (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
+  }
+  // The same, or integers, for operators that make them real:
+  bool converts() const { return mixes() || kind(dtype_) < kReal; }
+
+ private:
+  static constexpr int kReal = 2;
+
+  static int kind(c10::ScalarType dtype) {
+    return c10::isFloatingType(dtype)                   ? kReal
+           : c10::isComplexType(dtype)                  ? kReal + 1
+           : c10::isIntegralType(dtype, /*bool*/ false) ? kReal - 1
+           : dtype == c10::ScalarType::Bool             ? 0
+                                                        : -1;
+  }
+  void add_number(c10::ScalarType dtype) { number_kind_ = std::max(number_kind_, kind(dtype)); }
+
+  c10::DeviceIndex device_ = -1;
+  bool mixes_ = false;
+  bool ranked_ = false;  // one of the device tensors has dimensions
+  int number_kind_ = 0;
+  // CPU tensors of zero dimensions: among device tensors without dimensions they count like these.
+  bool on_host_ = false;
+  bool hosts_mix_ = false;
+  c10::ScalarType host_dtype_ = c10::ScalarType::Undefined;
+  c10::ScalarType dtype_ = c10::ScalarType::Undefined;
+  int64_t numel_ = 0;
+};
+
+struct LaunchSite {
+  const char* name;  // of the operator; static storage
+  int64_t cost;
+};
+
+namespace detail {
+
+// What every kernel finds on its thread: only CPU kernels below autograd and autocast, one thread
+// or the executor's team, the launching thread's flush-denormal mode; away from the launching
+// thread, warnings are kept for the next synchronization.
+class KernelScope {
+ public:
+  KernelScope(int threads, unsigned float_mode, bool on_launching_thread);
+  ~KernelScope();
+  KernelScope(const KernelScope&) = delete;
+  KernelScope& operator=(const KernelScope&) = delete;
+
+ private:
+  TeamScope team_;
+  c10::impl::LocalDispatchKeySet keys_;
+  c10::WarningHandler* warning_handler_;
+  unsigned float_mode_;
+};
+
+// The bytes that travel through the driver's queue.
+struct Launch {
+  Packet* packet;
+  int threads;
+  unsigned float_mode;  // of the launching thread: rounding and denormals
+};
+
+void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet);
+
+// Runs Closure in the packet and returns the packet, whatever happens.
+template <class Closure>
+orError_t run_closure(void* arguments) noexcept {
+  const Launch launch = *static_cast<const Launch*>(arguments);
+  orError_t error = orSuccess;
+  {
+    const KernelScope scope(launch.threads, launch.float_mode, launch.packet->is_home());
+    auto* const closure = std::launder(reinterpret_cast<Closure*>(launch.packet->closure));
+    try {
+      closure->run();
+    } catch (...) {
+      error = fail_kernel(std::current_exception());
+    }
+    closure->~Closure();
+    launch.packet->occupied = false;
+  }
+  launch.packet->release();
+  return error;
+}
+
+}  // namespace detail
+
+// Builds Closure(aliases, arguments...), launches it on the current stream of the operands' device
+// and returns its result().
+template <class Closure, class... Arguments>
+auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... arguments) {
+  static_assert(sizeof(Closure) <= Packet::kClosureBytes, "the closure is too large for a packet");
+  static_assert(alignof(Closure) <= 16);
+  Packet* const packet = Packet::acquire();
+  Closure* closure = nullptr;
+  try {
+    closure = ::new (static_cast<void*>(packet->closure))
+        Closure(packet->aliases, std::forward<Arguments>(arguments)...);
+  } catch (...) {
+    packet->release();
+    throw;
+  }
+  packet->occupied = true;
+  // Before the launch: afterwards the closure belongs to the thread that runs it.
+  auto result = closure->result();
+  try {
+    detail::submit(site, current_native_stream(device), &detail::run_closure<Closure>, packet);
+  } catch (...) {
+    // Either the driver refused the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and failed.
+    if (packet->occupied) {
+      closure->~Closure();
+      packet->occupied = false;
+      packet->release();
+    }
+    throw;
+  }
+  return result;
+}
+
+namespace detail {
+
+template <class Kernel>
+struct FunctionClosure {
+  template <class Make>
+  FunctionClosure(AliasPool& aliases, Make&& make) : kernel(make(aliases)) {}
+  void run() { kernel(); }
+  std::nullptr_t result() const { return nullptr; }
+  Kernel kernel;
+};
+
+}  // namespace detail
+
+// For hand-written kernels: `make` is called with the AliasPool and returns the kernel, a callable
+// that owns its arguments.
+//   launch_kernel({"aten::foo", cost}, device, [&](AliasPool& aliases) {
+//     return [out = aliases.alias(out), self = aliases.alias(self)] { at::cpu::foo_outf(self, out);
+//     };
+//   });
+template <class Make>
+void launch_kernel(const LaunchSite& site, c10::DeviceIndex device, Make&& make) {
+  using Kernel = std::invoke_result_t<Make, AliasPool&>;
+  launch<detail::FunctionClosure<Kernel>>(site, device, std::forward<Make>(make));
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_LAUNCH_H_

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Packets: the memory of one launch, from the call of an operator until its kernel is done.
+//
+// A packet holds a closure (a kernel with all its arguments, by value) and the pool of its aliases.
+// The closure is built in place, where the kernel will find it: closures hold TensorIterators,
+// which can not be moved as bytes. Only the packet's address travels through the driver's queue.
+//
+// Each thread keeps the packets that it made and uses the last one first, so that the inline path
+// stays in cache. A worker that is done with a packet pushes it onto its home's list of returned
+// ones (one atomic exchange); the home takes the whole list when its own is empty. No lock, no
+// malloc after warm-up. Homes of threads that ended are given to new threads. Threads: acquire() on
+// the launching thread, release() anywhere.
+#ifndef ATEN_PACKET_H_
+#define ATEN_PACKET_H_
+
+#include <atomic>
+#include <cstddef>
+
+#include "aten/alias.h"
+
+namespace openreg {
+
+class PacketHome;
+
+struct alignas(64) Packet {
+  static constexpr size_t kClosureBytes = 1536;
+
+  Packet* next = nullptr;
+  PacketHome* home = nullptr;
+  AliasPool aliases;
+  // Whether `closure` holds an object. A launch that failed tells by it if its kernel has run: only
+  // the launching thread can use the packet again, so it may look after the packet was given back.
+  bool occupied = false;
+  alignas(16) std::byte closure[kClosureBytes];
+
+  static Packet* acquire();
+
+  // Whether the calling thread is the one that acquired it.
+  bool is_home() const;
+
+  // The closure has to be destroyed already.
+  void release();
+};
+
+}  // namespace openreg
+
+#endif  // ATEN_PACKET_H_

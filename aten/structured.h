@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Structured operators of torch on the device.
+//
+// torch splits a structured operator in meta() (checks, shape, strides, dtype; for elementwise
+// operators it builds the TensorIterator) and impl() (the kernel). Both are methods of one class,
+// here Base. Meta runs on the launching thread and asks for its outputs through set_output_*;
+// impl() runs later, where the driver says. There are two ways to use Base, and the generator
+// (gen/) writes both for each operator:
+//
+//   StructuredKernel<at::native::structured_X, ...>  meta() on aliases, inside the packet; later
+//   only
+//       impl(). The TensorIterator is built once. The fast way, wherever building it reads no data.
+//   StructuredMeta<at::meta::structured_X, ...>      meta() on the device tensors, for checks and
+//       outputs alone; later all of at::cpu::X_outf on aliases. For mixed dtypes: there a
+//       TensorIterator over CPU tensors converts data while it is built.
+//
+// Threads: built on the launching thread; run on the one that the driver chooses.
+#ifndef ATEN_STRUCTURED_H_
+#define ATEN_STRUCTURED_H_
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "aten/alias.h"
+#include "aten/factories.h"
+
+namespace openreg {
+
+enum class OutputKind { kFunctional, kInplace, kOut };
+
+namespace detail {
+
+// Gives output `out` what meta() asked for. Functional: makes it. In-place: checks it. Out: resizes
+// it, with torch's warning. Returns whether it was resized.
+template <OutputKind kKind>
+bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
+                at::IntArrayRef strides, const at::TensorOptions& options) {
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  if constexpr (kKind == OutputKind::kFunctional) {
+    out = strides.empty() ? empty_on(device, sizes, dtype, options.memory_format_opt())
+                          : empty_strided_on(device, sizes, strides, dtype);
+    return false;
+  } else if constexpr (kKind == OutputKind::kInplace) {
+    TORCH_CHECK(options.dtype() == out.dtype(), "Bad in-place call: input tensor dtype ",
+                out.dtype(), " and output tensor dtype ", options.dtype(), " should match");
+    TORCH_CHECK(sizes == out.sizes(), "Bad in-place call: input tensor size ", out.sizes(),
+                " and output tensor size ", sizes, " should match");
+    return false;
+  } else {
+    TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ",
+                options.dtype(), ", but got ", out.dtype(), " instead");
+    const bool resized = at::native::resize_output(out, sizes);
+    if (resized) {
+      if (!strides.empty()) {
+        out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+      } else if (options.memory_format_opt().has_value()) {
+        out.unsafeGetTensorImpl()->empty_tensor_restride(*options.memory_format_opt());
+      }
+    }
+    return resized;
+  }
+}
+
+template <size_t kCount>
+auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
+  if constexpr (kCount == 1) {
+    return std::move(outputs[0]);
+  } else {
+    return std::apply([](auto&... output) { return std::make_tuple(std::move(output)...); },
+                      outputs);
+  }
+}
+
+}  // namespace detail
+
+template <class Base, size_t kCount, OutputKind kKind>
+class StructuredKernel final : public Base {
+ public:
+  static constexpr bool kIterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
+
+  StructuredKernel(AliasPool& aliases, c10::DeviceIndex device)
+      : aliases_(aliases), device_(device) {}
+
+  // An output that the caller gave: the tensor itself (in-place: the input) and its alias.
+  void give_output(size_t index, const at::Tensor& output, const at::Tensor& alias) {
+    outputs_[index] = output;
+    output_aliases_[index] = alias;
+  }
+
+  // All outputs of an out= variant.
+  template <class... Outputs>
+  void give_outputs(const Outputs&... outputs) {
+    size_t index = 0;
+    (give_output(index++, outputs, aliases_.alias(outputs)), ...);
+  }
+
+  const at::Tensor& maybe_get_output(int64_t index) override {
+    const auto i = static_cast<size_t>(index);
+    if constexpr (kKind != OutputKind::kFunctional) {
+      if (C10_UNLIKELY(proxies_[i].defined())) {
+        return proxies_[i];
+      }
+    }
+    return output_aliases_[i];
+  }
+
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options) override {
+    set_output(index, sizes, strides, options, /*exact_strides=*/true);
+  }
+
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options) override {
+    set_output(index, sizes, strides, options, /*exact_strides=*/false);
+  }
+
+  // After meta(). Some metas resize maybe_get_output() themselves (mse_loss with a reduction): the
+  // device tensor follows its alias. Then the device tensors leave: a closure must not hold any.
+  auto take_outputs() {
+    for (size_t i = 0; i < kCount; ++i) {
+      if (outputs_[i].defined() && output_aliases_[i].defined() &&
+          C10_UNLIKELY(outputs_[i].sizes() != output_aliases_[i].sizes())) {
+        outputs_[i].resize_(output_aliases_[i].sizes());
+        aliases_.refresh(output_aliases_[i], outputs_[i]);
+      }
+    }
+    return detail::take_outputs(outputs_);
+  }
+
+  // After impl().
+  void finish() {
+    if constexpr (kKind != OutputKind::kFunctional) {
+      for (size_t i = 0; i < kCount; ++i) {
+        if (C10_UNLIKELY(proxies_[i].defined())) {
+          output_aliases_[i].copy_(proxies_[i]);
+        }
+      }
+    }
+  }
+
+ private:
+  void set_output(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                  const at::TensorOptions& options, bool exact_strides) {
+    const auto i = static_cast<size_t>(index);
+    at::Tensor& out = outputs_[i];
+    const bool resized = detail::set_output<kKind>(out, device_, sizes, strides, options);
+    if constexpr (kKind == OutputKind::kFunctional) {
+      output_aliases_[i] = aliases_.alias(out);
+    } else {
+      if (resized) {
+        aliases_.refresh(output_aliases_[i], out);
+      } else if (exact_strides && !strides.empty() && out.strides() != strides) {
+        // The kernel can not write these strides: it writes a CPU tensor, finish() copies it.
+        proxies_[i] = at::detail::empty_strided_cpu(sizes, strides, out.scalar_type());
+      }
+    }
+    if constexpr (kIterates) {
+      Base::set_output_raw_strided(index, sizes, strides, options);
+    }
+  }
+
+  AliasPool& aliases_;
+  const c10::DeviceIndex device_;
+  std::array<at::Tensor, kCount> outputs_;
+  std::array<at::Tensor, kCount> output_aliases_;
+  std::array<at::Tensor, kKind == OutputKind::kFunctional ? 0 : kCount> proxies_;
+};
+
+// An operator's optional argument as meta() takes it: without owning it.
+inline at::OptionalTensorRef optional_tensor(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined() ? at::OptionalTensorRef(*tensor)
+                                                 : at::OptionalTensorRef();
+}
+inline at::OptionalScalarRef optional_scalar(const std::optional<at::Scalar>& scalar) {
+  return scalar.has_value() ? at::OptionalScalarRef(*scalar) : at::OptionalScalarRef();
+}
+
+template <class Base, size_t kCount, OutputKind kKind>
+class StructuredMeta final : public Base {
+ public:
+  static constexpr bool kIterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
+
+  explicit StructuredMeta(c10::DeviceIndex device) : device_(device) {}
+
+  // The outputs that the caller gave (in-place: the input).
+  template <class... Outputs>
+  void give_outputs(const Outputs&... outputs) {
+    size_t index = 0;
+    ((outputs_[index++] = outputs), ...);
+  }
+
+  const at::Tensor& maybe_get_output(int64_t index) override {
+    return outputs_[static_cast<size_t>(index)];
+  }
+
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options) override {
+    set_output_raw_strided(index, sizes, strides, options);
+  }
+
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options) override {
+    (void)detail::set_output<kKind>(outputs_[static_cast<size_t>(index)], device_, sizes, strides,
+                                    options);
+    if constexpr (kIterates) {
+      Base::set_output_raw_strided(index, sizes, strides, options);
+    }
+  }
+
+  const at::Tensor& output(size_t index) const { return outputs_[index]; }
+
+ private:
+  const c10::DeviceIndex device_;
+  std::array<at::Tensor, kCount> outputs_;
+};
+
+}  // namespace openreg
+
+#endif  // ATEN_STRUCTURED_H_
