@@ -1,5 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# ruff: noqa: N999
 """Types of the extension module, which is made from python/csrc."""
 
 from typing import TypedDict

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Device ``openreg`` for PyTorch: an accelerator emulated on the CPU.
 
-Importing the package makes the device known to torch; ``import torch`` does it by itself through the
-entry point of ``torch_openreg_autoload``. Afterwards ``torch.ones(3, device="openreg")`` works and
-``torch.openreg`` is the module of the device, which type checkers know as ``torch_openreg.openreg``.
+Importing the package makes the device known to torch; ``import torch`` does it by itself through
+the entry point of ``torch_openreg_autoload``. Afterwards ``torch.ones(3, device="openreg")`` works
+and ``torch.openreg`` is the module of the device; for type checkers: ``torch_openreg.openreg``.
 
-An import starts no thread, maps no memory and reads no setting of the device: all that waits for the
-first use. Importing twice, or reloading, changes nothing.
+An import starts no thread, maps no memory and reads no setting of the device: all that waits for
+the first use. Importing twice, or reloading, changes nothing.
 """
 
 import torch
@@ -38,17 +38,18 @@ def _require_matching_torch() -> None:
     if owner not in ("privateuseone", _DEVICE_TYPE):
         raise ImportError(
             f"torch_openreg can not register device '{_DEVICE_TYPE}': device '{owner}' of another "
-            "package holds torch's one place for an out-of-tree device (PrivateUse1). Use one of both "
-            "packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops torch from loading both"
+            "package holds torch's one place for an out-of-tree device (PrivateUse1). Use one of "
+            "both packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops torch from loading "
+            "both"
         )
 
 
 def _register() -> None:
     """Register the device with torch: libraries, name, module, methods; in this order.
 
-    Where the libraries can not be loaded torch stays as it was. The name comes before the module, which
-    torch keeps under it, and both before the first factory call. generate_methods_... refuses a second
-    run.
+    Where the libraries can not be loaded torch stays as it was. The name comes before the module,
+    which torch keeps under it, and both before the first factory call. generate_methods_... refuses
+    a second run.
     """
     if getattr(getattr(torch, _DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
         return

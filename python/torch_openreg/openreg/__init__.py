@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The module ``torch.openreg``: what programs and torch itself ask of the device, in CUDA's words."""
+"""The module ``torch.openreg``: what programs and torch itself ask of the device."""
 
 from typing import Any
 

@@ -10,8 +10,8 @@ from torch_openreg import _C
 from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
 
 _FORKED = (
-    "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you must "
-    "use the 'spawn' start method"
+    "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you "
+    "must use the 'spawn' start method"
 )
 
 
@@ -23,8 +23,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """Return the number of devices (``OPENREG_DEVICE_COUNT``, 2 unless set).
 
-    It is 0 where the setting is wrong or the process may not use the device; the first use then says
-    why.
+    It is 0 where the setting is wrong; the first use then says what is wrong with it.
     """
     return _C.device_count()
 

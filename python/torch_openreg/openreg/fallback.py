@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What ran on the CPU's kernels through the boxed fallback, because openreg has none of its own.
 
-Counted per operator and overload, over all devices and threads, from the start of the process or the
-last ``reset``.
+Counted per operator and overload, over all devices and threads, from the start of the process or
+the last ``reset``.
 """
 
 from dataclasses import dataclass
@@ -19,10 +19,11 @@ class FallbackRecord:
     asynchronous: int
     #: Calls for which the host waited.
     synchronous: int
-    #: Bytes of the tensors that went in and came out.
+    #: Bytes of arguments that were copied to the host; most are used where they are.
     bytes_in: int
+    #: Bytes of results that were copied to the device.
     bytes_out: int
-    #: Nanoseconds that the host spent in the calls.
+    #: Nanoseconds that the calling threads spent in the calls, waits included.
     ns: int
 
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of old: ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``, one for each dtype.
+"""Types of old: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage``, one for each dtype.
 
 torch reads them where it pickles a storage and where it writes or takes the type of a tensor as a
-string. New code has no use for them: ``torch.empty(..., dtype=..., device="openreg")`` does the same.
+string. New code has no use for them: ``torch.empty(..., dtype=..., device="openreg")`` does it.
 """
 
 import types

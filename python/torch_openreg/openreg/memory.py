@@ -17,7 +17,7 @@ def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """Return all figures of the caching allocator; ``torch.accelerator.memory_stats`` says which."""
+    """Return all figures of the caching allocator, named in ``torch.accelerator.memory_stats``."""
     return torch.accelerator.memory_stats(resolve(device))
 
 
@@ -52,7 +52,7 @@ def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
 
 
 def empty_cache() -> None:
-    """Give memory that no tensor holds back to the devices. Nothing happens before the first use."""
+    """Give memory that no tensor holds back to the devices. Before the first use: nothing."""
     torch.accelerator.empty_cache()
 
 

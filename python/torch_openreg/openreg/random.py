@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random numbers: one generator a device, seeded apart from the CPU's.
 
-``torch.manual_seed`` seeds the CPU and all devices. Nothing here uses a device: a seed may be set, and
-a state kept, before the device is initialized.
+``torch.manual_seed`` seeds the CPU and all devices. Nothing here uses a device: a seed may be set,
+and a state kept, before the device is initialized.
 """
 
 from collections.abc import Iterable

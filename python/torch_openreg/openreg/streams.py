@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Streams and events: torch's own classes, with the device's name on them.
 
-A stream runs its work in order and independently of other streams; an event orders them and measures
-time. The objects are values: a stream lives in a pool of the device and is not destroyed with them.
+A stream runs its work in order and independently of other streams; an event orders them and
+measures time. A stream lives in a pool of the device and is not destroyed with its objects.
 """
 
 from types import TracebackType
@@ -18,33 +18,43 @@ def _as_device(device: DeviceLike) -> torch.device:
     return torch.device("openreg", resolve(device))
 
 
-class Event(torch.Event):
-    """A mark in a stream: it completes when the work before it is done.
+class _EventType(type(torch.Event)):  # type: ignore[misc]
+    """Class of Event: makes and recognizes events of torch.
 
-    Args:
-        device: where it will be recorded; the current device for None.
-        enable_timing: whether ``elapsed_time`` (milliseconds) works.
-        blocking: as with other devices; a wait always sleeps.
-        interprocess: not supported.
+    Not a subclass with instances of its own, because ``elapsed_time`` and ``record_event`` of torch
+    take nothing but a ``torch.Event`` itself.
     """
 
-    def __new__(
+    def __call__(
         cls,
         device: DeviceLike = None,
         *,
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
-    ) -> Self:
+    ) -> torch.Event:
         if interprocess:
             raise RuntimeError("an event of openreg can not be shared with other processes")
-        return super().__new__(
-            cls, _as_device(device), enable_timing=enable_timing, blocking=blocking
-        )
+        return torch.Event(_as_device(device), enable_timing=enable_timing, blocking=blocking)
 
-    def __repr__(self) -> str:
-        state = "not recorded" if not self.event_id else "complete" if self.query() else "pending"
-        return f"<torch.openreg.Event device={self.device} {state}>"
+    def __instancecheck__(cls, instance: object) -> bool:
+        return isinstance(instance, torch.Event) and instance.device.type == "openreg"
+
+
+class Event(torch.Event, metaclass=_EventType):
+    """A mark in a stream: it completes when the work before it is done.
+
+    Calling it gives a ``torch.Event``; every event of the device is an instance.
+
+    Args:
+        device: where it will be recorded; the current device for None.
+        enable_timing: whether ``elapsed_time`` (milliseconds) works.
+        blocking: as with other devices; a wait always sleeps.
+        interprocess: not supported.
+
+    Raises:
+        RuntimeError: for an event that is to be shared between processes.
+    """
 
 
 class Stream(torch.Stream):
@@ -65,6 +75,7 @@ class Stream(torch.Stream):
         device_index: int | None = None,
         device_type: int | None = None,
     ) -> Self:
+        """Take a stream from the device's pool, or name an existing one."""
         if stream_id is None:
             return super().__new__(cls, _as_device(device), priority=priority)
         if device_index is None or device_type is None:
@@ -75,24 +86,13 @@ class Stream(torch.Stream):
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the priorities that differ: the least urgent, and the most urgent (a lower number)."""
+        """Return the range of priorities: the least urgent, and the most urgent (lower)."""
         return _C.stream_priority_range()
 
     @property
     def priority(self) -> int:
         """The priority that the stream has; a lower number is more urgent."""
         return _C.stream_priority(self.stream_id, self.device_index)
-
-    def record_event(self, event: torch.Event | None = None) -> torch.Event:
-        """Record ``event``, or a new one, behind the work that is queued now, and return it."""
-        if event is None:
-            event = Event(self.device)
-        event.record(self)
-        return event
-
-    def wait_stream(self, other: torch.Stream) -> None:
-        """Let work that is queued from now on wait for what is queued on ``other`` now."""
-        self.wait_event(other.record_event())
 
     def __repr__(self) -> str:
         name = "default" if self.stream_id == 0 else f"{self.stream_id:#x}"
@@ -123,7 +123,7 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make ``stream`` the current one of its device, and its device the current one; None: nothing."""
+    """Make ``stream`` the current one of its device, and its device current; None: nothing."""
     if stream is not None:
         torch.accelerator.set_stream(stream)
         _C.set_device(stream.device_index)
