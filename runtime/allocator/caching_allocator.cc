@@ -84,6 +84,7 @@ CachingAllocator::~CachingAllocator() {
 }
 
 Pool& CachingAllocator::add_pool(orStream_t stream) {
+  check_may_wait("device memory was asked for");
   const std::lock_guard growth(growth_);
   if (Pool* pool = pools_.find(stream); pool != nullptr) {
     return *pool;
@@ -139,7 +140,17 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, size_t bytes) {
   return block;
 }
 
+// Before growth_ is taken, for its holder may be waiting for the very kernel that asks.
+void CachingAllocator::check_may_wait(const char* what) const {
+  if (!timeline_->may_wait()) {
+    throw Error(orErrorNotPermitted, std::string("openreg: ") + what +
+                                         " inside of a kernel or host callback, where nothing may "
+                                         "wait: do it on the host, before or after the launch");
+  }
+}
+
 Block* CachingAllocator::allocate_slow(Pool& pool, size_t bytes) {
+  check_may_wait("device memory was asked for");
   const std::lock_guard growth(growth_);
   std::string reason;
   if (bytes > kLargestRequest) {
@@ -276,6 +287,7 @@ void CachingAllocator::free(Block* block) {
                 "openreg: a block of device memory was freed twice, or was never allocated");
   }
   if (!block->users.empty()) [[unlikely]] {
+    check_may_wait("memory that several streams use was freed");
     free_pending(pool, block, std::move(lock));
     return;
   }
@@ -327,6 +339,7 @@ void CachingAllocator::empty_cache() {
   if (in_forked_child()) {
     return;
   }
+  check_may_wait("the cache of device memory was emptied");
   const std::lock_guard growth(growth_);
   release_free_segments();
   source_->trim();

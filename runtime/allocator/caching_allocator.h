@@ -113,6 +113,7 @@ class OPENREG_API CachingAllocator {
   void leave(Pool& pool, PoolLock lock);
   void settle(Pool& pool, PoolLock lock);
 
+  void check_may_wait(const char* what) const;
   Block* allocate_slow(Pool& pool, size_t bytes);
   Block* allocate_cached(Pool& pool, size_t bytes);
   Block* grow(Pool& pool, size_t bytes, std::string* reason);

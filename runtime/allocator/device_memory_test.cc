@@ -30,25 +30,26 @@ char* kernel_pointer(const Block* block) {
   return static_cast<char*>(pointer);
 }
 
-// A stream that stands still until it is opened.
+// A stream that stands still until it is opened. The kernel may outlive the gate, so they share it.
 class Gate {
  public:
   explicit Gate(orStream_t stream) {
     EXPECT_EQ(orLaunchKernel(
                   stream,
-                  [](std::atomic<bool>* open) {
+                  [](const std::shared_ptr<std::atomic<bool>>& open) {
                     while (!*open) {
                       std::this_thread::yield();
                     }
                   },
-                  &open_),
+                  open_),
               orSuccess);
   }
-  ~Gate() { open(); }
-  void open() { open_ = true; }
+  ~Gate() { *open_ = true; }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
 
  private:
-  std::atomic<bool> open_{false};
+  std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 class DeviceMemoryTest : public testing::Test {
@@ -215,21 +216,37 @@ TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenTellsTheFigures) {
   EXPECT_EQ(allocator_.allocate(30 * kMiB, other_)->size, 30 * kMiB);
 }
 
-TEST_F(DeviceMemoryTest, AskingInsideOfAKernelIsAnErrorNotADeadlock) {
-  std::atomic<int> code{-1};
+// Even while another thread waits for that very kernel, with the allocator's mutex held.
+TEST_F(DeviceMemoryTest, GrowingInsideOfAKernelIsAnErrorNotADeadlock) {
+  Block* shared = allocator_.allocate(1000, stream_);
+  allocator_.record_stream(shared, other_);
+  allocator_.free(allocator_.allocate(10 * kMiB, stream_));
+  std::array<std::atomic<int>, 3> codes{-1, -1, -1};
   EXPECT_EQ(orLaunchKernel(
                 stream_,
-                [](CachingAllocator* allocator, orStream_t stream, std::atomic<int>* found) {
-                  try {
-                    allocator->allocate(3 * kMiB, stream);
-                  } catch (const Error& error) {
-                    *found = error.code();
-                  }
+                [](CachingAllocator* allocator, orStream_t stream, Block* block,
+                   std::array<std::atomic<int>, 3>* found) {
+                  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+                  const auto code = [](const auto& function) {
+                    try {
+                      function();
+                    } catch (const Error& error) {
+                      return error.code();
+                    }
+                    return orSuccess;
+                  };
+                  (*found)[0] = code([&] { allocator->allocate(30 * kMiB, stream); });
+                  (*found)[1] = code([&] { allocator->empty_cache(); });
+                  (*found)[2] = code([&] { allocator->free(block); });
                 },
-                &allocator_, stream_, &code),
+                &allocator_, stream_, shared, &codes),
             orSuccess);
+  allocator_.empty_cache();
   EXPECT_EQ(orStreamSynchronize(stream_), orSuccess);
-  EXPECT_EQ(code, orErrorNotPermitted);
+  for (const auto& code : codes) {
+    EXPECT_EQ(code, orErrorNotPermitted);
+  }
+  allocator_.free(shared);
 }
 
 TEST_F(DeviceMemoryTest, LivesOnAnyDeviceWhicheverIsCurrent) {

@@ -42,37 +42,47 @@ DeviceTimeline::~DeviceTimeline() {
   }
 }
 
-orEvent_t DeviceTimeline::take_event(int device) {
+orError_t DeviceTimeline::take_event(int device, orEvent_t* event) {
   {
     const std::lock_guard lock(lock_);
-    if (auto& events = events_[device]; !events.empty()) {
-      orEvent_t event = events.back();
+    if (auto& events = events_[static_cast<size_t>(device)]; !events.empty()) {
+      *event = events.back();
       events.pop_back();
-      return event;
+      return orSuccess;
     }
   }
   const CurrentDevice current(device);
+  return orEventCreate(event);
+}
+
+orError_t DeviceTimeline::try_mark(orStream_t stream, Mark* mark) {
+  int device = 0;
+  if (const orError_t error = orStreamGetDevice(stream, &device); error != orSuccess) {
+    return error;
+  }
   orEvent_t event = nullptr;
-  check(orEventCreate(&event));
-  return event;
+  if (const orError_t error = take_event(device, &event); error != orSuccess) {
+    return error;
+  }
+  *mark = reinterpret_cast<Mark>(event);
+  const orError_t error = orEventRecord(event, stream);
+  if (error != orSuccess) {
+    drop(*mark);
+  }
+  return error;
 }
 
 Mark DeviceTimeline::mark(orStream_t stream) {
-  int device = 0;
-  const orError_t found = orStreamGetDevice(stream, &device);
-  if (found == orErrorInvalidHandle) {
-    (void)orGetLastError();
+  Mark mark = kNoMark;
+  const orError_t error = try_mark(stream, &mark);
+  if (error == orSuccess) {
+    return mark;
+  }
+  (void)orGetLastError();          // is dealt with here
+  if (error != orErrorShutdown) {  // then, nothing runs any more
     wait_for_every_device();
-    return kNoMark;
   }
-  check(found);
-  orEvent_t event = take_event(device);
-  const Mark mark = reinterpret_cast<Mark>(event);
-  if (const orError_t error = orEventRecord(event, stream); error != orSuccess) {
-    drop(mark);
-    check(error);
-  }
-  return mark;
+  return kNoMark;
 }
 
 bool DeviceTimeline::passed(Mark mark) {
@@ -96,7 +106,7 @@ void DeviceTimeline::drop(Mark mark) {
     return;  // a device reset has destroyed it
   }
   const std::lock_guard lock(lock_);
-  events_[device].push_back(event_of(mark));
+  events_[static_cast<size_t>(device)].push_back(event_of(mark));
 }
 
 }  // namespace openreg::allocator

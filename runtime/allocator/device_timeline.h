@@ -24,13 +24,15 @@ class OPENREG_API DeviceTimeline : public Timeline {
   DeviceTimeline(const DeviceTimeline&) = delete;
   DeviceTimeline& operator=(const DeviceTimeline&) = delete;
 
+  bool may_wait() override { return orInKernel() == 0; }
   Mark mark(orStream_t stream) override;
   bool passed(Mark mark) override;
   void wait(Mark mark) override;
   void drop(Mark mark) override;
 
  private:
-  orEvent_t take_event(int device);
+  orError_t take_event(int device, orEvent_t* event);
+  orError_t try_mark(orStream_t stream, Mark* mark);
 
   SpinLock lock_;
   std::array<std::vector<orEvent_t>, OPENREG_MAX_DEVICES> events_;  // not in use, by device

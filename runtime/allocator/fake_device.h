@@ -78,6 +78,7 @@ class FakeSource : public Source {
 
 class FakeTimeline : public Timeline {
  public:
+  bool may_wait() override { return true; }
   Mark mark(orStream_t stream) override {
     const std::lock_guard lock(mutex_);
     size_t index = marks_.size();

@@ -155,18 +155,6 @@ void Heap::join(Block* range, Block* next) {
   publish(range->size, size);
 }
 
-void Heap::hold(Segment* segment) {
-  if (segment->uses++ == 0) {
-    usage_->pieces_changed(segment->pieces, static_cast<int64_t>(segment->size));
-  }
-}
-
-void Heap::release(Segment* segment) {
-  if (--segment->uses == 0) {
-    usage_->pieces_changed(-segment->pieces, -static_cast<int64_t>(segment->size));
-  }
-}
-
 void Heap::change_pieces(Segment* segment, int64_t change) {
   segment->pieces += change;
   if (segment->uses > 0) {

@@ -58,8 +58,16 @@ class Heap {
   void give(Block* range);
 
   // A segment counts as in use between the first hold() and the last release() of its ranges.
-  void hold(Segment* segment);
-  void release(Segment* segment);
+  void hold(Segment* segment) {
+    if (segment->uses++ == 0) {
+      usage_->pieces_changed(segment->pieces, static_cast<int64_t>(segment->size));
+    }
+  }
+  void release(Segment* segment) {
+    if (--segment->uses == 0) {
+      usage_->pieces_changed(-segment->pieces, -static_cast<int64_t>(segment->size));
+    }
+  }
   // The range of this segment that became (or was) a slab counts as more (or fewer) pieces.
   void change_pieces(Segment* segment, int64_t change);
 

@@ -21,9 +21,12 @@ class OPENREG_API Timeline {
  public:
   virtual ~Timeline() = default;
 
-  // Behind all work that is queued on `stream` now. When the stream does not exist any more, waits
-  // for all work of all devices instead and returns kNoMark; if a kernel among it failed, throws
-  // its Error after that.
+  // False inside of a kernel or host callback: a mark or a wait there could wait for itself.
+  virtual bool may_wait() = 0;
+
+  // Behind all work that is queued on `stream` now. When that can not be had, because the stream
+  // does not exist any more, waits for all work of all devices instead and returns kNoMark; if a
+  // kernel among it failed, throws its Error after that.
   virtual Mark mark(orStream_t stream) = 0;
 
   // Whether all work before the mark is done. Never waits; called with a lock held.

@@ -35,19 +35,6 @@ Quantities Usage::current() const {
   return current;
 }
 
-void Usage::refresh() {
-  if (segments_.current() > limits_[kSegment] ||
-      segment_bytes_.current() > limits_[kReservedBytes]) {
-    bounds_.blocks_max = -1;  // crossed, whatever the blocks do
-    return;
-  }
-  bounds_.blocks_max = std::min(limits_[kAllocation], limits_[kActive] - pending_);
-  bounds_.bytes_max = std::min(limits_[kAllocatedBytes], limits_[kActiveBytes] - pending_bytes_);
-  bounds_.requested_max = limits_[kRequestedBytes];
-  bounds_.blocks_min = pieces_.current() - pending_ - limits_[kInactiveSplit];
-  bounds_.bytes_min = piece_bytes_.current() - pending_bytes_ - limits_[kInactiveSplitBytes];
-}
-
 PoolQuantities current_of(const PoolUsage& usage) {
   return {usage[0].current(), usage[1].current()};
 }

@@ -14,6 +14,7 @@
 #ifndef RUNTIME_ALLOCATOR_USAGE_H_
 #define RUNTIME_ALLOCATOR_USAGE_H_
 
+#include <algorithm>
 #include <array>
 #include <bitset>
 #include <cstddef>
@@ -103,7 +104,18 @@ class Usage {
     int64_t blocks_min = 0;
     int64_t bytes_min = 0;
   };
-  void refresh();
+  void refresh() {
+    if (segments_.current() > limits_[kSegment] ||
+        segment_bytes_.current() > limits_[kReservedBytes]) {
+      bounds_.blocks_max = -1;  // crossed, whatever the blocks do
+      return;
+    }
+    bounds_.blocks_max = std::min(limits_[kAllocation], limits_[kActive] - pending_);
+    bounds_.bytes_max = std::min(limits_[kAllocatedBytes], limits_[kActiveBytes] - pending_bytes_);
+    bounds_.requested_max = limits_[kRequestedBytes];
+    bounds_.blocks_min = pieces_.current() - pending_ - limits_[kInactiveSplit];
+    bounds_.bytes_min = piece_bytes_.current() - pending_bytes_ - limits_[kInactiveSplitBytes];
+  }
 
   Counter blocks_;
   Counter block_bytes_;
