@@ -137,6 +137,8 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
       return undo("mapping of a device's memory", device_memory);
     }
+    // A wish, granted where the system has "advise" in transparent_hugepage/shmem_enabled.
+    madvise(Address(devices_[index].base + half), device_memory, MADV_HUGEPAGE);
   }
   imports_ = {base + count * stride, import_size};
   device_count_ = device_count;

@@ -348,6 +348,23 @@ TEST_F(KernelTest, CallablesAreMovedInAndDestroyedOnce) {
   EXPECT_EQ(shared.use_count(), 1);
 }
 
+TEST_F(KernelTest, CallablesMayFailAndAreDestroyedOnceWithLaunchBlockingToo) {
+  auto shared = std::make_shared<int>(5);
+  for (int blocking : {0, 1}) {
+    ASSERT_OK(orSetLaunchBlocking(blocking));
+    auto launch = [&] { return orLaunchKernel(nullptr, [shared] { return orErrorNotSupported; }); };
+    if (blocking == 1) {
+      EXPECT_FAILS(launch(), orErrorNotSupported, "it returned orErrorNotSupported");
+    } else {
+      ASSERT_OK(launch());
+      EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorNotSupported,
+                   "it returned orErrorNotSupported");
+    }
+    EXPECT_OK(orStreamSynchronize(nullptr));
+    EXPECT_EQ(shared.use_count(), 1);
+  }
+}
+
 TEST_F(KernelTest, KernelsOfAStreamSeeItsDeviceAsCurrent) {
   ASSERT_OK(orSetDevice(other()));
   std::atomic<int> seen{-1};

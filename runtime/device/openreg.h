@@ -161,18 +161,24 @@ typedef struct orPointerAttributes {
 
 // Memory of the current device. Zero bytes give a null pointer and success. The content of
 // new memory is unspecified, as on real hardware: what was there before it was freed, or zero.
-// orFree waits for nothing: the caller sees to it that no queued kernel uses the memory any more.
+// orFree takes what orMalloc gave, whatever device is current, and waits for nothing: the caller
+// sees to it that no queued kernel uses the memory any more.
+//   orErrorOutOfMemory           no free range of the device is large enough
+//   orErrorInvalidDevicePointer  orFree of an interior, freed, imported or foreign pointer
 OPENREG_API orError_t orMalloc(void** pointer, size_t size);
 OPENREG_API orError_t orFree(void* pointer);
 
 // Pinned host memory: async copies from and to it return before they are done. The host may read
-// and write it; kernels see it at the same address.
+// and write it; kernels see it at the same address. orHostRegister pins memory of the caller's, all
+// bytes of which have to be unpinned so far (else orErrorAlreadyRegistered); orFreeHost and
+// orHostUnregister take the start of what the matching call pinned. No page is locked.
 OPENREG_API orError_t orMallocHost(void** pointer, size_t size);
 OPENREG_API orError_t orFreeHost(void* pointer);
 OPENREG_API orError_t orHostRegister(void* pointer, size_t size);
 OPENREG_API orError_t orHostUnregister(void* pointer);
 
-// Never fails for a readable pointer of any kind, interior pointers included.
+// Never fails for a readable pointer of any kind, interior pointers included. A device address
+// where no allocation lives gives orErrorInvalidDevicePointer.
 OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer);
 
 // Address at which a kernel sees `pointer`. Host pointers are returned as they are.
@@ -190,9 +196,12 @@ OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
 
 // Copies. Both ranges have to lie inside one live allocation each (or in unmanaged host memory),
 // and the kind has to agree with the pointers. orMemcpy and orMemset run after all work of the
-// current device's default stream and return when they are done. The Async forms are queued on
-// `stream`; from or to unmanaged (pageable) host memory they return only when the host memory may
-// be reused.
+// current device's default stream and return when they are done; they return, and clear, a pending
+// error of that stream. The Async forms are queued on `stream`; from or to unmanaged (pageable)
+// host memory they return only when the host memory may be reused. Ranges may overlap. Zero bytes
+// are a success, whatever the pointers. Fills take device memory or pinned host memory.
+//   orErrorInvalidCopy           a range leaves its allocation, or the kind is wrong
+//   orErrorInvalidDevicePointer  no allocation lives at a device address
 OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind);
 OPENREG_API orError_t orMemset(void* pointer, int value, size_t size);
 
@@ -225,7 +234,11 @@ OPENREG_API orError_t orSetMemoryDescriber(orMemoryDescriber_t describer);
 // Sharing of an allocation between processes of one user. The handle may travel by any way; it
 // names the whole allocation that holds `pointer`. An imported allocation is memory of device
 // `device` in the importing process; closing it unmaps it. Memory that is still open elsewhere when
-// its owner frees it is kept until the last process closes it or dies, a kill included.
+// its owner frees it is kept until the last process closes it or dies, a kill included. Opening the
+// same handle again gives the same pointer, and each open needs its close.
+//   orErrorInvalidValue  no handle; of this process itself; of memory that was freed, or a process
+//                        that ended, before the handle was opened
+//   orErrorInvalidDevice  this process has no device of that index
 typedef struct orIpcMemHandle {
   unsigned char reserved[64];
 } orIpcMemHandle;
@@ -235,11 +248,13 @@ OPENREG_API orError_t orIpcCloseMemHandle(void* pointer);
 
 // ---------------------------------------------------------------------------------------- streams
 
-// A stream of the current device. Its thread starts with the first command that needs one.
+// A stream of the current device. Its thread starts with the first command that needs one. `flags`
+// is 0; a priority out of the range is orErrorInvalidValue. At most 4096 streams exist at a time.
 OPENREG_API orError_t orStreamCreate(orStream_t* stream);
 OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned flags, int priority);
 
-// The stream runs what is queued and then goes away; the call does not wait.
+// The stream runs what is queued and then goes away; the call does not wait. An error that its
+// kernels leave goes to the next synchronization of its device.
 OPENREG_API orError_t orStreamDestroy(orStream_t stream);
 
 // The default stream of a device, which always exists and can not be destroyed.
@@ -253,7 +268,9 @@ OPENREG_API orError_t orStreamQuery(orStream_t stream);
 OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 
 // Commands queued on `stream` from now on wait for the work that `event` has captured. The streams
-// may be of different devices. An event that was never recorded is no wait.
+// may be of different devices, and either may be destroyed afterwards. What the event captures is
+// read now: recording it again does not change this wait. An event that was never recorded is no
+// wait, nor is one recorded on `stream` itself, which runs in order anyway.
 OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned flags);
 
 // ------------------------------------------------------------------------------------------ events
@@ -262,17 +279,21 @@ enum {
   orEventDisableTiming = 0x0,
   orEventEnableTiming = 0x1,
 };
+// An event of the current device. At most 1048576 exist at a time.
 OPENREG_API orError_t orEventCreate(orEvent_t* event);  // without timing
 OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags);
 OPENREG_API orError_t orEventDestroy(orEvent_t event);
 OPENREG_API orError_t orEventGetDevice(orEvent_t event, int* device);
 
-// Captures the work that is queued on `stream` now (it replaces an earlier record).
+// Captures the work that is queued on `stream` now (it replaces an earlier record); with timing,
+// the time at which that is done too. The stream has to be one of the event's device, else
+// orErrorInvalidDevice. An event that was never recorded is complete.
 OPENREG_API orError_t orEventRecord(orEvent_t event, orStream_t stream);
 OPENREG_API orError_t orEventQuery(orEvent_t event);        // orSuccess or orErrorNotReady
 OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending error of its stream
 
-// Milliseconds between two timed events which are complete; orErrorNotReady while one is not.
+// Milliseconds between two timed events which are complete; orErrorNotReady while one is not,
+// orErrorNotSupported without timing, orErrorInvalidValue if one was never recorded.
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, orEvent_t end);
 
 // ----------------------------------------------------------------------------------------- kernels
@@ -285,7 +306,8 @@ typedef orError_t (*orKernel_t)(void* arguments);
 enum {
   // Cheap and single-threaded: may run on the launching thread, and does when its stream is idle.
   orLaunchInline = 0x1,
-  // Uses a team of threads: runs on the one executor thread of the process that owns a team.
+  // Uses a team of threads: runs on the one executor thread of the process that owns a team. With
+  // both flags the kernel never runs inline; the executor runs it.
   orLaunchParallel = 0x2,
 };
 
@@ -306,7 +328,7 @@ OPENREG_API orError_t orLaunchKernel(orStream_t stream, orKernel_t kernel, const
 // Only inside a kernel: keeps the error with the stream, if it is the first since the last
 // synchronization. `message` is copied. `payload` (may be null) reaches the caller of
 // orTakeErrorPayload; `drop` frees it where nobody takes it. Returns `error`, so that a kernel can
-// `return orKernelFail(...)`.
+// `return orKernelFail(...)`. Elsewhere it returns orErrorNotPermitted and leaves `payload` alone.
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
 
@@ -318,39 +340,62 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, v
 OPENREG_API int orInKernel(void);
 
 // Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at
-// exit; a second call does nothing. Afterwards launches return orErrorShutdown.
+// exit; a second call does nothing. Afterwards what allocates, launches or waits returns
+// orErrorShutdown; questions are answered, and memory can still be freed.
 OPENREG_API orError_t orShutdown(void);
 
 #ifdef __cplusplus
 }  // extern "C"
 
+#include <atomic>
 #include <memory>
 #include <tuple>
 #include <type_traits>
 #include <utility>
 
-// C++ form: any callable with any arguments, copied or moved into the launch.
+// C++ form: any callable with any arguments, copied or moved into the launch. It may return an
+// orError_t, as a kernel does; another result is dropped.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
 template <class Function, class... Arguments,
           class = std::enable_if_t<
               std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
 inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Arguments&&... arguments) {
+  using Callable = std::decay_t<Function>;
+  using Values = std::tuple<std::decay_t<Arguments>...>;
+  // Two owners, the launch and the kernel: an error may come from a launch that was refused as
+  // well as from a kernel that has run (with launch blocking). Plain new and delete, because the
+  // kernel's share goes through C.
   struct Closure {
-    std::decay_t<Function> function;
-    std::tuple<std::decay_t<Arguments>...> arguments;
+    Callable function;
+    Values arguments;
+    std::atomic<int> owners{2};
+    Closure(Function&& function, Arguments&&... arguments)
+        : function(std::forward<Function>(function)),
+          arguments(std::forward<Arguments>(arguments)...) {}
+    void Drop(int count) {
+      if (owners.fetch_sub(count, std::memory_order_acq_rel) == count) {
+        delete this;
+      }
+    }
   };
-  auto closure = std::make_unique<Closure>(
-      Closure{std::forward<Function>(function), {std::forward<Arguments>(arguments)...}});
-  Closure* raw = closure.get();
+  Closure* closure =
+      new Closure(std::forward<Function>(function), std::forward<Arguments>(arguments)...);
   orKernel_t run = [](void* packed) {
-    std::unique_ptr<Closure> owned(*static_cast<Closure**>(packed));
-    std::apply(owned->function, std::move(owned->arguments));
-    return orSuccess;
+    auto drop = [](Closure* owned) { owned->Drop(1); };
+    std::unique_ptr<Closure, decltype(drop)> owned(*static_cast<Closure**>(packed), drop);
+    using Result = std::invoke_result_t<Callable, std::decay_t<Arguments>...>;
+    if constexpr (std::is_same_v<Result, orError_t>) {
+      return std::apply(owned->function, std::move(owned->arguments));
+    } else {
+      std::apply(owned->function, std::move(owned->arguments));
+      return orSuccess;
+    }
   };
-  const orError_t error = orLaunchKernel(stream, run, &raw, sizeof(raw), nullptr);
-  if (error == orSuccess) {
-    (void)closure.release();  // the kernel owns it now
-  }
+  const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), nullptr);
+  // At the exit of the process nobody knows whether the kernel will run: its share stays.
+  const bool never_runs = error != orSuccess && error != orErrorShutdown &&
+                          closure->owners.load(std::memory_order_acquire) == 2;
+  closure->Drop(never_runs ? 2 : 1);
   return error;
 }
 #endif  // __cplusplus
