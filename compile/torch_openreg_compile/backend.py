@@ -11,7 +11,7 @@ from typing import Any
 from openreg_graph import log
 from torch import fx
 
-from torch_openreg_compile import dead_code
+from torch_openreg_compile import checkpointing, dead_code
 from torch_openreg_compile.validation import validate
 
 
@@ -24,8 +24,9 @@ def openreg(
 ) -> Callable[..., Any]:
     """Take a graph that torch._dynamo captured, for one set of guards.
 
-    The graph is checked (``validation``), dead code goes (``dead_code``), its source is logged
-    under artifact ``openreg_graph``.
+    The graph is checked (``validation``), dead code goes (``dead_code``), checkpointed regions
+    become calls that run without AOTAutograd (``checkpointing``). The source is logged under
+    artifact ``openreg_graph``.
 
     Args:
         gm: the graph; it is changed in place.
@@ -52,6 +53,7 @@ def openreg(
         )
     validate(gm, example_inputs)
     removed = dead_code.eliminate(gm)
+    checkpointing.lower(gm)
     gm.recompile()
     if log.isEnabledFor(logging.DEBUG):
         if removed:
