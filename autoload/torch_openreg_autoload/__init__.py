@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What ``import torch`` finds of torch_openreg: the entry point of group ``torch.backends``.
 
-A package of its own, which needs neither torch nor the backend: it says what is wrong where the backend
-is absent or broken. ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps torch from calling it.
+A package of its own, which needs neither torch nor the backend: it says what is wrong where the
+backend is absent or broken. ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps torch from calling it.
 """
 
 import importlib
@@ -17,13 +17,13 @@ _PACKAGE = "torch_openreg"
 def load() -> None:
     """Import the backend; where that fails, warn with the cause and what to do about it.
 
-    Never raises an Exception: a program that does not use the device goes on. Called by torch at the end
-    of its own import. When it is torch_openreg that imports torch, there is nothing to do: its import
-    goes on when torch's is done.
+    Never raises an Exception: a program that does not use the device goes on. Called by torch at
+    the end of its own import. When it is torch_openreg that imports torch, there is nothing to do:
+    its import goes on when torch's is done.
     """
     try:
         importlib.import_module(_PACKAGE)
-    except Exception as error:  # noqa: BLE001 - whatever it is, torch goes on without the device
+    except Exception as error:  # whatever it is, torch goes on without the device
         try:
             warnings.warn(_explain(error), RuntimeWarning, stacklevel=2)
         except RuntimeWarning as warning:

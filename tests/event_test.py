@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Events: marks that order streams and measure time."""
+
+import pytest
+import torch
+
+NAP = 300_000_000  # ns
+
+
+@pytest.fixture(autouse=True)
+def _quiet_devices() -> None:
+    torch.openreg.set_device(0)
+    for index in range(torch.openreg.device_count()):
+        torch.openreg.synchronize(index)
+
+
+def test_elapsed_time_is_that_of_the_work() -> None:
+    start = torch.openreg.Event(enable_timing=True)
+    end = torch.openreg.Event(enable_timing=True)
+    start.record()
+    torch.openreg._sleep(100_000_000)
+    end.record()
+    end.synchronize()
+    assert 100 <= start.elapsed_time(end) < 2000
+
+
+def test_query_and_synchronize() -> None:
+    event = torch.openreg.Event()
+    assert event.query()  # never recorded: nothing to wait for
+    event.synchronize()
+    torch.openreg._sleep(NAP)
+    event.record()
+    assert not event.query()
+    event.synchronize()
+    assert event.query()
+    assert torch.openreg.current_stream().query()
+
+
+def test_an_event_is_of_the_moment_of_its_record() -> None:
+    event = torch.openreg.Event()
+    event.record()
+    torch.openreg._sleep(NAP)
+    event.synchronize()
+    assert not torch.openreg.current_stream().query()
+
+
+def test_wait_orders_streams() -> None:
+    first, second = torch.openreg.Stream(), torch.openreg.Stream()
+    value = torch.zeros(4, device="openreg")
+    torch.openreg.synchronize()
+    with torch.openreg.stream(first):
+        torch.openreg._sleep(NAP)
+        value.fill_(5)
+        event = first.record_event()
+        torch.openreg._sleep(4 * NAP)
+    second.wait_event(event)
+    with torch.openreg.stream(second):
+        assert value.tolist() == [5.0] * 4
+    assert not first.query()  # what was queued after the event was not waited for
+    first.synchronize()
+
+
+def test_wait_on_the_current_stream_of_another_device() -> None:
+    torch.openreg._sleep(NAP)
+    event = torch.openreg.current_stream().record_event()
+    with torch.openreg.device(1):
+        event.wait(torch.openreg.current_stream())
+        torch.openreg.current_stream().synchronize()
+    assert event.query()
+
+
+def test_recording_again_replaces_the_mark() -> None:
+    event = torch.openreg.Event()
+    event.record()
+    event.synchronize()
+    torch.openreg._sleep(NAP)
+    event.record()
+    assert not event.query()
+    event.synchronize()
+
+
+def test_elapsed_time_needs_timing_records_and_completion() -> None:
+    plain = torch.openreg.Event()
+    timed = torch.openreg.Event(enable_timing=True)
+    with pytest.raises(ValueError, match="must be recorded"):
+        timed.elapsed_time(torch.openreg.Event(enable_timing=True))
+    plain.record()
+    timed.record()
+    torch.openreg.synchronize()
+    with pytest.raises(ValueError, match="enable_timing=True"):
+        plain.elapsed_time(timed)
+    late = torch.openreg.Event(enable_timing=True)
+    torch.openreg._sleep(NAP)
+    late.record()
+    with pytest.raises(RuntimeError, match="must be completed"):
+        timed.elapsed_time(late)
+    late.synchronize()
+    assert timed.elapsed_time(late) >= NAP / 1e6
+
+
+def test_an_event_of_one_device_is_not_recorded_on_another() -> None:
+    event = torch.openreg.Event("openreg:0")
+    event.record()
+    with pytest.raises(RuntimeError, match="does not match"):
+        event.record(torch.openreg.current_stream(1))
+
+
+def test_types() -> None:
+    event = torch.openreg.Event("openreg:1", enable_timing=True)
+    assert isinstance(event, torch.Event)
+    assert isinstance(event, torch.openreg.Event)
+    assert event.device.type == "openreg"
+    event.record(torch.openreg.current_stream(1))
+    assert event.device == torch.device("openreg:1")
+    assert "device_type=openreg, device_index=1" in repr(event)
+    plain = torch.Event(device="openreg:1", enable_timing=True)
+    assert isinstance(plain, torch.openreg.Event)
+    plain.record(torch.openreg.current_stream(1))
+    plain.synchronize()
+    assert event.elapsed_time(plain) >= 0
+
+
+def test_interprocess_events_are_refused() -> None:
+    with pytest.raises(RuntimeError, match="can not be shared"):
+        torch.openreg.Event(interprocess=True)
+
+
+def test_many_events_do_not_pile_up() -> None:
+    stream = torch.openreg.current_stream()
+    for _ in range(20_000):
+        stream.record_event()
+    stream.synchronize()

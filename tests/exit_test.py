@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The end of a process that has work queued: no hang, no crash, its own exit status."""
+
+import time
+
+import pytest
+
+from tests import child
+
+# 80 s of work, as much as a stream's queue takes without a wait, on a tensor that dies with the
+# interpreter.
+QUEUE = """
+import atexit, os, sys, threading, torch
+value = torch.zeros(1000, device="openreg")
+for _ in range(100):
+    torch.openreg._sleep(800_000_000)
+    value.add_(1)
+"""
+PATIENCE = 50.0  # seconds: well under the work that is queued
+
+
+def finish(tail: str) -> tuple[int, str, str]:
+    start = time.monotonic()
+    done = child.run(QUEUE + tail)
+    assert time.monotonic() - start < PATIENCE
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("tail", "status"),
+    [
+        ("", 0),
+        ("sys.exit(3)", 3),
+        ("raise ValueError('mine')", 1),
+        ("os._exit(4)", 4),
+        ("keep = torch.openreg.Stream(); keep.record_event()", 0),
+        ("thread = threading.Thread(target=lambda: value.mul_(2)); thread.start()", 0),
+        ("other = torch.ones(5, device='openreg:1').pow_(2)", 0),
+        ("value.cycle = value", 0),
+        ("sys.modules['keep'] = value", 0),
+        ("host = value.to('cpu', non_blocking=True)", 0),
+    ],
+    ids=[
+        "end",
+        "sys.exit",
+        "exception",
+        "os._exit",
+        "event",
+        "thread",
+        "two devices",
+        "cycle",
+        "module",
+        "pinned",
+    ],
+)
+def test_status(tail: str, status: int) -> None:
+    returncode, _, stderr = finish(tail)
+    assert returncode == status, stderr
+    assert "Fatal" not in stderr
+    assert ("ValueError: mine" in stderr) == ("mine" in tail)
+
+
+def test_a_thread_that_waits_does_not_hold_up_the_end() -> None:
+    returncode, _, stderr = finish(
+        "import time\n"
+        "threading.Thread(target=torch.openreg.synchronize, daemon=True).start()\n"
+        "time.sleep(0.2)\n"
+    )
+    assert returncode == 0, stderr
+
+
+def test_a_thread_that_launches_does_not_hold_up_the_end() -> None:
+    returncode, _, stderr = finish(
+        "import time\n"
+        "def launch():\n"
+        "    other = torch.zeros(8, device='openreg:1')\n"
+        "    while True: other.add_(1)\n"
+        "threading.Thread(target=launch, daemon=True).start()\n"
+        "time.sleep(0.2)\n"
+    )
+    assert returncode == 0, stderr
+
+
+def test_functions_of_atexit_may_use_the_device() -> None:
+    # Also those that were registered before torch was imported, which run last.
+    printed = child.output(
+        """
+        import atexit
+        def last(): print(torch.ones(3, device="openreg").sum().item())
+        atexit.register(last)
+        import torch
+        torch.ones(3, device="openreg").add_(1)
+        """
+    )
+    assert printed == "3.0"
+
+
+def test_a_failed_kernel_that_nobody_waited_for_does_not_spoil_the_end() -> None:
+    child.output(
+        """
+        import torch
+        table = torch.zeros(4, 2, device="openreg")
+        index = torch.tensor([9], device="openreg")
+        torch.openreg._sleep(50_000_000)
+        try:
+            torch.index_select(table, 0, index)
+        except (RuntimeError, IndexError):
+            pass
+        """
+    )
+
+
+def test_a_process_that_never_used_the_device() -> None:
+    child.output("import torch; assert not torch.openreg.is_initialized()")

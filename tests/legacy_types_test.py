@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Types of old: torch.openreg.FloatTensor, torch.openreg.FloatStorage and their like."""
+
+import io
+import warnings
+
+import pytest
+import torch
+
+TYPES = {
+    "DoubleTensor": torch.float64,
+    "FloatTensor": torch.float32,
+    "HalfTensor": torch.float16,
+    "BFloat16Tensor": torch.bfloat16,
+    "LongTensor": torch.int64,
+    "IntTensor": torch.int32,
+    "ShortTensor": torch.int16,
+    "CharTensor": torch.int8,
+    "ByteTensor": torch.uint8,
+    "BoolTensor": torch.bool,
+}
+
+
+@pytest.mark.parametrize(("name", "dtype"), TYPES.items())
+def test_tensor_types(name: str, dtype: torch.dtype) -> None:
+    kind = getattr(torch.openreg, name)
+    tensor = torch.zeros(2, 3, dtype=dtype, device="openreg")
+    assert tensor.type() == f"torch.openreg.{name}"
+    assert isinstance(tensor, kind)
+    assert not isinstance(tensor.cpu(), kind)
+    assert repr(kind) == f"<class 'torch.openreg.{name}'>"
+    assert kind.__name__ == name
+    made = kind(2, 3)
+    assert (made.dtype, made.device.type, made.shape) == (dtype, "openreg", (2, 3))
+    cpu = torch.ones(2, dtype=torch.int32)
+    for converted in (cpu.type(f"torch.openreg.{name}"), cpu.type(kind)):
+        assert isinstance(converted, kind)
+        assert converted.cpu().to(torch.int32).tolist() == [1, 1]
+
+
+def test_a_tensor_type_takes_values() -> None:
+    assert torch.openreg.LongTensor([3, 1, 2]).tolist() == [3, 1, 2]
+    assert torch.openreg.FloatTensor().shape == (0,)
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+def test_storage_types() -> None:
+    storage = torch.arange(4.0, device="openreg").storage()  # type: ignore[no-untyped-call]
+    assert storage.type() == "torch.openreg.FloatStorage"
+    assert isinstance(storage, torch.openreg.FloatStorage)
+    assert not isinstance(storage, torch.openreg.DoubleStorage)
+    assert torch.openreg.IntStorage.dtype == torch.int32
+    made = torch.openreg.HalfStorage(5)
+    assert (len(made), made.device.type, made.dtype) == (5, "openreg", torch.float16)
+    assert storage.cpu().tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.parametrize("new_format", [True, False], ids=["zip", "legacy"])
+def test_save_and_load(new_format: bool) -> None:
+    tensor = torch.arange(6.0, device="openreg:1").view(2, 3).t()
+    file = io.BytesIO()
+    torch.save(
+        {"tensor": tensor, "again": tensor[0]}, file, _use_new_zipfile_serialization=new_format
+    )
+    for location, device in ((None, "openreg:1"), ("openreg", "openreg:0"), ("cpu", "cpu")):
+        file.seek(0)
+        with warnings.catch_warnings(action="error"):
+            loaded = torch.load(file, map_location=location, weights_only=True)
+        assert str(loaded["tensor"].device) == device
+        assert torch.equal(loaded["tensor"].cpu(), tensor.cpu())
+        assert loaded["again"].untyped_storage()._cdata == loaded["tensor"].untyped_storage()._cdata
+
+
+def test_load_onto_a_device_that_is_not_there() -> None:
+    file = io.BytesIO()
+    torch.save(torch.ones(2), file)
+    file.seek(0)
+    with pytest.raises(RuntimeError, match=r"device 99 but torch\.openreg\.device_count"):
+        torch.load(file, map_location="openreg:99")

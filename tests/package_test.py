@@ -1,0 +1,233 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The package: what importing it gives torch, and what it leaves alone."""
+
+import importlib.metadata
+import inspect
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch_openreg
+
+from tests import child
+
+# Attributes of the device's module that torch 2.13 reads, or programs written for CUDA.
+EXPECTED = [
+    "Event",
+    "Stream",
+    "amp",
+    "current_device",
+    "current_stream",
+    "default_generators",
+    "default_stream",
+    "device",
+    "device_count",
+    "device_of",
+    "empty_cache",
+    "fallback",
+    "get_amp_supported_dtype",
+    "get_device_capability",
+    "get_device_name",
+    "get_device_properties",
+    "get_rng_state",
+    "get_rng_state_all",
+    "init",
+    "initial_seed",
+    "is_available",
+    "is_bf16_supported",
+    "is_initialized",
+    "manual_seed",
+    "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
+    "mem_get_info",
+    "memory",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "random",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
+    "seed",
+    "seed_all",
+    "set_device",
+    "set_rng_state",
+    "set_rng_state_all",
+    "set_stream",
+    "stream",
+    "synchronize",
+    "FloatTensor",
+    "FloatStorage",
+    "_exchange_device",
+    "_is_in_bad_fork",
+    "_lazy_init",
+    "_maybe_exchange_device",
+    "_sleep",
+    "_utils",
+]
+
+
+def test_module_is_registered() -> None:
+    assert torch.openreg.__name__ == "torch_openreg.openreg"
+    assert sys.modules["torch.openreg"] is torch.openreg
+    assert torch.get_device_module("openreg") is torch.openreg
+    assert torch.accelerator.current_accelerator() == torch.device("openreg")
+    assert torch._C._get_privateuse1_backend_name() == "openreg"
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_has(name: str) -> None:
+    assert hasattr(torch.openreg, name)
+
+
+def test_unknown_attribute_is_an_attribute_error() -> None:
+    assert not hasattr(torch.openreg, "no_such_thing")
+
+
+def test_public_functions_say_what_they_do() -> None:
+    silent = [
+        name
+        for name in torch.openreg.__all__
+        if callable(getattr(torch.openreg, name))
+        and not inspect.getdoc(getattr(torch.openreg, name))
+    ]
+    assert not silent
+
+
+def test_tensor_module_and_storage_methods() -> None:
+    tensor = torch.arange(3.0)
+    assert not tensor.is_openreg
+    assert tensor.openreg().is_openreg
+    assert tensor.openreg(1).device == torch.device("openreg:1")
+    layer: Any = torch.nn.Linear(2, 2)
+    assert layer.openreg().weight.is_openreg
+    storage = tensor.untyped_storage().openreg()
+    assert storage.is_openreg
+    assert bytes(storage.cpu()) == bytes(tensor.untyped_storage())
+    packed = torch.nn.utils.rnn.pack_sequence([torch.ones(2), torch.ones(1)])
+    to_device: Any = packed.openreg
+    assert to_device().is_openreg
+
+
+def test_versions_agree() -> None:
+    assert importlib.metadata.version("torch_openreg") == torch_openreg.__version__
+    (requirement,) = importlib.metadata.requires("torch_openreg") or []
+    assert requirement == f"torch=={torch_openreg.version.TORCH_VERSION}"
+
+
+def test_second_import_and_reload_change_nothing() -> None:
+    child.output(
+        """
+        import importlib, sys
+        import torch, torch_openreg
+        module = torch.openreg
+        importlib.reload(torch_openreg)
+        assert torch.openreg is module
+        del sys.modules["torch_openreg"]
+        import torch_openreg
+        assert torch.openreg is module
+        assert torch.ones(2, device="openreg").sum().item() == 2
+        """
+    )
+
+
+def test_each_library_is_loaded_once() -> None:
+    torch.ones(1, device="openreg")
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    mapped = {line.split(maxsplit=5)[5] for line in lines if ".so" in line}
+    for name in (
+        "libopenreg.so",
+        "libopenreg_allocator.so",
+        "libopenreg_c10.so",
+        "libopenreg_aten.so",
+        "libc10.so",
+        "libtorch_cpu.so",
+    ):
+        assert len([path for path in mapped if path.endswith("/" + name)]) == 1, (name, mapped)
+
+
+def test_import_is_lazy() -> None:
+    child.output(
+        """
+        import os, sys, torch
+
+        def held():
+            # Threads, open files, memory of a device.
+            maps = open("/proc/self/maps").read()
+            lists = [os.listdir("/proc/self/task"), os.listdir("/proc/self/fd")]
+            return [len(entries) for entries in lists] + [maps.count("memfd")]
+
+        modules = set(sys.modules)
+        before = held()
+        import torch_openreg
+        assert held() == before, (before, held())
+        new = set(sys.modules) - modules
+        heavy = [name for name in new if name.startswith(("torch._dynamo", "torch._inductor"))]
+        assert not heavy, heavy
+        assert not torch.openreg.is_initialized()
+
+        # Settings are read at the first use, not before.
+        os.environ["OPENREG_DEVICE_COUNT"] = "3"
+        assert torch.openreg.device_count() == 3
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+
+
+def test_seeds_and_queries_initialize_nothing() -> None:
+    child.output(
+        """
+        import os, torch
+        threads = len(os.listdir("/proc/self/task"))
+        torch.manual_seed(3)
+        torch.openreg.manual_seed_all(4)
+        assert torch.openreg.initial_seed() == 4
+        with torch.random.fork_rng(devices=[0, 1]):
+            torch.openreg.manual_seed(5)
+        assert torch.openreg.is_available() and torch.openreg.device_count() > 0
+        torch.openreg.set_device(1)
+        assert torch.openreg.current_device() == 1
+        assert torch.openreg.memory_allocated() == 0
+        torch.openreg.empty_cache()
+        assert not torch.openreg.is_initialized()
+        assert len(os.listdir("/proc/self/task")) == threads
+        torch.openreg.init()
+        assert torch.openreg.is_initialized()
+        """
+    )
+
+
+def test_another_torch_is_named_before_anything_is_loaded() -> None:
+    printed = child.output(
+        """
+        import torch
+        torch.__version__ = "2.12.1+cpu"
+        try:
+            import torch_openreg
+        except ImportError as error:
+            print(error)
+        assert not hasattr(torch, "openreg")
+        assert "libopenreg" not in open("/proc/self/maps").read()
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert "was built for torch 2.13.0" in printed
+    assert "torch 2.12.1+cpu is installed" in printed
+
+
+def test_another_backend_that_came_first_is_named() -> None:
+    printed = child.output(
+        """
+        import torch
+        torch.utils.rename_privateuse1_backend("npu")
+        try:
+            import torch_openreg
+        except ImportError as error:
+            print(error)
+        """,
+        TORCH_DEVICE_BACKEND_AUTOLOAD="0",
+    )
+    assert "'openreg'" in printed
+    assert "'npu'" in printed

@@ -1,0 +1,213 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Streams: work runs while Python goes on, in order within a stream, apart from other streams."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+# Long against what a launch takes on a busy machine.
+NAP = 300_000_000  # ns
+
+
+@pytest.fixture(autouse=True)
+def _quiet_devices() -> None:
+    torch.openreg.set_device(0)
+    for index in range(torch.openreg.device_count()):
+        torch.openreg.synchronize(index)
+
+
+def test_python_goes_on_while_the_device_works() -> None:
+    value = torch.zeros(4, device="openreg")
+    start = time.monotonic()
+    torch.openreg._sleep(NAP)
+    value.add_(1)
+    assert time.monotonic() - start < NAP / 1e9
+    assert not torch.openreg.current_stream().query()
+    assert value.tolist() == [1.0] * 4
+    assert time.monotonic() - start >= NAP / 1e9
+    assert torch.openreg.current_stream().query()
+
+
+def test_work_of_a_stream_is_in_order() -> None:
+    value = torch.zeros(1000, device="openreg")
+    with torch.openreg.stream(torch.openreg.Stream()):
+        torch.openreg._sleep(NAP // 10)
+        for factor in range(1, 20):
+            value.mul_(2).add_(factor)
+        expected = 0
+        for factor in range(1, 20):
+            expected = 2 * expected + factor
+        assert value.tolist() == [float(expected)] * 1000
+
+
+def test_streams_are_independent() -> None:
+    slow, fast = torch.openreg.Stream(), torch.openreg.Stream()
+    with torch.openreg.stream(slow):
+        torch.openreg._sleep(NAP)
+    with torch.openreg.stream(fast):
+        value = torch.ones(4, device="openreg") + 1
+    fast.synchronize()
+    assert not slow.query()
+    assert fast.query()
+    slow.synchronize()
+    assert value.tolist() == [2.0] * 4
+
+
+def test_default_stream_waits_for_nobody() -> None:
+    slow = torch.openreg.Stream()
+    with torch.openreg.stream(slow):
+        torch.openreg._sleep(NAP)
+    torch.ones(4, device="openreg").add_(1)
+    torch.openreg.default_stream().synchronize()
+    assert not slow.query()
+    slow.synchronize()
+
+
+def test_devices_are_independent() -> None:
+    torch.openreg._sleep(NAP)
+    assert torch.ones(2, device="openreg:1").sum().item() == 2
+    assert not torch.openreg.current_stream(0).query()
+
+
+def test_wait_stream() -> None:
+    first, second = torch.openreg.Stream(), torch.openreg.Stream()
+    value = torch.zeros(4, device="openreg")
+    torch.openreg.synchronize()
+    with torch.openreg.stream(first):
+        torch.openreg._sleep(NAP)
+        value.fill_(3)
+    second.wait_stream(first)
+    with torch.openreg.stream(second):
+        doubled = value * 2
+        assert not second.query()
+        assert doubled.tolist() == [6.0] * 4
+
+
+def test_wait_stream_of_another_device() -> None:
+    torch.openreg._sleep(NAP)
+    other = torch.openreg.Stream("openreg:1")
+    other.wait_stream(torch.openreg.current_stream(0))
+    start = time.monotonic()
+    other.synchronize()
+    assert time.monotonic() - start > NAP / 1e9 / 3
+    assert torch.openreg.current_stream(0).query()
+
+
+def test_synchronize_lets_other_threads_run() -> None:
+    torch.openreg._sleep(NAP)
+    beats = 0
+    done = threading.Event()
+
+    def wait() -> None:
+        torch.openreg.synchronize()
+        done.set()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    while not done.wait(0.01):
+        beats += 1
+    thread.join()
+    assert beats > 3
+
+
+def test_context_sets_and_restores_stream_and_device() -> None:
+    outer = torch.openreg.Stream(0)
+    inner = torch.openreg.Stream(1)
+    with torch.openreg.stream(outer):
+        assert torch.openreg.current_stream() == outer
+        with torch.openreg.stream(inner):
+            assert torch.openreg.current_device() == 1
+            assert torch.openreg.current_stream() == inner
+            assert torch.openreg.current_stream(0) == outer
+            with torch.openreg.stream(None), torch.openreg.stream(inner):
+                assert torch.openreg.current_stream() == inner
+            assert torch.openreg.current_stream() == inner
+        assert torch.openreg.current_device() == 0
+        assert torch.openreg.current_stream() == outer
+        assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+    assert torch.openreg.current_stream() == torch.openreg.default_stream()
+
+
+def test_context_survives_exceptions() -> None:
+    with pytest.raises(KeyError), torch.openreg.stream(torch.openreg.Stream(1)):
+        raise KeyError
+    assert torch.openreg.current_device() == 0
+    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+
+
+def test_a_context_can_be_entered_again() -> None:
+    context = torch.openreg.stream(torch.openreg.Stream())
+    with context, context:
+        assert torch.openreg.current_stream() != torch.openreg.default_stream()
+    assert torch.openreg.current_stream() == torch.openreg.default_stream()
+
+
+def test_a_stream_is_a_context() -> None:
+    stream = torch.openreg.Stream(1)
+    with stream:
+        assert torch.openreg.current_stream() == stream
+        assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == 0
+    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+
+
+def test_set_stream() -> None:
+    stream = torch.openreg.Stream(1)
+    torch.openreg.set_stream(stream)
+    try:
+        assert torch.openreg.current_device() == 1
+        assert torch.openreg.current_stream() == stream
+        torch.openreg.set_stream(None)
+        assert torch.openreg.current_stream() == stream
+    finally:
+        torch.openreg.set_stream(torch.openreg.default_stream(1))
+
+
+def test_current_stream_belongs_to_the_thread() -> None:
+    seen: list[torch.Stream] = []
+    with torch.openreg.stream(torch.openreg.Stream()):
+        thread = threading.Thread(target=lambda: seen.append(torch.openreg.current_stream()))
+        thread.start()
+        thread.join()
+    assert seen == [torch.openreg.default_stream()]
+
+
+def test_types_and_names() -> None:
+    stream = torch.openreg.Stream(device="openreg:1")
+    assert isinstance(stream, torch.Stream)
+    assert isinstance(torch.openreg.current_stream(), torch.openreg.Stream)
+    assert isinstance(stream.record_event(), torch.openreg.Event)
+    assert stream.device == torch.device("openreg:1")
+    assert repr(stream) == f"<torch.openreg.Stream device=openreg:1 {stream.stream_id:#x}>"
+    assert repr(torch.openreg.default_stream()) == (
+        "<torch.openreg.Stream device=openreg:0 default>"
+    )
+    same = torch.openreg.Stream(
+        stream_id=stream.stream_id, device_index=1, device_type=stream.device_type
+    )
+    assert same == stream
+    assert hash(same) == hash(stream)
+    assert len({torch.openreg.Stream() for _ in range(4)}) == 4
+    assert torch.accelerator.current_stream() == torch.openreg.current_stream()
+
+
+def test_priorities() -> None:
+    least, greatest = torch.openreg.Stream.priority_range()
+    assert greatest <= least
+    assert torch.openreg.Stream(priority=greatest).priority == greatest
+    assert torch.openreg.Stream(priority=greatest - 100).priority == greatest
+    assert torch.openreg.Stream(priority=least + 100).priority == least
+    assert greatest <= torch.openreg.default_stream().priority <= least
+
+
+def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
+    # The tensor dies before its stream has run; a new one of its size must not see the write.
+    side = torch.openreg.Stream()
+    with torch.openreg.stream(side):
+        torch.openreg._sleep(NAP // 3)
+        torch.empty(100_000, device="openreg").fill_(7)
+    other = torch.zeros(100_000, device="openreg")
+    side.synchronize()
+    assert other.abs().max().item() == 0

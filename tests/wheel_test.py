@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The wheel: what is in it; it installs, loads by itself and computes in a fresh environment."""
+
+import os
+import re
+import subprocess
+import sys
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tools.wheel import archive
+
+NAME = "torch_openreg-0.1.0"
+WHEEL = Path(
+    os.environ["TEST_SRCDIR"],
+    os.environ["TEST_WORKSPACE"],
+    "python",
+    f"{NAME}-cp311-cp311-linux_x86_64.whl",
+)
+
+
+@pytest.fixture(scope="module")
+def members() -> dict[str, bytes]:
+    with zipfile.ZipFile(WHEEL) as wheel:
+        return {name: wheel.read(name) for name in wheel.namelist()}
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of a fresh environment with the wheel; torch is that of this test."""
+    root = tmp_path_factory.mktemp("environment")
+    venv.create(root, with_pip=False, symlinks=True)
+    interpreter = root / "bin" / "python"
+    site = root / "lib" / "python3.11" / "site-packages"
+    outer = [path for path in sys.path if path.endswith("site-packages")]
+    (site / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
+    pip(interpreter, "install", "--no-deps", "--no-index", str(WHEEL))
+    return interpreter
+
+
+def pip(python: Path, *arguments: str) -> None:
+    """Run the pip of this test on another environment."""
+    command = [sys.executable, "-m", "pip", "--python", str(python), *arguments, "--quiet"]
+    subprocess.run(command, env=clean(), check=True)
+
+
+def clean() -> dict[str, str]:
+    """The environment without what makes this test find the package in the source tree."""
+    return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
+
+
+def run(python: Path, code: str) -> str:
+    done = subprocess.run(
+        [str(python), "-c", code],
+        env=clean(),
+        cwd=python.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr, done.stderr
+    return done.stdout
+
+
+def test_members(members: dict[str, bytes]) -> None:
+    python_files = {
+        name for name in members if re.fullmatch(r"torch_openreg(_autoload)?/.*\.pyi?", name)
+    }
+    assert "torch_openreg/_C.pyi" in python_files
+    assert set(members) - python_files == {
+        "torch_openreg/_C.cpython-311-x86_64-linux-gnu.so",
+        "torch_openreg/include/runtime/device/openreg.h",
+        "torch_openreg/lib/libopenreg.so",
+        "torch_openreg/lib/libopenreg_allocator.so",
+        "torch_openreg/lib/libopenreg_aten.so",
+        "torch_openreg/lib/libopenreg_c10.so",
+        "torch_openreg/py.typed",
+        "torch_openreg_autoload/py.typed",
+        f"{NAME}.dist-info/METADATA",
+        f"{NAME}.dist-info/RECORD",
+        f"{NAME}.dist-info/WHEEL",
+        f"{NAME}.dist-info/entry_points.txt",
+        f"{NAME}.dist-info/licenses/LICENSE",
+    }
+
+
+def test_metadata(members: dict[str, bytes]) -> None:
+    metadata = members[f"{NAME}.dist-info/METADATA"].decode().splitlines()
+    assert "Requires-Dist: torch==2.13.0" in metadata
+    assert "License-Expression: BSD-3-Clause" in metadata
+    entry_points = members[f"{NAME}.dist-info/entry_points.txt"].decode()
+    assert "[torch.backends]\ntorch_openreg = torch_openreg_autoload:load\n" in entry_points
+
+
+def test_no_path_of_the_build_is_in_it(members: dict[str, bytes]) -> None:
+    root = Path(os.environ["TEST_SRCDIR"]).resolve()
+    here = {str(root), str(Path.home()), str(Path(sys.prefix).resolve()), "/sandbox/", "/execroot/"}
+    places = [place.encode() for place in here if len(place) > len("/")]
+    found = [(name, place) for name, data in members.items() for place in places if place in data]
+    if Path.home() == Path("/root"):
+        found = [(name, place) for name, place in found if place != b"/root"]
+    assert not found
+
+
+def test_packing_twice_gives_the_same_bytes(members: dict[str, bytes], tmp_path: Path) -> None:
+    info = f"{NAME}.dist-info"
+    made = {f"{info}/WHEEL", f"{info}/RECORD"}
+    contents = {name: data for name, data in members.items() if name not in made}
+    again = tmp_path / WHEEL.name
+    archive.pack(again, contents, info, "cp311-cp311-linux_x86_64")
+    assert again.read_bytes() == WHEEL.read_bytes()
+
+
+def test_import_torch_finds_it(python: Path) -> None:
+    code = "import torch; print(torch.openreg.is_available(), torch.openreg.__file__)"
+    available, path = run(python, code).split()
+    assert available == "True"
+    assert Path(path).is_relative_to(python.parent.parent)
+
+
+def test_it_trains(python: Path) -> None:
+    code = (
+        "import torch; x=torch.randn(3,4,device='openreg',requires_grad=True); "
+        "(x@x.t()).sum().backward(); print(x.grad)"
+    )
+    assert "device='openreg:0'" in run(python, code)
+
+
+def test_the_headers_compile_alone(python: Path, tmp_path: Path) -> None:
+    site = python.parent.parent / "lib" / "python3.11" / "site-packages"
+    include = site / "torch_openreg" / "include"
+    headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
+    source = tmp_path / "all.cc"
+    source.write_text("".join(f'#include "{header}"\n' for header in headers))
+    compiler = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    subprocess.run([*compiler, f"-I{include}", str(source)], check=True)
+
+
+def test_uninstalling_leaves_a_working_torch(python: Path) -> None:
+    # The last test of this file: the environment has no device afterwards.
+    pip(python, "uninstall", "--yes", "torch_openreg")
+    assert run(python, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
+    site = python.parent.parent / "lib" / "python3.11" / "site-packages"
+    assert not list(site.glob("torch_openreg*"))
