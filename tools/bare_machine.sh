@@ -14,7 +14,8 @@
 #   --mirror URL  where debootstrap finds Debian
 #   --share PATH  a file or folder that the machine sees too, at the same path and read-only: give
 #                 here what says where this machine's apt and pip find packages (/etc/apt/..., a
-#                 pip.conf, a folder of wheels, certificates), if they do not find them by default
+#                 pip.conf, a folder of wheels), if they do not find them by default; a file that
+#                 one of Debian's packages writes (the list of certificates) cannot be shared
 set -eu
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() {
@@ -64,6 +65,7 @@ for name in $(compgen -e); do
 done
 
 # With namespaces of its own: the mounts, and a Bazel server left behind, end with the command.
+# shellcheck disable=SC2016 # the inner shell expands its own variables
 exec unshare --mount --pid --fork --kill-child --propagation private bash -c '
 set -eu
 folder=$1 shares=$2
