@@ -56,6 +56,7 @@ class Converts(enum.Enum):
     INTEGERS = "integers"
     MIXED = "mixed"
     NEVER = "never"
+    ALWAYS = "always"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -322,13 +323,18 @@ class StructuredWriter:
             binding for binding in _arguments(self._group.out) if binding.name not in self._outputs
         ]
         self._iterates = self._group.out.structured_inherits is not None
-        self._may_convert = self._iterates and entry.converts is not Converts.NEVER
+        self._always = entry.converts is Converts.ALWAYS
+        self._may_convert = self._always or (
+            self._iterates and entry.converts is not Converts.NEVER
+        )
 
     def block(self) -> Block:
         """The code of the functional, in-place and out= variants."""
         group = self._group
         code = _comment(str(group.functional.func))
-        code += f"namespace {self._space} {{\n\n" + self._kernel()
+        code += f"namespace {self._space} {{\n\n"
+        if not self._always:
+            code += self._kernel()
         if self._may_convert:
             code += self._converting()
         code += self._function("functional", "kFunctional", group.functional)
@@ -457,8 +463,12 @@ class StructuredWriter:
                 strict=binding.name in given or (kind == "kInplace" and binding.name == "self"),
             )
         code += _site(function, self._entry)
+        if self._always:
+            return code + self._convert(kind, inputs, given, indent=2) + "}\n\n"
         if self._may_convert:
-            code += self._convert(kind, inputs, given)
+            condition = "mixes" if self._entry.converts is Converts.MIXED else "converts"
+            code += f"  if (operands.{condition}()) {{\n"
+            code += self._convert(kind, inputs, given, indent=4) + "  }\n"
         arguments = ["site", "operands.device()", "operands.device()", *inputs, *given]
         call = f"launch<Kernel<OutputKind::{kind}>>("
         if kind == "kFunctional":
@@ -474,34 +484,31 @@ class StructuredWriter:
             return f"  operands.add_scalar({binding.name});\n"
         return ""
 
-    def _convert(self, kind: str, inputs: Sequence[str], given: Sequence[str]) -> str:
-        condition = "mixes" if self._entry.converts is Converts.MIXED else "converts"
+    def _convert(self, kind: str, inputs: Sequence[str], given: Sequence[str], indent: int) -> str:
+        """The statements of the way that runs meta() on the device tensors."""
         count = len(self._outputs)
         with local.parametrize(
             use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=True
         ):
             meta_arguments = [binding.name for binding in structured.meta_arguments(self._group)]
         outputs = [f"op.output({i})" for i in range(count)]
-        code = f"  if (operands.{condition}()) {{\n"
-        code += _fill(
+        code = _fill(
             "StructuredMeta<",
             [self._meta_class, str(count), f"OutputKind::{kind}> op(operands.device());"],
             "",
-            4,
+            indent,
         )
         if kind != "kFunctional":
-            code += _fill("op.give_outputs(", given or ["self"], ");", 4)
-        # meta() of an optional tensor takes a view of one.
-        code += _fill(
-            "op.meta(", [self._meta_argument(argument) for argument in meta_arguments], ");", 4
-        )
+            code += _fill("op.give_outputs(", given or ["self"], ");", indent)
+        arguments = [self._meta_argument(argument) for argument in meta_arguments]
+        code += _fill("op.meta(", arguments, ");", indent)
         code += _fill(
             f"launch<Converting<OutputKind::{kind}>>(",
             ["site", "operands.device()", *inputs, *outputs],
             ");",
-            4,
+            indent,
         )
-        return code + f"    return {self._result(kind, outputs)};\n  }}\n"
+        return code + " " * indent + f"return {self._result(kind, outputs)};\n"
 
     def _meta_argument(self, name: str) -> str:
         (binding,) = (binding for binding in self._inputs if binding.name == name)
