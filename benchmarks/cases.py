@@ -136,7 +136,7 @@ def training(model: Callable[[], nn.Module], shape: tuple[int, ...], device: tor
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
         loss = F.mse_loss(network(x), y)
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
         return loss.detach()
 

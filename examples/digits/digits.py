@@ -29,7 +29,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--seed",
         type=whole_number(0),
         default=0,
-        help="of the split of the images, the initial weights and the batches",
+        help="of the initial weights and the batches",
     )
     parser.add_argument(
         "--plot",
@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if every promise was kept, else 1.
     """
     flags = parse(argv)
-    digits = Digits.load(flags.seed)
+    digits = Digits.load()
     on_device = run(digits, flags.device, flags.epochs, flags.seed)
     on_cpu = run(digits, torch.device("cpu"), flags.epochs, flags.seed)
     for name, record in named(on_device, on_cpu):

@@ -54,6 +54,13 @@ UNINITIALIZED = frozenset(
 )
 
 
+# They make a tensor from numbers, on the CPU where a sample names no other device.
+FACTORIES = frozenset({"arange", "linspace", "logspace"})
+
+# Their further arguments steer the host and must be on the CPU, on every device.
+STEERED_BY_CPU_TENSORS = frozenset({"tensor_split"})
+
+
 class Difference(Exception):
     """The device does not do what the CPU does."""
 
@@ -93,11 +100,24 @@ def tolerances(op: OpInfo, dtype: torch.dtype) -> tuple[float, float]:
     return rtol, atol
 
 
-def copy_to(sample: SampleInput, device: torch.device) -> SampleInput:
+def copy_to(sample: SampleInput, device: torch.device, only_input: bool = False) -> SampleInput:
     """Copies a sample of CPU tensors to a device (also to the CPU itself).
 
     Tensors keep strides and offset, and share a storage where they did.
+
+    Args:
+        sample: what to copy.
+        device: where to.
+        only_input: leaves the arguments after the first where they are.
     """
+    if only_input:
+        first = copy_to(SampleInput(sample.input), device).input
+        return SampleInput(
+            first,
+            args=sample.args,
+            kwargs=sample.kwargs,
+            output_process_fn_grad=sample.output_process_fn_grad,
+        )
     storages: dict[int, Tensor] = {}
 
     def move(leaf: Any) -> Any:
@@ -128,7 +148,7 @@ def copy_to(sample: SampleInput, device: torch.device) -> SampleInput:
 
     moved = [move_names(tree_map(move, part), device) for part in (sample.input, *sample.args)]
     kwargs = {key: move_names(tree_map(move, part), device) for key, part in sample.kwargs.items()}
-    return SampleInput(  # type: ignore[no-untyped-call]
+    return SampleInput(
         moved[0],
         args=tuple(moved[1:]),
         kwargs=kwargs,
@@ -150,7 +170,7 @@ def call(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 def run(op: OpInfo, sample: SampleInput, device: torch.device, backward: bool, seed: int) -> Run:
     """Runs a copy of a sample on a device, forward and, if asked, backward, and waits for it."""
-    sample = copy_to(sample, device)
+    sample = copy_to(sample, device, op.name in STEERED_BY_CPU_TENSORS)
     inputs = [
         leaf
         for leaf in tree_flatten((sample.input, sample.args, sample.kwargs))[0]
@@ -325,7 +345,7 @@ def evaluate(op: OpInfo, device: torch.device, dtype: torch.dtype) -> Outcome:
     start = time.perf_counter()
     if not op.supports_dtype(dtype, "cpu"):
         return Outcome(name, UNSUPPORTED)
-    differentiable = op.supported_backward_dtypes("cpu")  # type: ignore[no-untyped-call]
+    differentiable = op.supported_backward_dtypes("cpu")
     backward = op.supports_autograd and dtype in differentiable
     rtol, atol = tolerances(op, dtype)
     compared, done, status, message = "values", 0, AGREES, ""
@@ -340,7 +360,9 @@ def evaluate(op: OpInfo, device: torch.device, dtype: torch.dtype) -> Outcome:
             if random:
                 compared = "distribution"
             actual = run(op, sample, device, backward, 0)
-            compare(actual, expected, device, rtol, atol, not random and compared != "metadata")
+            unnamed = op.name in FACTORIES and "device" not in sample.kwargs
+            where = CPU if unnamed else device
+            compare(actual, expected, where, rtol, atol, not random and compared != "metadata")
             if random:
                 compare_distributions(op, sample, device, backward)
             done += 1
@@ -363,7 +385,7 @@ def samples(op: OpInfo, dtype: torch.dtype, backward: bool) -> list[SampleInput]
     """
     torch.manual_seed(0)
     try:
-        made = op.sample_inputs("cpu", dtype, requires_grad=backward)  # type: ignore[no-untyped-call]
+        made = op.sample_inputs("cpu", dtype, requires_grad=backward)
         return list(made)
     except Exception as error:
         raise ReferenceError_(f"no samples: {type(error).__name__}: {error}") from None

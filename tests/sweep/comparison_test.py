@@ -23,7 +23,7 @@ def samples(
 ) -> Iterator[SampleInput]:
     for shape in ((3, 4), (1,), (0, 2)):
         x = torch.randn(shape, device=device, dtype=dtype, requires_grad=requires_grad)
-        yield SampleInput(x)  # type: ignore[no-untyped-call]
+        yield SampleInput(x)
 
 
 def missing(x: Tensor) -> Tensor:
@@ -129,7 +129,7 @@ def test_what_the_cpu_cannot_do_does_not_count() -> None:
 
 def test_copy_keeps_strides_offsets_and_sharing() -> None:
     whole = torch.arange(24.0).view(4, 6)
-    sample = SampleInput(  # type: ignore[no-untyped-call]
+    sample = SampleInput(
         whole[1:, ::2].t(),
         args=(whole[2], [whole.expand(2, 4, 6)], torch.device("cpu"), 3),
         kwargs={"device": "cpu", "mode": "mean"},
@@ -150,8 +150,8 @@ def test_copy_keeps_strides_offsets_and_sharing() -> None:
 
 def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
     """What an entry of the database says of its tolerance in a test."""
-    override = toleranceOverride({dtype: tol(atol, rtol)})  # type: ignore[no-untyped-call]
-    return DecorateInfo(override, test)  # type: ignore[no-untyped-call]
+    override = toleranceOverride({dtype: tol(atol, rtol)})
+    return DecorateInfo(override, test)
 
 
 def test_tolerance_is_the_widest_of_the_entry() -> None:
