@@ -4,8 +4,6 @@
     ./bazelw build --aspects=//tools/linters:clang_tidy.bzl%clang_tidy --output_groups=clang_tidy //...
 """
 
-load("@rules_cc//cc/common:cc_info.bzl", "CcInfo")
-
 # Runs $1 with the rest as arguments and marks success in $out; what passes prints nothing.
 _COMMAND = """
 out=$1; shift
