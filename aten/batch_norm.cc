@@ -181,6 +181,16 @@ Four batch_norm_with_update(const at::Tensor& input, const Optional& weight, con
           empty_on(input.device().index(), {0}, c10::kByte)};
 }
 
+// torch's own for all devices calls the CPU's kernel.
+Four batch_norm_no_update(const at::Tensor& input, const Optional& weight, const Optional& bias,
+                          const Optional& running_mean, const Optional& running_var, double momentum,
+                          double eps) {
+  auto [output, save_mean, save_invstd] = batch_norm(input, weight, bias, running_mean, running_var,
+                                                     /*training=*/false, momentum, eps);
+  return {std::move(output), std::move(save_mean), std::move(save_invstd),
+          empty_on(input.device().index(), {0}, c10::kByte)};
+}
+
 Three batch_norm_with_update_backward(const at::Tensor& grad_output, const at::Tensor& input,
                                       const at::Tensor& weight, const Optional& running_mean,
                                       const Optional& running_var, const Optional& save_mean,
@@ -199,6 +209,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_native_batch_norm_legit", TORCH_FN(batch_norm_legit));
   library.impl("_native_batch_norm_legit.no_stats", TORCH_FN(batch_norm_legit_no_stats));
   library.impl("_batch_norm_with_update", TORCH_FN(batch_norm_with_update));
+  library.impl("_batch_norm_no_update", TORCH_FN(batch_norm_no_update));
   library.impl("batch_norm_backward", TORCH_FN(batch_norm_with_update_backward));
 }
 

@@ -85,10 +85,10 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
               input.scalar_type(), ") and bias type (", bias.scalar_type(), ") should be the same");
 }
 
-// Which kernels know integers is known to the kernels alone. They are no case for speed: wait for
-// the error, so that it is thrown at the call like any other of a dtype.
-void settle(const at::Tensor& input) {
-  if (!c10::isFloatingType(input.scalar_type())) {
+// Which kernels know integers, and results without elements, is known to the kernels alone. They are no
+// cases for speed: wait for the error, so that it is thrown at the call like any other of the arguments.
+void settle(const at::Tensor& input, const at::Tensor& output) {
+  if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     synchronize_stream(current_native_stream(input.device().index()));
   }
 }
@@ -123,7 +123,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
                 output);
         };
       });
-  settle(input);
+  settle(input, output);
   return output;
 }
 
@@ -175,7 +175,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
           store(bias_result, grad_bias);
         };
       });
-  settle(input);
+  settle(input, grad_output);
   return {std::move(grad_input), std::move(grad_weight), std::move(grad_bias)};
 }
 
