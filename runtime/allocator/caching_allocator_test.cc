@@ -427,6 +427,7 @@ TEST_F(CachingAllocatorTest, EightThreads) {
     allocator.free(block);
   };
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([&, thread] {
       std::mt19937_64 random(static_cast<uint64_t>(thread));
