@@ -4,8 +4,8 @@
 //
 // A handle is a number: generation, index into the table, and a tag which tells the tables apart.
 // An object keeps the handle by which it is known now, so that checking one is a load and a
-// compare. Objects are recycled and never freed: looking at a stale handle touches no freed memory,
-// and a made-up one finds no object.
+// compare. Objects are recycled, and freed only with their table, which for streams and events is
+// never: looking at a stale handle touches no freed memory, and a made-up one finds no object.
 //
 // T derives from HandleSlot. Find may be called from every thread at any time; the other functions
 // lock.
@@ -31,6 +31,15 @@ template <class T, unsigned kIndexBits, uint64_t kTag>
 class HandleTable {
  public:
   static constexpr uint32_t kCapacity = uint32_t{1} << kIndexBits;
+
+  HandleTable() = default;
+  HandleTable(const HandleTable&) = delete;
+  HandleTable& operator=(const HandleTable&) = delete;
+  ~HandleTable() {
+    for (std::atomic<T*>& chunk : chunks_) {
+      delete[] chunk.load(std::memory_order_relaxed);
+    }
+  }
 
   T* Find(uint64_t handle) const {
     const uint64_t index = (handle >> kTagBits) & (kCapacity - 1);
@@ -63,7 +72,7 @@ class HandleTable {
     }
     std::atomic<T*>& chunk = chunks_[index / kChunk];
     if (chunk.load(std::memory_order_relaxed) == nullptr) {
-      T* objects = new (std::nothrow) T[kChunk];  // never freed, see above
+      T* objects = new (std::nothrow) T[kChunk];  // freed with the table
       if (objects == nullptr) {
         return nullptr;
       }

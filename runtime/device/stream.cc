@@ -366,9 +366,7 @@ void Stream::Unpark() {
 
 void Stream::End() {
   Streams& streams = Streams::Get();
-  if (std::unique_ptr<KernelError> error = sink_.Take()) {
-    streams.orphaned_[device()].Keep(std::move(error));
-  }
+  streams.KeepOrphaned(this);
   std::lock_guard lock(streams.mutex_);
   streams.ended_.push_back(this);
   streams.ended_count_.fetch_add(1, std::memory_order_release);
@@ -450,9 +448,7 @@ orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
     stream->WakeConsumer();
     return orSuccess;
   }
-  if (std::unique_ptr<KernelError> error = stream->sink_.Take()) {
-    orphaned_[stream->device()].Keep(std::move(error));
-  }
+  KeepOrphaned(stream);
   table_.Recycle(stream);
   return orSuccess;
 }
@@ -464,6 +460,13 @@ void Streams::DestroyAll(int device) {
     if (handle != 0 && stream->device() == device && stream != default_[device]) {
       (void)Destroy(stream, handle);  // fails only if another thread has just destroyed it
     }
+  }
+}
+
+void Streams::KeepOrphaned(Stream* stream) {
+  std::lock_guard lock(errors_mutex_);
+  if (std::unique_ptr<KernelError> error = stream->sink_.Take()) {
+    orphaned_[stream->device()].Keep(std::move(error));
   }
 }
 
@@ -501,6 +504,7 @@ bool Streams::WaitIdle(int device) {
 }
 
 std::unique_ptr<KernelError> Streams::TakeError(int device) {
+  std::lock_guard lock(errors_mutex_);
   std::unique_ptr<KernelError> first;
   ErrorSink* origin = nullptr;
   auto look = [&](ErrorSink& sink) {

@@ -241,7 +241,6 @@ class Streams {
 
   // Takes the earliest error among the streams of a device, or null.
   std::unique_ptr<KernelError> TakeError(int device);
-  ErrorSink& orphaned(int device) { return orphaned_[device]; }
 
   // Ends all threads; see orShutdown.
   void ShutDown();
@@ -250,8 +249,12 @@ class Streams {
   friend class Stream;
   void Reap();
 
+  // Moves the error of a stream that goes away to its device.
+  void KeepOrphaned(Stream* stream);
+
   HandleTable<Stream, kIndexBits, 1> table_;
   Stream* default_[OPENREG_MAX_DEVICES] = {};
+  std::mutex errors_mutex_;                  // so that an error on its way there is not overlooked
   ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
 
   std::mutex mutex_;            // of threads: who starts, has ended, is to be joined
