@@ -3,6 +3,7 @@
 
 #include <ATen/Dispatch_v2.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/native/IndexingUtils.h>
 
@@ -39,6 +40,10 @@ at::DimVector indexed_sizes(const at::Tensor& self,
                                                 ? indices.get(static_cast<size_t>(dim))
                                                 : std::nullopt;
     if (index.has_value() && index->defined()) {
+      TORCH_CHECK_INDEX(
+          at::are_expandable(common, index->sizes()),
+          "shape mismatch: indexing tensors could not be broadcast together with shapes ",
+          at::IntArrayRef(common), ", ", index->sizes());
       common = at::infer_size_dimvector(common, index->sizes());
       apart |= ended;
       seen = true;
@@ -64,9 +69,11 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask) {
               "masked_fill_ only supports boolean masks, but got mask with dtype ",
               mask.scalar_type());
   if (C10_UNLIKELY(mask.sizes() != self.sizes())) {
-    // Throws what torch throws for sizes that do not fit.
-    (void)mask.expand(self.sizes());
+    const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), mask.sizes());
+    TORCH_CHECK(self.sizes() == sizes, "output with shape ", self.sizes(),
+                " doesn't match the broadcast shape ", at::IntArrayRef(sizes));
   }
+  at::assert_no_partial_overlap(self, mask);
 }
 
 }  // namespace
@@ -117,6 +124,14 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
               " step counters of a fused optimizer, but found ", steps.size());
 }
 
+void check_bits(const at::Tensor& self, const at::Tensor& other) {
+  for (const at::Tensor* const tensor : {&self, &other}) {
+    TORCH_CHECK_NOT_IMPLEMENTED(c10::isIntegralType(tensor->scalar_type(), /*includeBool=*/true),
+                                "bitwise operators are not implemented for '",
+                                tensor->scalar_type(), "'");
+  }
+}
+
 void check_representable(const at::Tensor& self, const at::Scalar& value) {
   AT_DISPATCH_V2(self.scalar_type(), "fill", AT_WRAP([&] { (void)value.to<scalar_t>(); }),
                  AT_EXPAND(AT_ALL_TYPES_AND_COMPLEX), AT_EXPAND(AT_BAREBONES_UNSIGNED_TYPES),
@@ -137,9 +152,6 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask, const at::Tensor
   TORCH_CHECK(value.dim() == 0,
               "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
               value.dim(), " dimension(s).");
-  TORCH_CHECK(c10::canCast(value.scalar_type(), self.scalar_type()), "result type ",
-              value.scalar_type(), " can't be cast to the desired output type ",
-              self.scalar_type());
   check_mask(self, mask);
 }
 
@@ -183,10 +195,16 @@ void check_index_put(const at::Tensor& self, const c10::List<std::optional<at::T
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     indices.size(), ")");
-  TORCH_CHECK_INDEX(self.scalar_type() == values.scalar_type(),
-                    "Index put requires the source and destination dtypes match, got ",
-                    self.scalar_type(), " for the destination and ", values.scalar_type(),
-                    " for the source.");
+  TORCH_CHECK(self.scalar_type() == values.scalar_type(),
+              "Index put requires the source and destination dtypes match, got ",
+              self.scalar_type(), " for the destination and ", values.scalar_type(),
+              " for the source.");
+  at::assert_no_overlap(self, values);
+  for (const std::optional<at::Tensor>& index : indices.vec()) {
+    if (index.has_value() && index->defined()) {
+      at::assert_no_overlap(self, *index);
+    }
+  }
   const at::DimVector sizes = indexed_sizes(self, indices);
   TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",
               values.sizes(), " cannot be broadcast to indexing result of shape ",

@@ -38,6 +38,9 @@ bool is_factor(at::TensorList tensors, const at::Tensor& factor);
 void check_uniform(std::initializer_list<at::TensorList> lists,
                    std::initializer_list<at::TensorList> optional_lists, at::TensorList steps = {});
 
+// Throws if one of them has no bits to speak of: numbers that are not integers.
+void check_bits(const at::Tensor& self, const at::Tensor& other);
+
 // Throws if the number does not fit the tensor's dtype.
 void check_representable(const at::Tensor& self, const at::Scalar& value);
 

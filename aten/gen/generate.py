@@ -332,7 +332,7 @@ class StructuredWriter:
         """The code of the functional, in-place and out= variants."""
         group = self._group
         code = _comment(str(group.functional.func))
-        code += f"namespace {self._space} {{\n\n"
+        code += f"namespace {self._space} {{\n\nconstinit ProvenDtypes proven;\n\n"
         if not self._always:
             code += self._kernel()
         if self._may_convert:
@@ -457,23 +457,32 @@ class StructuredWriter:
         parameters, statements = _prepared(self._entry, bindings)
         code = _fill(f"{_returns(function)} {name}(", parameters, ") {", 0)
         code += statements + "  Operands operands;\n"
-        for binding in bindings:
-            code += self._add(
-                binding,
-                strict=binding.name in given or (kind == "kInplace" and binding.name == "self"),
-            )
+        for binding in self._inputs:
+            code += self._add(binding, strict=kind == "kInplace" and binding.name == "self")
+        if self._may_convert and not self._always:
+            # Before the outputs are added: an output of another dtype is converted by the kernel.
+            condition = "mixes" if self._entry.converts is Converts.MIXED else "converts"
+            code += f"  const bool converts = operands.{condition}();\n"
+        code += "".join(f"  operands.add_device({name});\n" for name in given)
         code += _site(function, self._entry)
         if self._always:
             return code + self._convert(kind, inputs, given, indent=2) + "}\n\n"
         if self._may_convert:
-            condition = "mixes" if self._entry.converts is Converts.MIXED else "converts"
-            code += f"  if (operands.{condition}()) {{\n"
-            code += self._convert(kind, inputs, given, indent=4) + "  }\n"
+            code += "  if (converts) {\n" + self._convert(kind, inputs, given, indent=4) + "  }\n"
         arguments = ["site", "operands.device()", "operands.device()", *inputs, *given]
         call = f"launch<Kernel<OutputKind::{kind}>>("
         if kind == "kFunctional":
-            return code + _fill(f"return {call}", arguments, ");", 2) + "}\n\n"
-        return code + _fill(call, arguments, ");", 2) + f"  return {self._result(kind)};\n}}\n\n"
+            code += _fill(f"auto result = {call}", arguments, ");", 2) + self._prove(kind, given, 2)
+            return code + "  return result;\n}\n\n"
+        code += _fill(call, arguments, ");", 2) + self._prove(kind, given, 2)
+        return code + f"  return {self._result(kind)};\n}}\n\n"
+
+    def _prove(self, kind: str, given: Sequence[str], indent: int) -> str:
+        """The statement that throws what the kernel says of dtypes it does not support."""
+        tensors = [binding.name for binding in self._inputs if _holds_tensors(binding)]
+        # In place the result may have another dtype than out of place.
+        outputs = ["self"] if kind == "kInplace" else given
+        return _fill("proven.prove(Dtypes(", [*tensors, *outputs], "), operands.device());", indent)
 
     def _add(self, binding: Binding, strict: bool) -> str:
         if _holds_tensors(binding):
@@ -508,6 +517,7 @@ class StructuredWriter:
             ");",
             indent,
         )
+        code += self._prove(kind, given, indent)
         return code + " " * indent + f"return {self._result(kind, outputs)};\n"
 
     def _meta_argument(self, name: str) -> str:
@@ -637,7 +647,8 @@ def _shard(blocks: Sequence[Block]) -> str:
         + "".join(includes)
         + "#include <torch/library.h>\n\n"
         + "#include <cstddef>\n#include <optional>\n#include <tuple>\n\n"
-        + '#include "aten/gen/arguments.h"\n#include "aten/launch.h"\n#include "aten/owned.h"\n'
+        + '#include "aten/gen/arguments.h"\n#include "aten/gen/proven_dtypes.h"\n'
+        + '#include "aten/launch.h"\n#include "aten/owned.h"\n'
         + '#include "aten/structured.h"\n\n'
         + "namespace openreg {\nnamespace {\n\n"
         + "\n".join(block.code for block in blocks)
