@@ -14,6 +14,7 @@ from torch.utils.backend_registration import (
     generate_methods_for_privateuse1_backend,
     rename_privateuse1_backend,
 )
+from torch_openreg_compile import registration
 
 from torch_openreg.version import TORCH_VERSION, __version__
 
@@ -45,7 +46,7 @@ def _require_matching_torch() -> None:
 
 
 def _register() -> None:
-    """Register the device with torch: libraries, name, module, methods; in this order.
+    """Register the device with torch: libraries, name, module, methods, compiler, in this order.
 
     Where the libraries can not be loaded torch stays as it was. The name comes before the module,
     which torch keeps under it, and both before the first factory call. generate_methods_... refuses
@@ -58,6 +59,7 @@ def _register() -> None:
     rename_privateuse1_backend(_DEVICE_TYPE)
     torch._register_device_module(_DEVICE_TYPE, openreg)  # type: ignore[no-untyped-call]
     generate_methods_for_privateuse1_backend(for_storage=True)
+    registration.register()
 
 
 _require_matching_torch()
