@@ -3,7 +3,9 @@
 
 #include <cstdarg>
 #include <cstdio>
+#include <iterator>
 #include <memory>
+#include <utility>
 
 #include "runtime/device/kernel_error.h"
 #include "runtime/device/thread.h"
@@ -18,11 +20,19 @@ struct ErrorDetail {
   std::unique_ptr<KernelError> kernel_error;  // owner of the payload until somebody takes it
 };
 
-thread_local std::unique_ptr<ErrorDetail> error_detail;
+// A plain pointer, because late destructors of other libraries make calls that fail: an object of
+// class type would be gone by then.
+thread_local ErrorDetail* error_detail = nullptr;
+
+struct DetailOwner {
+  ~DetailOwner() { delete std::exchange(error_detail, nullptr); }
+};
 
 ErrorDetail& Detail() {
-  if (!error_detail) {
-    error_detail = std::make_unique<ErrorDetail>();
+  if (error_detail == nullptr) {
+    static thread_local DetailOwner owner;  // deletes it when the thread ends
+    (void)owner;
+    error_detail = new ErrorDetail;
   }
   return *error_detail;
 }
@@ -127,10 +137,10 @@ orError_t orGetLastError(void) {
 
 orError_t orPeekAtLastError(void) { return thread_state.last_error; }
 
-const char* orGetLastErrorDetail(void) { return error_detail ? error_detail->text : ""; }
+const char* orGetLastErrorDetail(void) { return error_detail != nullptr ? error_detail->text : ""; }
 
 void* orTakeErrorPayload(void) {
-  if (!error_detail || !error_detail->kernel_error) {
+  if (error_detail == nullptr || error_detail->kernel_error == nullptr) {
     return nullptr;
   }
   void* payload = error_detail->kernel_error->TakePayload();

@@ -552,6 +552,8 @@ struct Late {
   ~Late() {
     if (memory != nullptr) {
       std::fprintf(stderr, "late free: %s\n", orGetErrorName(orFree(memory)));
+      REQUIRE(orFree(memory) == orErrorInvalidDevicePointer);
+      REQUIRE(LastErrorHas("no allocation lives now"));
     }
   }
   void* memory = nullptr;
@@ -560,6 +562,7 @@ Late late;
 
 void FreesInAStaticDestructor() {
   REQUIRE(orMalloc(&late.memory, 100) == orSuccess);
+  REQUIRE(orFree(&late) == orErrorInvalidDevicePointer);  // this thread has had an error before
   REQUIRE(orLaunchKernel(nullptr, [] {}) == orSuccess);
   std::exit(0);
 }
