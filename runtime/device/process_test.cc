@@ -28,6 +28,7 @@
 // The child of a fork has only one of its parent's threads: what the others hold would look like
 // leaks.
 static bool in_forked_child = false;
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the leak checker looks for
 extern "C" int __lsan_is_turned_off() { return in_forked_child; }
 
 namespace openreg::device {
@@ -335,6 +336,7 @@ TEST_F(ProcessTest, ForkingBeforeTheFirstUseIsFine) { EXPECT_PROCESS(ForksBefore
 void ForksWhileOthersWork() {
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
+  threads.reserve(4);
   for (int number = 0; number < 4; ++number) {
     threads.emplace_back([&stop] {
       while (!stop.load()) {
