@@ -62,7 +62,7 @@ def keep_sines() -> object:
         keep = op is torch.ops.openreg_compile_test.sine.default
         return CheckpointPolicy.MUST_SAVE if keep else CheckpointPolicy.PREFER_RECOMPUTE
 
-    return create_selective_checkpoint_contexts(policy)  # type: ignore[no-untyped-call]
+    return create_selective_checkpoint_contexts(policy)
 
 
 @pytest.mark.parametrize(

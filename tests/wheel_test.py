@@ -68,18 +68,23 @@ def run(python: Path, code: str) -> str:
 
 def test_members(members: dict[str, bytes]) -> None:
     python_files = {
-        name for name in members if re.fullmatch(r"torch_openreg(_autoload)?/.*\.pyi?", name)
+        name
+        for name in members
+        if re.fullmatch(r"torch_openreg(_autoload|_compile)?/.*\.pyi?", name)
     }
     assert "torch_openreg/_C.pyi" in python_files
     assert set(members) - python_files == {
+        "openreg_graph.py",
         "torch_openreg/_C.cpython-311-x86_64-linux-gnu.so",
         "torch_openreg/include/runtime/device/openreg.h",
         "torch_openreg/lib/libopenreg.so",
         "torch_openreg/lib/libopenreg_allocator.so",
+        "torch_openreg/lib/libopenreg_amp.so",
         "torch_openreg/lib/libopenreg_aten.so",
         "torch_openreg/lib/libopenreg_c10.so",
         "torch_openreg/py.typed",
         "torch_openreg_autoload/py.typed",
+        "torch_openreg_compile/py.typed",
         f"{NAME}.dist-info/METADATA",
         f"{NAME}.dist-info/RECORD",
         f"{NAME}.dist-info/WHEEL",
@@ -94,6 +99,8 @@ def test_metadata(members: dict[str, bytes]) -> None:
     assert "License-Expression: BSD-3-Clause" in metadata
     entry_points = members[f"{NAME}.dist-info/entry_points.txt"].decode()
     assert "[torch.backends]\ntorch_openreg = torch_openreg_autoload:load\n" in entry_points
+    compiler = "[torch_dynamo_backends]\nopenreg = torch_openreg_compile.backend:openreg\n"
+    assert compiler in entry_points
 
 
 def test_no_path_of_the_build_is_in_it(members: dict[str, bytes]) -> None:

@@ -77,7 +77,7 @@ def _operator_computes_only(name: str, node: fx.Node) -> bool:
     # out= is the one argument that chooses an overload which writes.
     if not isinstance(packet, torch._ops.OpOverloadPacket) or "out" in node.kwargs:
         return False
-    names = packet.overloads()  # type: ignore[no-untyped-call]
+    names = packet.overloads()
     overloads = [getattr(packet, overload) for overload in names]
     return all(
         _computes_only(overload) for overload in overloads if torch.Tag.out not in overload.tags
