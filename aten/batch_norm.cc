@@ -183,8 +183,8 @@ Four batch_norm_with_update(const at::Tensor& input, const Optional& weight, con
 
 // torch's own for all devices calls the CPU's kernel.
 Four batch_norm_no_update(const at::Tensor& input, const Optional& weight, const Optional& bias,
-                          const Optional& running_mean, const Optional& running_var, double momentum,
-                          double eps) {
+                          const Optional& running_mean, const Optional& running_var,
+                          double momentum, double eps) {
   auto [output, save_mean, save_invstd] = batch_norm(input, weight, bias, running_mean, running_var,
                                                      /*training=*/false, momentum, eps);
   return {std::move(output), std::move(save_mean), std::move(save_invstd),

@@ -85,8 +85,9 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
               input.scalar_type(), ") and bias type (", bias.scalar_type(), ") should be the same");
 }
 
-// Which kernels know integers, and results without elements, is known to the kernels alone. They are no
-// cases for speed: wait for the error, so that it is thrown at the call like any other of the arguments.
+// Which kernels know integers, and results without elements, is known to the kernels alone. They
+// are no cases for speed: wait for the error, so that it is thrown at the call like any other of
+// the arguments.
 void settle(const at::Tensor& input, const at::Tensor& output) {
   if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     synchronize_stream(current_native_stream(input.device().index()));
