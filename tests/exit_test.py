@@ -69,16 +69,15 @@ def test_a_thread_that_waits_does_not_hold_up_the_end() -> None:
     assert returncode == 0, stderr
 
 
-def test_a_thread_that_launches_does_not_hold_up_the_end() -> None:
-    returncode, _, stderr = finish(
-        "import time\n"
-        "def launch():\n"
-        "    other = torch.zeros(8, device='openreg:1')\n"
-        "    while True: other.add_(1)\n"
-        "threading.Thread(target=launch, daemon=True).start()\n"
-        "time.sleep(0.2)\n"
-    )
-    assert returncode == 0, stderr
+def test_the_end_right_after_a_backward_pass() -> None:
+    # torch's autograd thread may still be dropping Python objects; half of the runs aborted.
+    code = """
+        import torch
+        x = torch.randn(3, 4, device="openreg", requires_grad=True)
+        (x @ x.t()).sum().backward()
+        print(x.grad.shape)
+    """
+    assert {child.output(code) for _ in range(10)} == {"torch.Size([3, 4])"}
 
 
 def test_functions_of_atexit_may_use_the_device() -> None:

@@ -2,10 +2,10 @@
 //
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
-// Thin: each function checks its arguments and calls runtime/c10 or aten. Loading the module loads those
-// libraries, which register the device with torch. Functions that may wait or take a lock that a waiting
-// thread holds release the GIL. Exceptions are translated as torch does it (c10::Error and its subclasses,
-// warnings of the call included).
+// Thin: each function checks its arguments and calls runtime/c10 or aten. Loading the module loads
+// those libraries, which register the device with torch. Functions that may wait or take a lock
+// that a waiting thread holds release the GIL. Exceptions are translated as torch does it
+// (c10::Error and its subclasses, warnings of the call included).
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
@@ -16,9 +16,11 @@
 
 #include "aten/fallback.h"
 #include "aten/sleep.h"
+#include "python/csrc/autograd_threads.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
+#include "runtime/c10/shutdown.h"
 #include "runtime/c10/stream.h"
 #include "runtime/device/openreg.h"
 
@@ -79,12 +81,13 @@ py::dict get_fallback_stats() {
   return result;
 }
 
-// Python objects hold tensors, streams and events until the interpreter has gone through its modules, so
-// the device outlives that: the interpreter calls this last, before the process runs C++ destructors,
-// which take away what a kernel of libtorch may use. Kernels that are still queued then do not run. If the
-// interpreter has no room for one more function, the driver ends the device by itself, a little later.
+// Python objects hold tensors, streams and events until the interpreter has gone through its
+// modules, so the device outlives that: the interpreter calls this last, before the process runs
+// C++ destructors, which take away what a kernel of libtorch may use. Kernels that are still queued
+// then do not run. If the interpreter has no room for one more function, the driver ends the device
+// by itself, a little later.
 void shut_down_at_exit() {
-  (void)Py_AtExit([] { (void)orShutdown(); });
+  (void)Py_AtExit([] { shut_down(); });
 }
 
 }  // namespace
@@ -133,5 +136,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
   module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));
 
+  module.def("let_autograd_threads_finish",
+             wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
   openreg::shut_down_at_exit();
 }

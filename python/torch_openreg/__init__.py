@@ -9,6 +9,8 @@ An import starts no thread, maps no memory and reads no setting of the device: a
 the first use. Importing twice, or reloading, changes nothing.
 """
 
+import atexit
+
 import torch
 from torch.utils.backend_registration import (
     generate_methods_for_privateuse1_backend,
@@ -54,12 +56,13 @@ def _register() -> None:
     """
     if getattr(getattr(torch, _DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
         return
-    from torch_openreg import openreg  # loads the libraries
+    from torch_openreg import _C, openreg  # loads the libraries
 
     rename_privateuse1_backend(_DEVICE_TYPE)
     torch._register_device_module(_DEVICE_TYPE, openreg)  # type: ignore[no-untyped-call]
     generate_methods_for_privateuse1_backend(for_storage=True)
     registration.register()
+    atexit.register(_C.let_autograd_threads_finish)
 
 
 _require_matching_torch()

@@ -2,9 +2,12 @@
 #include "runtime/c10/error.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <memory>
 #include <string>
+
+#include "runtime/c10/shutdown.h"
 
 namespace openreg {
 namespace {
@@ -43,6 +46,9 @@ std::string message_of(const std::exception_ptr& exception) {
 }  // namespace
 
 void throw_error(orError_t error) {
+  while (error == orErrorShutdown && ends_on_another_thread()) {
+    (void)::pause();  // until the process is gone; a signal handler may end one pause
+  }
   const std::string detail = orGetLastErrorDetail();
   if (error == orErrorLaunchFailure) {
     const std::unique_ptr<Payload> payload(static_cast<Payload*>(orTakeErrorPayload()));
