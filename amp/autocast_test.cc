@@ -24,8 +24,6 @@
 namespace openreg {
 namespace {
 
-using at::IntArrayRef;
-using at::Scalar;
 using at::ScalarType;
 using at::Tensor;
 using ::testing::AllOf;
@@ -94,7 +92,7 @@ void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
 Tensor Cast(const Tensor& /*self*/, std::optional<ScalarType> dtype, std::optional<at::Layout>,
             std::optional<at::Device>, std::optional<bool>, bool, std::optional<at::MemoryFormat>) {
   ++g_casts;
-  return MakeTensor(dtype.value());
+  return MakeTensor(dtype.value());  // NOLINT(bugprone-unchecked-optional-access): throws
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_to_copy", Cast); }
@@ -158,7 +156,7 @@ c10::IValue Fill(const c10::Argument& argument, size_t index, const MakeArgument
     type = optional->getElementType();
   }
   if (type->isSubtypeOf(*c10::TensorType::get())) return make(index);
-  if (argument.default_value()) return *argument.default_value();
+  if (const auto& value = argument.default_value()) return *value;
   if (auto list = type->cast<c10::ListType>()) {
     const c10::TypePtr element = list->getElementType();
     if (element->isSubtypeOf(*c10::TensorType::get())) {
@@ -200,7 +198,7 @@ Call CallWith(const std::string& op, const MakeArgument& make,
   }
   g_call.reset();
   handle.callBoxed(stack);
-  return g_call.value();
+  return g_call.value();  // NOLINT(bugprone-unchecked-optional-access): throws
 }
 
 Call CallAllOf(const std::string& op, ScalarType dtype) {
