@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Activations that are not structured operators of torch, so that the generator can not write them.
-// Threads: any.
+// Activations, and a few other functions of elements, that are not structured operators of torch,
+// so that the generator can not write them. Threads: any.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/Resize.h>
+#include <ATen/native/TensorIterator.h>
 #include <ATen/ops/_prelu_kernel_backward_cpu_dispatch.h>
 #include <ATen/ops/_prelu_kernel_cpu_dispatch.h>
 #include <ATen/ops/abs_cpu_dispatch.h>
@@ -16,6 +16,7 @@
 #include <ATen/ops/hardswish_backward_cpu_dispatch.h>
 #include <ATen/ops/hardswish_cpu_dispatch.h>
 #include <ATen/ops/hardtanh_backward_cpu_dispatch.h>
+#include <ATen/ops/isnan_native.h>
 #include <ATen/ops/log_sigmoid_backward_cpu_dispatch.h>
 #include <ATen/ops/log_sigmoid_forward_cpu_dispatch.h>
 #include <ATen/ops/mish_backward_cpu_dispatch.h>
@@ -28,6 +29,7 @@
 #include "aten/dtype.h"
 #include "aten/factories.h"
 #include "aten/store.h"
+#include "aten/structured.h"
 
 namespace openreg {
 namespace {
@@ -52,13 +54,14 @@ at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
   Operands operands;
   operands.add_device(self);
   operands.add_device(out);
-  TORCH_CHECK(
-      c10::canCast(c10::isComplexType(self.scalar_type()) ? c10::toRealValueType(self.scalar_type())
-                                                          : self.scalar_type(),
-                   out.scalar_type()),
-      "result type ", self.scalar_type(), " can't be cast to the desired output type ",
-      out.scalar_type());
-  at::native::resize_output(out, self.sizes());
+  const c10::ScalarType dtype = c10::toRealValueType(self.scalar_type());
+  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
+              " can't be cast to the desired output type ", out.scalar_type());
+  // An `out` without elements gets the strides of `self`.
+  StructuredMeta<at::TensorIteratorBase, 1, OutputKind::kOut> meta(operands.device());
+  meta.give_outputs(out);
+  meta.build(
+      at::TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self));
   launch_cpu({"aten::abs.out", self.numel()}, operands.device(), &at::cpu::abs_outf, self, out);
   return out;
 }
@@ -262,6 +265,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("relu", TORCH_FN(relu));
   library.impl("relu_", TORCH_FN(relu_));
   library.impl("abs.out", TORCH_FN(abs_out));
+  library.impl("isnan", TORCH_FN(at::native::isnan));  // self != self
   library.impl("hardtanh", TORCH_FN(hardtanh));
   library.impl("hardtanh_", TORCH_FN(hardtanh_));
   library.impl("hardtanh_backward", TORCH_FN(hardtanh_backward));

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Variance and standard deviation: the reductions of torch that are not structured.
-// Threads: any.
+// Reductions of torch that are not structured: variance and standard deviation, extrema of all
+// elements, products of vectors. Threads: any.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOpsUtils.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
+#include <ATen/ops/dot_cpu_dispatch.h>
 #include <ATen/ops/std_cpu_dispatch.h>
 #include <ATen/ops/std_mean_cpu_dispatch.h>
 #include <ATen/ops/var_cpu_dispatch.h>
@@ -99,6 +102,50 @@ Two std_mean(const at::Tensor& self, at::OptionalIntArrayRef dim, const Correcti
                                          correction, keepdim);
 }
 
+void check_extremum(const char* name, const at::Tensor& self) {
+  TORCH_CHECK(
+      self.numel() > 0, name,
+      "(): Expected reduction dim to be specified for input.numel() == 0. Specify the reduction "
+      "dim with the 'dim' argument.");
+  TORCH_CHECK_NOT_IMPLEMENTED(!c10::isComplexType(self.scalar_type()), '"', name,
+                              "_all\" not implemented for '", c10::toString(self.scalar_type()),
+                              "'");
+}
+
+at::Tensor max(const at::Tensor& self) {
+  check_extremum("max", self);
+  return at::amax(self);
+}
+
+at::Tensor min(const at::Tensor& self) {
+  check_extremum("min", self);
+  return at::amin(self);
+}
+
+at::Tensor dot(const at::Tensor& self, const at::Tensor& other) {
+  Operands operands;
+  operands.add_device(self);
+  operands.add_device(other);
+  TORCH_CHECK(self.dim() == 1 && other.dim() == 1, "1D tensors expected, but got ", self.dim(),
+              "D and ", other.dim(), "D tensors");
+  TORCH_CHECK(self.scalar_type() == other.scalar_type(),
+              "dot : expected both vectors to have same dtype, but found ", self.scalar_type(),
+              " and ", other.scalar_type());
+  TORCH_CHECK(self.numel() == other.numel(), "inconsistent tensor size, expected tensor [",
+              self.numel(), "] and src [", other.numel(),
+              "] to have the same number of elements, but got ", self.numel(), " and ",
+              other.numel(), " elements respectively");
+  TORCH_CHECK_NOT_IMPLEMENTED(self.scalar_type() != c10::kBool,
+                              "\"dot\" not implemented for 'Bool'");
+  at::Tensor out = empty_on(operands.device(), {}, self.scalar_type());
+  launch_kernel({"aten::dot", self.numel()}, operands.device(), [&](AliasPool& aliases) {
+    return [self = aliases.alias(self), other = aliases.alias(other), out = aliases.alias(out)] {
+      store(at::cpu::dot(self, other), out);
+    };
+  });
+  return out;
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -106,6 +153,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("std.correction", TORCH_FN(standard_deviation));
   library.impl("var_mean.correction", TORCH_FN(var_mean));
   library.impl("std_mean.correction", TORCH_FN(std_mean));
+  library.impl("max", TORCH_FN(max));
+  library.impl("min", TORCH_FN(min));
+  library.impl("dot", TORCH_FN(dot));
 }
 
 }  // namespace openreg

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Attention: which implementation is taken, and that all of them give what the CPU gives."""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn import functional
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from tests.differential import assert_same, check, check_error, is_queued, to_device
+
+aten = torch.ops.aten
+
+LAYOUTS = ["heads first", "tokens first", "sliced", "expanded"]
+
+
+def _heads(sizes: tuple[int, int, int, int], dtype: torch.dtype, layout: str) -> Tensor:
+    """Of size (batch, heads, tokens, width)."""
+    batch, heads, tokens, width = sizes
+    if layout == "tokens first":
+        tensor = torch.randn(batch, tokens, heads, width).to(dtype).transpose(1, 2)
+    elif layout == "sliced":
+        tensor = torch.randn(batch, heads, tokens, 3 * width).to(dtype)[..., width : 2 * width]
+    elif layout == "expanded":
+        tensor = torch.randn(1, heads, tokens, width).to(dtype).expand(sizes)
+    else:
+        tensor = torch.randn(sizes).to(dtype)
+    return tensor.requires_grad_()
+
+
+def _mask(kind: str, q: tuple[int, ...], keys: int, dtype: torch.dtype) -> Tensor | None:
+    batch, heads, queries, _ = q
+    match kind:
+        case "bool":
+            mask = torch.rand(queries, keys) > 0.3
+            mask[:, 0] = True
+            return mask
+        case "added":
+            return torch.randn(batch, 1, queries, keys).to(dtype)
+        case "row":
+            return torch.randn(batch, heads, 1, keys).to(dtype)
+        case "with gradient":
+            return torch.randn(queries, keys).to(dtype).requires_grad_()
+        case _:
+            return None
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.tuples(*[st.integers(1, 3)] * 2, st.integers(1, 9), st.integers(1, 12)),
+    keys=st.integers(1, 9),
+    groups=st.integers(1, 2),
+    causal=st.booleans(),
+    kind=st.sampled_from(["none", "bool", "added", "row", "with gradient"]),
+    scale=st.sampled_from([None, 0.5]),
+    dtype=st.sampled_from([torch.float32, torch.float64, torch.bfloat16, torch.float16]),
+    layouts=st.tuples(*[st.sampled_from(LAYOUTS)] * 3),
+)
+def test_shapes_masks_layouts(
+    sizes: tuple[int, int, int, int],
+    keys: int,
+    groups: int,
+    causal: bool,
+    kind: str,
+    scale: float | None,
+    dtype: torch.dtype,
+    layouts: tuple[str, str, str],
+) -> None:
+    torch.manual_seed(0)
+    batch, heads, tokens, width = sizes
+    queries = (batch, heads * groups, tokens, width)
+    tensors: list[Any] = [
+        _heads(queries, dtype, layouts[0]),
+        _heads((batch, heads, keys, width), dtype, layouts[1]),
+        _heads((batch, heads, keys, width), dtype, layouts[2]),
+        None if causal else _mask(kind, queries, keys, dtype),
+    ]
+
+    def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
+        return functional.scaled_dot_product_attention(
+            q, k, v, mask, is_causal=causal, scale=scale, enable_gqa=groups > 1
+        )
+
+    check(attend, *tensors, strides=False)
+    check(attend, *tensors, backward=False)
+
+
+def _choice(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> int:
+    return torch._fused_sdp_choice(q, k, v, **options)
+
+
+def test_the_fused_kernel_is_taken_where_the_cpu_takes_its_own() -> None:
+    q = torch.randn(2, 4, 6, 8, device="openreg")
+    kv = torch.randn(2, 2, 5, 8, device="openreg")
+    mask = torch.zeros(6, 6, device="openreg")
+    fused, math = SDPBackend.OVERRIDEABLE.value, SDPBackend.MATH.value
+    assert _choice(q, q, q) == fused
+    assert _choice(q, q, q, attn_mask=mask) == fused
+    assert _choice(q, q, q, is_causal=True) == fused
+    assert _choice(q, kv, kv, enable_gqa=True) == fused
+    assert _choice(q, q, q, dropout_p=0.5) == math
+    assert _choice(q, q, q, attn_mask=mask.requires_grad_()) == math
+    assert _choice(q, q, q[..., :4]) == math
+    assert _choice(q[0], q[0], q[0]) == math
+    assert _choice(q, q[:, :, :0], q[:, :, :0]) == math
+    with sdpa_kernel(SDPBackend.MATH):
+        assert _choice(q, q, q) == math
+
+
+def test_training_takes_the_fused_kernel() -> None:
+    q = torch.randn(2, 4, 6, 8, device="openreg", requires_grad=True)
+    out = functional.scaled_dot_product_attention(q, q, q)
+    assert "Overrideable" in type(out.grad_fn).__name__
+
+
+def test_the_fused_kernel_is_the_cpus() -> None:
+    """Bit by bit, statistics for the gradient included."""
+    tensors = [torch.randn(2, 4, 40, 16) for _ in range(3)]
+    mask = torch.randn(40, 40)
+    out, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu(*tensors, attn_mask=mask)
+    ours = [to_device(t) for t in tensors]
+    result = aten._scaled_dot_product_fused_attention_overrideable(*ours, to_device(mask))
+    assert_same([result[0], result[1]], [out, logsumexp])
+    assert torch.equal(result[0].cpu(), out)
+
+
+def test_math_is_right_with_dropout() -> None:
+    torch.manual_seed(3)
+    q = torch.randn(2, 2, 64, 8, device="openreg", requires_grad=True)
+    value = torch.ones(2, 2, 64, 8, device="openreg")
+    out = functional.scaled_dot_product_attention(q, q, value, dropout_p=0.25)
+    out.sum().backward()
+    assert q.grad is not None
+    assert bool(q.grad.isfinite().all())
+    assert abs(float(out.mean()) - 1.0) < 0.1  # what is left is scaled up
+    assert float(out.std()) > 0.01
+
+
+def test_multi_head_attention_trains_like_the_cpu() -> None:
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True)
+    ours = torch.nn.MultiheadAttention(16, 4, batch_first=True, device="openreg")
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 5, 16)
+    padding = torch.tensor([[False] * 5, [False] * 3 + [True] * 2])
+    expected, weights = theirs(x, x, x, key_padding_mask=padding)
+    moved = x.to("openreg")
+    actual, our_weights = ours(moved, moved, moved, key_padding_mask=padding.to("openreg"))
+    assert_same([actual, our_weights], [expected, weights], exact_strides=False)
+    expected.square().sum().backward()
+    actual.square().sum().backward()
+    for mine, other in zip(ours.parameters(), theirs.parameters(), strict=True):
+        assert_same(mine.grad, other.grad)
+
+
+@pytest.mark.parametrize("norm_first", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "gelu"])
+def test_the_encoder_layer_for_inference(activation: str, norm_first: bool) -> None:
+    torch.manual_seed(0)
+    options: dict[str, Any] = {
+        "batch_first": True,
+        "activation": activation,
+        "norm_first": norm_first,
+    }
+    theirs = torch.nn.TransformerEncoderLayer(16, 4, 32, **options).eval()
+    ours = torch.nn.TransformerEncoderLayer(16, 4, 32, device="openreg", **options).eval()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 5, 16)
+    with torch.inference_mode():
+        assert_same(ours(x.to("openreg")), theirs(x))
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_multi_head_attention_for_inference(average: bool) -> None:
+    torch.manual_seed(0)
+    theirs = torch.nn.MultiheadAttention(16, 4, batch_first=True).eval()
+    ours = torch.nn.MultiheadAttention(16, 4, batch_first=True, device="openreg").eval()
+    ours.load_state_dict(theirs.state_dict())
+    x = torch.randn(2, 5, 16)
+    moved = x.to("openreg")
+    with torch.inference_mode():
+        expected = theirs(x, x, x, average_attn_weights=average)
+        assert_same(ours(moved, moved, moved, average_attn_weights=average), expected)
+
+
+def test_errors_are_those_of_the_cpu_at_the_call() -> None:
+    q, k = torch.randn(2, 3, 4, 8), torch.randn(2, 3, 5, 8)
+    attend = functional.scaled_dot_product_attention
+    check_error(attend, q, k.double(), k)
+    check_error(attend, q, k[..., :4], k)
+    check_error(lambda q, k: attend(q, k, k, torch.zeros(3), is_causal=True), q, k)
+    check_error(attend, q, k, k, torch.zeros(4, 5, dtype=torch.int64), words="mask")
+
+
+def test_the_mask_has_no_gradient_in_the_fused_kernel() -> None:
+    q = torch.randn(1, 1, 4, 8, device="openreg", requires_grad=True)
+    mask = torch.zeros(4, 4, device="openreg", requires_grad=True)
+    out = aten._scaled_dot_product_fused_attention_overrideable(q, q, q, mask)[0]
+    with pytest.raises(RuntimeError, match="no gradient for the mask"):
+        out.sum().backward()
+
+
+def test_does_not_wait() -> None:
+    q = torch.randn(2, 2, 16, 8)
+    assert is_queued(functional.scaled_dot_product_attention, q, q, q)
