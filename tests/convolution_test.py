@@ -111,8 +111,10 @@ def test_geometries_layouts_dtypes(case: Case) -> None:
 
     try:
         convolve(*tensors)
-    except RuntimeError:  # the CPU does not know all geometries of empty tensors
-        check_error(convolve, *tensors)
+    except RuntimeError:
+        # Not all geometries of empty tensors and results are known to the CPU; for sizes below zero
+        # it is the result's allocation that refuses on the device.
+        check_error(convolve, *tensors, words="")
     else:
         check(convolve, *tensors)
 
