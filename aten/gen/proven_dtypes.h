@@ -43,6 +43,9 @@ class Dtypes {
     if (!tensor.defined()) {
       return;
     }
+    if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      return;  // a Python number takes the dtype of the tensors
+    }
     const c10::ScalarType dtype = tensor.scalar_type();
     common_ &= dtype == c10::kFloat || dtype == c10::kDouble;
     key_ = key_ * 67 + static_cast<uint64_t>(dtype) + 1;

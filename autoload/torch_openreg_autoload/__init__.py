@@ -22,7 +22,10 @@ def load() -> None:
     its import goes on when torch's is done.
     """
     try:
-        importlib.import_module(_PACKAGE)
+        if importlib.import_module(_PACKAGE).__file__ is None:
+            # Not the backend: any folder of that name in sys.path can be imported.
+            del sys.modules[_PACKAGE]
+            raise ModuleNotFoundError(name=_PACKAGE)
     except Exception as error:  # whatever it is, torch goes on without the device
         try:
             warnings.warn(_explain(error), RuntimeWarning, stacklevel=2)
