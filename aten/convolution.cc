@@ -10,6 +10,7 @@
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
+#include <c10/util/accumulate.h>
 #include <torch/library.h>
 
 #include <algorithm>
@@ -107,23 +108,26 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   check_dtypes(input, weight, bias.value_or(at::Tensor()));
   const Geometry geometry(stride, padding, dilation, transposed, output_padding, groups);
   at::Tensor output;
-  const int64_t cost = geometry.cost(input, weight, input);
-  launch_kernel(
-      {"aten::convolution_overrideable", cost}, operands.device(), [&](AliasPool& aliases) {
-        Owned<at::Tensor> input_alias(aliases, input);
-        Owned<at::Tensor> weight_alias(aliases, weight);
-        Owned<std::optional<at::Tensor>> bias_alias(aliases, bias);
-        output =
-            empty_on(operands.device(), geometry.output_sizes(input, weight), input.scalar_type(),
-                     geometry.memory_format(input_alias, weight_alias, bias_alias));
-        return [input = std::move(input_alias), weight = std::move(weight_alias),
-                bias = std::move(bias_alias), geometry, output = aliases.alias(output)] {
-          store(at::convolution(input, weight, bias, geometry.stride, geometry.padding,
-                                geometry.dilation, geometry.transposed, geometry.output_padding,
-                                geometry.groups),
-                output);
-        };
-      });
+  const at::DimVector sizes = geometry.output_sizes(input, weight);
+  // torch's choice of a backend depends on the number of threads, and some refuse an empty result:
+  // the executor has as many threads as the CPU would use.
+  const int64_t cost =
+      c10::multiply_integers(sizes) == 0 ? kParallelCost : geometry.cost(input, weight, input);
+  launch_kernel({"aten::convolution_overrideable", cost}, operands.device(),
+                [&](AliasPool& aliases) {
+                  Owned<at::Tensor> input_alias(aliases, input);
+                  Owned<at::Tensor> weight_alias(aliases, weight);
+                  Owned<std::optional<at::Tensor>> bias_alias(aliases, bias);
+                  output = empty_on(operands.device(), sizes, input.scalar_type(),
+                                    geometry.memory_format(input_alias, weight_alias, bias_alias));
+                  return [input = std::move(input_alias), weight = std::move(weight_alias),
+                          bias = std::move(bias_alias), geometry, output = aliases.alias(output)] {
+                    store(at::convolution(input, weight, bias, geometry.stride, geometry.padding,
+                                          geometry.dilation, geometry.transposed,
+                                          geometry.output_padding, geometry.groups),
+                          output);
+                  };
+                });
   settle(input, output);
   return output;
 }

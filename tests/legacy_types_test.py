@@ -45,7 +45,7 @@ def test_a_tensor_type_takes_values() -> None:
 
 @pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
 def test_storage_types() -> None:
-    storage = torch.arange(4.0, device="openreg").storage()  # type: ignore[no-untyped-call]
+    storage = torch.arange(4.0, device="openreg").storage()
     assert storage.type() == "torch.openreg.FloatStorage"
     assert isinstance(storage, torch.openreg.FloatStorage)
     assert not isinstance(storage, torch.openreg.DoubleStorage)

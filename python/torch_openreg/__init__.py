@@ -59,7 +59,7 @@ def _register() -> None:
     from torch_openreg import _C, openreg  # loads the libraries
 
     rename_privateuse1_backend(_DEVICE_TYPE)
-    torch._register_device_module(_DEVICE_TYPE, openreg)  # type: ignore[no-untyped-call]
+    torch._register_device_module(_DEVICE_TYPE, openreg)
     generate_methods_for_privateuse1_backend(for_storage=True)
     registration.register()
     atexit.register(_C.let_autograd_threads_finish)

@@ -65,7 +65,7 @@ class _StorageDtype:
 
     def __get__(self, instance: object, owner: type) -> torch.dtype:
         if self._warn:
-            _warn_typed_storage_removal()  # type: ignore[no-untyped-call]
+            _warn_typed_storage_removal()
         return self._dtype
 
 
