@@ -29,7 +29,7 @@
 // leaks.
 static bool in_forked_child = false;
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the leak checker looks for
-extern "C" int __lsan_is_turned_off() { return in_forked_child; }
+extern "C" [[gnu::visibility("default")]] int __lsan_is_turned_off() { return in_forked_child; }
 
 namespace openreg::device {
 namespace {
