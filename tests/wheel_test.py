@@ -76,6 +76,7 @@ def test_members(members: dict[str, bytes]) -> None:
     assert set(members) - python_files == {
         "openreg_graph.py",
         "torch_openreg/_C.cpython-311-x86_64-linux-gnu.so",
+        "torch_openreg/include/runtime/device/launch.h",
         "torch_openreg/include/runtime/device/openreg.h",
         "torch_openreg/lib/libopenreg.so",
         "torch_openreg/lib/libopenreg_allocator.so",
