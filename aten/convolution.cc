@@ -7,6 +7,7 @@
 // backends here; it chooses by the metadata of aliases, so that the layout of the results is the
 // CPU's. The kernels exist in functional form only: oneDNN's own result is in oneDNN's layout, and
 // reordering it makes a copy on the CPU as well. Threads: any.
+#include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/convolution_backward.h>
@@ -109,6 +110,7 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   const Geometry geometry(stride, padding, dilation, transposed, output_padding, groups);
   at::Tensor output;
   const at::DimVector sizes = geometry.output_sizes(input, weight);
+  at::detail::check_size_nonnegative(sizes);
   // torch's choice of a backend depends on the number of threads, and some refuse an empty result:
   // the executor has as many threads as the CPU would use.
   const int64_t cost =

@@ -5,14 +5,18 @@
 //
 //   within a device      queued on its current stream
 //   between devices      queued on the source's current stream, after the destination's; which then
-//   waits from pinned memory   with non_blocking: queued; the memory is kept from reuse until then
-//   from pageable memory small: copied aside and queued; large: queued and waited for. Either way
-//   the
-//                        caller may change it after the call
+//                        waits
+//   from pinned memory   with non_blocking: queued; the memory is kept from reuse until then
+//   from pageable memory done when the call returns if the stream is idle or the copy is large,
+//   else
+//                        copied aside and queued; the caller may change it after the call
 //   to the host          waited for, except to pinned memory with non_blocking
+//
+// What is waited for runs on the caller if the stream is idle and the copy is not worth a team.
 //
 // Threads: any.
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
@@ -34,16 +38,28 @@ constexpr size_t kStageBytes = 64 * 1024;
 constexpr const char* kName = "aten::_copy_from";
 
 // Data movement costs about as much as one elementary operation on each side.
-LaunchSite site_of(const at::Tensor& dst) { return {kName, dst.numel() * 2}; }
+LaunchSite site_of(const at::Tensor& dst, bool awaited) {
+  return {kName, dst.numel() * 2, awaited};
+}
 
 at::Tensor side(AliasPool& aliases, const at::Tensor& tensor) {
   return is_device(tensor) ? aliases.alias(tensor) : tensor;
 }
 
-void queue_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
-  launch_kernel(site_of(dst), device, [&](AliasPool& aliases) {
+void launch_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
+                 bool awaited) {
+  launch_kernel(site_of(dst, awaited), device, [&](AliasPool& aliases) {
     return [to = side(aliases, dst), from = side(aliases, src)]() { to.copy_(from); };
   });
+}
+
+void queue_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
+  launch_copy(device, dst, src, /*awaited=*/false);
+}
+
+void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
+  launch_copy(device, dst, src, /*awaited=*/true);
+  synchronize_stream(current_native_stream(device));
 }
 
 // Lets what is queued on `later` from now on wait for what is queued on `earlier` now.
@@ -91,12 +107,11 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
   }
   const size_t bytes =
       at::detail::computeStorageNbytes(src.sizes(), src.strides(), src.element_size());
-  if (bytes <= kStageBytes) {
+  if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess) {
     queue_copy(device, dst, stage(src));
     return;
   }
-  queue_copy(device, dst, src);
-  synchronize_stream(current_native_stream(device));
+  copy_and_wait(device, dst, src);
 }
 
 void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
@@ -105,11 +120,21 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
     queue_copy(device, make_alias(dst), src);
     return;
   }
-  queue_copy(device, dst, src);
-  synchronize_stream(current_native_stream(device));
+  copy_and_wait(device, dst, src);
+}
+
+// What the kernel would say, at the call.
+void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
+  if (C10_LIKELY(src.sizes() == dst.sizes())) {
+    return;
+  }
+  const at::DimVector shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
+  TORCH_CHECK(dst.sizes() == shape, "output with shape ", dst.sizes(),
+              " doesn't match the broadcast shape ", shape);
 }
 
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  check_shapes(src, dst);
   if (dst.numel() == 0 || (dst.is_same(src) && is_device(dst))) {
     return dst;
   }

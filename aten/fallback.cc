@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "aten/factories.h"
+#include "aten/gen/proven_dtypes.h"
 #include "aten/gen/structured_table.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
@@ -40,6 +41,7 @@ struct Operator {
   Path path = Path::kSynchronizing;
   std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
   bool random = false;
+  ProvenDtypes proven;  // not of kSynchronizing
   std::atomic<uint64_t> asynchronous{0};
   std::atomic<uint64_t> synchronous{0};
   std::atomic<uint64_t> bytes_out{0};
@@ -122,6 +124,7 @@ void replace_tensors(c10::IValue& value, Replace&& replace) {
 struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
+  Dtypes dtypes;
 };
 
 void refuse(const Call& call, c10::Device other) {
@@ -149,6 +152,7 @@ Call inspect(const Stack& stack, size_t first) {
         call.device = tensor.get_device();
         call.numel += tensor.numel();
       }
+      call.dtypes.add(tensor);
       return tensor;
     });
   }
@@ -251,6 +255,7 @@ void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const C
     }
     queue(op, call, handle, std::move(arguments));
   }
+  op.proven.prove_all(call.dtypes, call.device);
   torch::jit::drop(*stack, count);
   stack->insert(stack->end(), results.begin(), results.end());
 }

@@ -85,10 +85,12 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
 }  // namespace
 
 KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
-    : team_(threads),
-      keys_(c10::impl::tls_local_dispatch_key_set()),
+    : keys_(c10::impl::tls_local_dispatch_key_set()),
       warning_handler_(nullptr),
       float_mode_(float_mode()) {
+  if (threads != 0) {
+    team_.emplace(threads);
+  }
   if (!on_launching_thread) {
     warning_handler_ = c10::WarningUtils::get_warning_handler();
     c10::WarningUtils::set_warning_handler(keep_warnings());
@@ -110,15 +112,17 @@ KernelScope::~KernelScope() {
 }
 
 void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet) {
-  Launch launch{packet, 1, float_mode()};
-  orLaunchAttributes attributes{site.name, 0};
+  Launch launch{packet, site.serial ? 0 : 1, float_mode()};
+  orLaunchAttributes attributes{site.name, orLaunchShort};
   if (site.cost < kInlineCost) {
     attributes.flags = orLaunchInline;
+  } else if (site.cost >= kParallelCost && (launch.threads = team_size()) > 1) {
+    yield_team();
+    attributes.flags = orLaunchParallel;
+  } else if (site.awaited) {
+    attributes.flags = orLaunchInline;
   } else if (site.cost >= kParallelCost) {
-    launch.threads = team_size();
-    if (launch.threads > 1) {
-      attributes.flags = orLaunchParallel;
-    }
+    attributes.flags = 0;  // one thread, but nobody knows for how long
   }
   OPENREG_CHECK(orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes));
 }

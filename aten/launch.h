@@ -14,8 +14,11 @@
 //
 // Cost, in elementary operations of about a quarter of a nanosecond, decides where a kernel runs:
 //   below kInlineCost    on the caller, if the stream is idle: cheaper than waking a worker;
-//   below kParallelCost  on the stream's worker, with one thread;
+//   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that has
+//                        the stream already;
 //   above                on the executor, with as many threads as torch.get_num_threads().
+// A kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller up to
+// kParallelCost, if the stream is idle.
 //
 // Threads: any. Exceptions of run() are kept with the stream and thrown at the next
 // synchronization.
@@ -44,7 +47,10 @@
 namespace openreg {
 
 constexpr int64_t kInlineCost = 16 * 1024;
-constexpr int64_t kParallelCost = 512 * 1024;
+constexpr int64_t kParallelCost = 128 * 1024;
+// Up to so many elements no elementwise kernel of torch opens a parallel region, so that the number
+// of threads need not be set.
+constexpr int64_t kSerialIterations = 4 * 1024;
 
 // What is known of an operator's tensor arguments after one pass over them.
 class Operands {
@@ -150,13 +156,16 @@ class Operands {
 struct LaunchSite {
   const char* name;  // of the operator; static storage
   int64_t cost;
+  bool awaited = false;  // the caller synchronizes with the stream at once
+  bool serial = false;   // the kernel opens no parallel region, however many threads it may have
 };
 
 namespace detail {
 
 // What every kernel finds on its thread: only CPU kernels below autograd and autocast, one thread
-// or the executor's team, the launching thread's flush-denormal mode; away from the launching
-// thread, warnings are kept for the next synchronization.
+// or the executor's team (`threads` 0: whatever is set, for a serial kernel), the launching
+// thread's flush-denormal mode; away from that thread, warnings are kept for the next
+// synchronization.
 class KernelScope {
  public:
   KernelScope(int threads, unsigned float_mode, bool on_launching_thread);
@@ -165,7 +174,7 @@ class KernelScope {
   KernelScope& operator=(const KernelScope&) = delete;
 
  private:
-  TeamScope team_;
+  std::optional<TeamScope> team_;
   c10::impl::LocalDispatchKeySet keys_;
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
@@ -218,10 +227,17 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
     throw;
   }
   packet->occupied = true;
+  LaunchSite known = site;
+  if constexpr (requires { closure->iterations(); }) {
+    // Broadcasting makes more of the operands than they have elements.
+    const int64_t iterations = closure->iterations();
+    known.cost = std::max(known.cost, iterations);
+    known.serial = iterations <= kSerialIterations;
+  }
   // Before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
   try {
-    detail::submit(site, current_native_stream(device), &detail::run_closure<Closure>, packet);
+    detail::submit(known, current_native_stream(device), &detail::run_closure<Closure>, packet);
   } catch (...) {
     // Either the driver refused the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and failed.
     if (packet->occupied) {

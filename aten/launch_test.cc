@@ -8,6 +8,9 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <cstddef>
+#include <filesystem>
+#include <iterator>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -71,6 +74,70 @@ TEST(LaunchTest, OnlyTheExecutorHasATeam) {
   EXPECT_EQ(worker_threads, 1);
   EXPECT_EQ(executor_threads, before);
   EXPECT_EQ(at::get_num_threads(), before);
+}
+
+std::ptrdiff_t count_threads() {
+  const std::filesystem::directory_iterator threads("/proc/self/task");
+  return std::distance(begin(threads), end(threads));
+}
+
+// Large enough for a team. (A loop here would not do: this file is compiled without OpenMP.)
+void compute() { (void)at::ones({1 << 20}); }
+
+// How many threads start when torch computes in a kernel on a stream that has run nothing yet.
+std::ptrdiff_t threads_started_by(int64_t cost) {
+  const c10::Stream before = exchange_stream(pooled_stream(0, 0));
+  std::ptrdiff_t started = 0;
+  launch_function(cost, [&] {
+    started = -count_threads();
+    compute();
+    started += count_threads();
+  });
+  synchronize();
+  exchange_stream(before);
+  return started;
+}
+
+TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(before + 3);
+  EXPECT_EQ(threads_started_by(kInlineCost), 0);
+  at::set_num_threads(before);
+}
+
+TEST(LaunchTest, TheExecutorStartsItsTeam) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(before + 3);
+  EXPECT_GE(threads_started_by(kParallelCost), 3);
+  at::set_num_threads(before);
+}
+
+TEST(LaunchTest, ParallelLaunchesEndTheCallersOwnTeam) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(before + 3);
+  compute();
+  for (int i = 0; i < 8; ++i) {
+    launch_function(kParallelCost, [] {});
+  }
+  synchronize();
+  const std::ptrdiff_t without = count_threads();
+  compute();
+  EXPECT_EQ(count_threads() - without, before + 2);
+  at::set_num_threads(before);
+}
+
+TEST(LaunchTest, ACallerThatWaitsAnywayRunsItsKernel) {
+  const auto launch_awaited = [](int64_t cost) {
+    std::thread::id where;
+    launch_kernel({"test::function", cost, /*awaited=*/true}, 0,
+                  [&](AliasPool&) { return [&where] { where = std::this_thread::get_id(); }; });
+    synchronize();
+    return where;
+  };
+  synchronize();
+  EXPECT_EQ(launch_awaited(kParallelCost - 1), std::this_thread::get_id());
+  occupy_stream();
+  EXPECT_NE(launch_awaited(kParallelCost - 1), std::this_thread::get_id());
 }
 
 TEST(LaunchTest, KernelsRunInOrder) {

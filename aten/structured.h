@@ -80,6 +80,46 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
   }
 }
 
+// The device tensors that a structured operator writes. Those that the caller gave are only
+// borrowed during the call: a second reference to a tensor that Python knows costs taking the GIL.
+template <size_t kCount, OutputKind kKind>
+class Outputs {
+ public:
+  static constexpr bool kGiven = kKind != OutputKind::kFunctional;
+
+  void give(size_t index, const at::Tensor& output)
+    requires kGiven
+  {
+    slots_[index] = &const_cast<at::Tensor&>(output);
+  }
+  at::Tensor& operator[](size_t index) {
+    if constexpr (kGiven) {
+      return *slots_[index];
+    } else {
+      return slots_[index];
+    }
+  }
+  // Whether the operator has one at this place, yet.
+  bool has(size_t index) const {
+    if constexpr (kGiven) {
+      return slots_[index] != nullptr && slots_[index]->defined();
+    } else {
+      return slots_[index].defined();
+    }
+  }
+  // Functional: the tensors. Otherwise the caller has them.
+  auto take() {
+    if constexpr (kGiven) {
+      return nullptr;
+    } else {
+      return take_outputs(slots_);
+    }
+  }
+
+ private:
+  std::array<std::conditional_t<kGiven, at::Tensor*, at::Tensor>, kCount> slots_{};
+};
+
 }  // namespace detail
 
 template <class Base, size_t kCount, OutputKind kKind>
@@ -92,7 +132,7 @@ class StructuredKernel final : public Base {
 
   // An output that the caller gave: the tensor itself (in-place: the input) and its alias.
   void give_output(size_t index, const at::Tensor& output, const at::Tensor& alias) {
-    outputs_[index] = output;
+    outputs_.give(index, output);
     output_aliases_[index] = alias;
   }
 
@@ -127,13 +167,20 @@ class StructuredKernel final : public Base {
   // device tensor follows its alias. Then the device tensors leave: a closure must not hold any.
   auto take_outputs() {
     for (size_t i = 0; i < kCount; ++i) {
-      if (outputs_[i].defined() && output_aliases_[i].defined() &&
+      if (outputs_.has(i) && output_aliases_[i].defined() &&
           C10_UNLIKELY(outputs_[i].sizes() != output_aliases_[i].sizes())) {
         outputs_[i].resize_(output_aliases_[i].sizes());
         aliases_.refresh(output_aliases_[i], outputs_[i]);
       }
     }
-    return detail::take_outputs(outputs_);
+    return outputs_.take();
+  }
+
+  // Elements that the TensorIterator visits.
+  int64_t iterations() const
+    requires kIterates
+  {
+    return Base::numel();
   }
 
   // After impl().
@@ -170,7 +217,7 @@ class StructuredKernel final : public Base {
 
   AliasPool& aliases_;
   const c10::DeviceIndex device_;
-  std::array<at::Tensor, kCount> outputs_;
+  detail::Outputs<kCount, kKind> outputs_;
   std::array<at::Tensor, kCount> output_aliases_;
   std::array<at::Tensor, kKind == OutputKind::kFunctional ? 0 : kCount> proxies_;
 };
@@ -195,7 +242,7 @@ class StructuredMeta final : public Base {
   template <class... Outputs>
   void give_outputs(const Outputs&... outputs) {
     size_t index = 0;
-    ((outputs_[index++] = outputs), ...);
+    (outputs_.give(index++, outputs), ...);
   }
 
   const at::Tensor& maybe_get_output(int64_t index) override {
@@ -216,11 +263,11 @@ class StructuredMeta final : public Base {
     }
   }
 
-  const at::Tensor& output(size_t index) const { return outputs_[index]; }
+  const at::Tensor& output(size_t index) { return outputs_[index]; }
 
  private:
   const c10::DeviceIndex device_;
-  std::array<at::Tensor, kCount> outputs_;
+  detail::Outputs<kCount, kKind> outputs_;
 };
 
 }  // namespace openreg

@@ -6,8 +6,9 @@
 // Of the libraries that torch itself uses, whatever their files are called in this build of it;
 // weak, because one without OpenMP or MKL is possible. No code here is compiled with -fopenmp.
 extern "C" {
-[[gnu::weak]] int omp_get_max_threads(void);
 [[gnu::weak]] void omp_set_num_threads(int);
+// OpenMP 5.0; the argument is omp_pause_soft.
+[[gnu::weak]] int omp_pause_resource_all(int);
 // MKL's setting for one thread goes before the process-wide one, which torch.set_num_threads makes;
 // 0 takes it away.
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
@@ -17,7 +18,9 @@ namespace openreg {
 namespace {
 
 void set_threads(int openmp, int mkl) {
-  omp_set_num_threads(openmp);
+  if (omp_set_num_threads != nullptr) {
+    omp_set_num_threads(openmp);
+  }
   if (MKL_Set_Num_Threads_Local != nullptr) {
     (void)MKL_Set_Num_Threads_Local(mkl);
   }
@@ -27,9 +30,18 @@ void set_threads(int openmp, int mkl) {
 
 int team_size() { return at::get_num_threads(); }
 
-TeamScope::TeamScope(int threads)
-    : previous_(omp_get_max_threads != nullptr ? omp_get_max_threads() : threads),
-      threads_(threads) {
+void yield_team() {
+  constexpr unsigned kEach = 8;
+  constexpr int kPauseSoft = 1;
+  thread_local unsigned launches = 0;
+  if (launches++ % kEach == 0 && omp_pause_resource_all != nullptr) {
+    (void)omp_pause_resource_all(kPauseSoft);  // refuses within a parallel region: then it stays
+  }
+}
+
+// Asking torch rather than OpenMP has torch make its own setting for this thread now; else it did
+// so in the first parallel region, against the scope's.
+TeamScope::TeamScope(int threads) : previous_(at::get_num_threads()), threads_(threads) {
   if (previous_ != threads_) {
     set_threads(threads_, threads_);
   }

@@ -7,6 +7,10 @@
 // (measured on 2 cores: an inference of 0.54 ms took 2.3 ms). So only the driver's executor thread
 // has a team; a kernel that runs anywhere else - inline on its caller, or on a stream's worker -
 // runs with one thread. Threads: each has its own setting.
+//
+// A host thread that computes on the CPU too, if only to initialize a model, has a team of its own.
+// It is dissolved when that thread goes on to launch parallel kernels (yield_team): the next
+// parallel region of the thread itself starts it again, for some 50 us.
 #ifndef ATEN_TEAM_H_
 #define ATEN_TEAM_H_
 
@@ -14,6 +18,11 @@ namespace openreg {
 
 // torch.get_num_threads() of the calling thread, which launches.
 int team_size();
+
+// To be called before a parallel launch: dissolves the calling thread's own team, if it has one. It
+// does so at one call of eight only: a program that goes back and forth between both kinds of work
+// then pays for the threads now and then, not each time.
+void yield_team();
 
 // Within its lifetime kernels on this thread use `threads` threads.
 class TeamScope {

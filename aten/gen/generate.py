@@ -388,7 +388,10 @@ class StructuredWriter:
             )
         assign = "precomputed_ = " if precomputed else ""
         code += _fill(f"{assign}op_.meta(", [f"{name}_" for name in meta_arguments], ");", 4)
-        code += "  }\n  auto result() { return op_.take_outputs(); }\n  void run() {\n"
+        code += "  }\n  auto result() { return op_.take_outputs(); }\n"
+        if self._iterates:
+            code += "  int64_t iterations() const { return op_.iterations(); }\n"
+        code += "  void run() {\n"
         code += _fill(
             "op_.impl(",
             [

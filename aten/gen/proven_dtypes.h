@@ -35,10 +35,7 @@ class Dtypes {
 
   // Whether every kernel supports them.
   bool common() const { return common_; }
-  // Not 0. Long lists of tensors may share a key, as may any two that nobody mixes.
-  uint64_t key() const { return key_; }
-
- private:
+  // Of one more tensor.
   void add(const at::Tensor& tensor) {
     if (!tensor.defined()) {
       return;
@@ -50,6 +47,11 @@ class Dtypes {
     common_ &= dtype == c10::kFloat || dtype == c10::kDouble;
     key_ = key_ * 67 + static_cast<uint64_t>(dtype) + 1;
   }
+
+  // Not 0. Long lists of tensors may share a key, as may any two that nobody mixes.
+  uint64_t key() const { return key_; }
+
+ private:
   void add(const std::optional<at::Tensor>& tensor) {
     if (tensor.has_value()) {
       add(*tensor);
@@ -76,7 +78,15 @@ class ProvenDtypes {
 
   // After a launch on the current stream of the device.
   void prove(const Dtypes& dtypes, c10::DeviceIndex device) {
-    if (C10_LIKELY(dtypes.common() || has(dtypes.key()))) {
+    if (C10_LIKELY(dtypes.common())) {
+      return;
+    }
+    prove_all(dtypes, device);
+  }
+
+  // The same for operators that may lack the common dtypes too.
+  void prove_all(const Dtypes& dtypes, c10::DeviceIndex device) {
+    if (C10_LIKELY(has(dtypes.key()))) {
       return;
     }
     synchronize_stream(current_native_stream(device));

@@ -4,23 +4,14 @@
 #include <utility>
 
 namespace openreg::allocator {
-namespace {
-
-std::atomic<AttachmentDeleter> attachment_deleter{nullptr};
-
-}  // namespace
 
 BlockStore::~BlockStore() {
   for (Chunk* chunk = chunks_.load(std::memory_order_acquire); chunk != nullptr;) {
-    for (Block& block : chunk->blocks) {
-      end_identity(&block);
-    }
     delete std::exchange(chunk, chunk->next);
   }
 }
 
 void BlockStore::give(Block* block) {
-  end_identity(block);
   publish(block->state, BlockState::kSpare);
   block->slab = nullptr;
   block->segment = nullptr;
@@ -46,18 +37,6 @@ const Block* BlockStore::find(const void* pointer) const {
     }
   }
   return nullptr;
-}
-
-void BlockStore::set_attachment_deleter(AttachmentDeleter deleter) {
-  attachment_deleter.store(deleter, std::memory_order_release);
-}
-
-void BlockStore::delete_attachment(Block* block) {
-  const AttachmentDeleter deleter = attachment_deleter.load(std::memory_order_acquire);
-  if (deleter != nullptr) {
-    deleter(block->attachment);
-  }
-  block->attachment = nullptr;
 }
 
 void BlockStore::grow() {

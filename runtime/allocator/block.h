@@ -64,10 +64,6 @@ struct alignas(64) Block {
   size_t size = 0;       // bytes that the owner may use: `requested`, rounded up
   size_t requested = 0;  // bytes that were asked for
   orStream_t stream = nullptr;
-  // A slot of the layer above, null at first. It outlives free() and is found again by the next
-  // owner of the same memory: when a block's pointer or size ends, a value that is not null goes to
-  // the function that was set by set_attachment_deleter().
-  void* attachment = nullptr;
   int device = 0;
 
   // The allocator's own, guarded by the pool's lock.
@@ -96,10 +92,6 @@ inline T glance(const T& field) {
   return std::atomic_ref<T>(const_cast<T&>(field)).load(std::memory_order_relaxed);
 }
 
-// Frees the attachments of blocks; process-wide, because what it frees is not the allocator's
-// business.
-using AttachmentDeleter = void (*)(void* attachment);
-
 // The blocks of one pool that name no memory, and all the memory that blocks are made of. Guarded
 // by the pool's lock, except for find().
 class BlockStore {
@@ -121,19 +113,10 @@ class BlockStore {
   }
   void give(Block* block);
 
-  // Ends what a block is: its attachment describes memory that is about to become something else.
-  static void end_identity(Block* block) {
-    if (block->attachment != nullptr) {
-      delete_attachment(block);
-    }
-  }
-
   // The block that names the byte at `pointer` and is not a slab's carrier, or null. Takes no lock
   // and touches nothing but the blocks: fit for a signal handler. While other threads work it may
   // be wrong about memory that they allocate or free.
   const Block* find(const void* pointer) const;
-
-  OPENREG_API static void set_attachment_deleter(AttachmentDeleter deleter);
 
  private:
   struct Chunk {
@@ -141,7 +124,6 @@ class BlockStore {
     Chunk* next = nullptr;
   };
   void grow();
-  static void delete_attachment(Block* block);
 
   Pool* const pool_;
   const orStream_t stream_;

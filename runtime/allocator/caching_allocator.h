@@ -88,12 +88,6 @@ class OPENREG_API CachingAllocator {
 
   int device() const { return device_; }
 
-  // Who frees Block::attachment; one a process, set before the first attachment is. It is called
-  // with a pool's lock held: it must not call the allocator.
-  static void set_attachment_deleter(AttachmentDeleter deleter) {
-    BlockStore::set_attachment_deleter(deleter);
-  }
-
  private:
   class AllPools;  // holds the locks of all pools
 

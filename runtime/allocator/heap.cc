@@ -109,7 +109,6 @@ Block* Heap::take(size_t size) {
   Block* right = rest > 0 && worth_splitting(size, rest) ? store_->take() : nullptr;
   bins_.remove(range);
   if (right != nullptr) {
-    BlockStore::end_identity(range);
     publish<void*>(right->pointer, static_cast<char*>(range->pointer) + size);
     publish(right->size, rest);
     publish(range->size, size);
@@ -144,7 +143,6 @@ void Heap::give(Block* range) {
 }
 
 void Heap::join(Block* range, Block* next) {
-  BlockStore::end_identity(range);
   range->next = next->next;
   if (range->next != nullptr) {
     range->next->previous = range;

@@ -115,33 +115,6 @@ TEST_P(HeapTest, DetachesOnlyWhatIsFreeAsAWhole) {
   EXPECT_EQ(take(kUnit), nullptr);
 }
 
-TEST_P(HeapTest, AttachmentsEndWithSplitsAndJoins) {
-  static int deleted = 0;
-  deleted = 0;
-  BlockStore::set_attachment_deleter([](void* /*attachment*/) { ++deleted; });
-  add(1 << 30, 4 * kMiB);
-  int attachment = 0;
-  Block* left = take(2 * kMiB);
-  Block* right = take(2 * kMiB);
-  left->attachment = &attachment;
-  right->attachment = &attachment;
-  give(right);
-  EXPECT_EQ(deleted, 0);
-  EXPECT_EQ(take(2 * kMiB), right);
-  EXPECT_EQ(right->attachment, &attachment) << "the same memory in the same size";
-  give(right);
-  give(left);  // both become one
-  EXPECT_EQ(deleted, 2);
-  Block* whole = take(4 * kMiB);
-  EXPECT_EQ(whole->attachment, nullptr);
-  whole->attachment = &attachment;
-  give(whole);
-  EXPECT_EQ(deleted, 2);
-  EXPECT_NE(take(2 * kMiB), nullptr);
-  EXPECT_EQ(deleted, 3);
-  BlockStore::set_attachment_deleter(nullptr);
-}
-
 using LargeHeapTest = HeapTest;
 INSTANTIATE_TEST_SUITE_P(Large, LargeHeapTest, testing::Values(kLargePool));
 

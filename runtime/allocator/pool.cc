@@ -31,7 +31,6 @@ Slab* Pool::make_slab(int size_class) {
   if (carrier == nullptr) {
     return nullptr;
   }
-  BlockStore::end_identity(carrier);
   publish(carrier->state, BlockState::kSlab);
   Slab* slab = spare_slabs_;
   spare_slabs_ = slab->next;

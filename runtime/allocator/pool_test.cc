@@ -55,7 +55,6 @@ TEST_F(PoolTest, BlocksSayWhatTheyAre) {
   EXPECT_EQ(block->stream, fake_stream(1));
   EXPECT_EQ(block->device, 3);
   EXPECT_EQ(block->pool, &pool_);
-  EXPECT_EQ(block->attachment, nullptr);
 }
 
 TEST_F(PoolTest, TheLatestFreeIsTheNextAllocation) {
@@ -102,12 +101,11 @@ TEST_F(PoolTest, AnEmptySlabMakesRoomForOtherClasses) {
 
 TEST_F(PoolTest, OneBlockAtATimeDoesNotMakeSlabs) {
   Block* first = allocate(300);
-  int attachment = 0;
-  first->attachment = &attachment;
+  const Slab* const slab = first->slab;
   for (int i = 0; i < 10; ++i) {
     free(first);
     ASSERT_EQ(allocate(300), first);
-    ASSERT_EQ(first->attachment, &attachment) << "the slab was made anew";
+    ASSERT_EQ(first->slab, slab) << "the slab was made anew";
   }
 }
 
@@ -134,21 +132,6 @@ TEST_F(PoolTest, DetachesSegmentsWithoutABlockInUse) {
   EXPECT_EQ(detach().size(), 1U);
   EXPECT_EQ(current(kReservedBytes, kSmallPool), 0);
   EXPECT_EQ(current(kReservedBytes, kLargePool), 0);
-}
-
-TEST_F(PoolTest, AttachmentsEndWithTheirSlab) {
-  static std::vector<void*> deleted;
-  deleted.clear();
-  BlockStore::set_attachment_deleter([](void* attachment) { deleted.push_back(attachment); });
-  int attachment = 0;
-  Block* block = allocate(10);
-  block->attachment = &attachment;
-  free(block);
-  EXPECT_TRUE(deleted.empty());
-  detach();
-  EXPECT_EQ(deleted, std::vector<void*>{&attachment});
-  EXPECT_EQ(allocate(10)->attachment, nullptr);
-  BlockStore::set_attachment_deleter(nullptr);
 }
 
 TEST_F(PoolTest, APendingBlockWaitsForAllOfItsMarks) {

@@ -54,6 +54,24 @@ TEST_F(ExecutorTest, AllParallelKernelsRunOnOneThread) {
   EXPECT_EQ(names, std::set<std::string>{"openreg-exec"});
 }
 
+TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnItsThread) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream();
+  std::set<std::thread::id> threads;  // the stream's order protects it
+  auto where = [&] { threads.insert(std::this_thread::get_id()); };
+  Gate gate;
+  ASSERT_OK(gate.Launch(stream, orLaunchParallel));
+  Launch(stream, orLaunchShort, &where);
+  Launch(stream, orLaunchInline, &where);
+  Launch(stream, orLaunchParallel, &where);
+  gate.Open();
+  ASSERT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(threads.size(), 1u);
+  Launch(stream, 0, &where);  // may take long: the worker's
+  ASSERT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(threads.size(), 2u);
+}
+
 TEST_F(ExecutorTest, KindsMixInOrder) {
   const orStream_t stream = CreateStream();
   std::vector<int> order;
@@ -67,8 +85,8 @@ TEST_F(ExecutorTest, KindsMixInOrder) {
     steps.push_back({&order, number});
   }
   for (int number = 0; number < 3000; ++number) {
-    const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel, orLaunchParallel};
-    Launch(stream, kinds[(number * 7 + number / 13) % 4], &steps[static_cast<size_t>(number)]);
+    const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel, orLaunchParallel, orLaunchShort};
+    Launch(stream, kinds[(number * 7 + number / 13) % 5], &steps[static_cast<size_t>(number)]);
     if (number % 100 == 50) {
       std::this_thread::sleep_for(std::chrono::microseconds(100));  // let threads fall asleep
     }

@@ -12,6 +12,8 @@
 namespace openreg::device {
 namespace {
 
+constexpr uint32_t kLaunchFlags = orLaunchInline | orLaunchParallel | orLaunchShort;
+
 struct Launch {
   orKernel_t kernel;
   const void* arguments;
@@ -26,7 +28,7 @@ struct Launch {
   return stream->Enqueue(expected, position, [&](Command& command) {
     command.kind = Command::kKernel;
     command.is_parallel = (launch.flags & orLaunchParallel) != 0;
-    command.is_short = (launch.flags & orLaunchInline) != 0;
+    command.is_short = (launch.flags & (orLaunchInline | orLaunchShort)) != 0;
     command.name = launch.name;
     command.kernel = launch.kernel;
     command.sink = sink;
@@ -65,6 +67,7 @@ using openreg::device::Fail;
 using openreg::device::FindStream;
 using openreg::device::kBlocking;
 using openreg::device::kInjecting;
+using openreg::device::kLaunchFlags;
 using openreg::device::Launch;
 using openreg::device::mode;
 using openreg::device::Stream;
@@ -84,19 +87,17 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
   const Launch launch{kernel, arguments, size, attributes ? attributes->name : nullptr,
                       attributes ? attributes->flags : 0};
   if (kernel == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
-      (arguments == nullptr && size != 0) ||
-      (launch.flags & ~static_cast<uint32_t>(orLaunchInline | orLaunchParallel)) != 0)
-      [[unlikely]] {
+      (arguments == nullptr && size != 0) || (launch.flags & ~kLaunchFlags) != 0) [[unlikely]] {
     return Fail(
         orErrorInvalidValue,
         "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must not be "
         "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
-        "(0x1) "
-        "and orLaunchParallel (0x2)",
+        "(0x1), orLaunchParallel (0x2) and orLaunchShort (0x4)",
         reinterpret_cast<void*>(kernel), arguments, size, launch.flags, OPENREG_MAX_ARGUMENT_BYTES);
   }
   const uint32_t now = mode.load(std::memory_order_relaxed);
-  const bool may_inline = launch.flags == orLaunchInline && (now & kInjecting) == 0;
+  const bool may_inline = (launch.flags & (orLaunchInline | orLaunchParallel)) == orLaunchInline &&
+                          (now & kInjecting) == 0;
   if ((now & kBlocking) == 0) [[likely]] {
     if (may_inline && stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;

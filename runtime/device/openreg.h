@@ -306,9 +306,12 @@ typedef orError_t (*orKernel_t)(void* arguments);
 enum {
   // Cheap and single-threaded: may run on the launching thread, and does when its stream is idle.
   orLaunchInline = 0x1,
-  // Uses a team of threads: runs on the one executor thread of the process that owns a team. With
-  // both flags the kernel never runs inline; the executor runs it.
+  // Uses a team of threads: runs on the one executor thread of the process that owns a team, and
+  // never inline, whatever the other flags.
   orLaunchParallel = 0x2,
+  // Single-threaded and over within some hundred microseconds: the executor runs it too when it
+  // stands between parallel kernels, which spares two wake-ups. orLaunchInline implies it.
+  orLaunchShort = 0x4,
 };
 
 typedef struct orLaunchAttributes {
