@@ -7,8 +7,10 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
+#include <cstdlib>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,6 +20,7 @@
 #include "aten/factories.h"
 #include "aten/gen/proven_dtypes.h"
 #include "aten/gen/structured_table.h"
+#include "aten/host_arguments.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
 #include "runtime/c10/generator.h"
@@ -30,6 +33,80 @@ using torch::jit::Stack;
 // A kernel that nobody tuned is taken to cost this many elementary operations an element.
 constexpr int64_t kCostPerElement = 8;
 
+// ---------------------------------------------------------------------------- settings
+
+// The meaning of an environment variable which says one of several words; the first is the default.
+template <class T, size_t kCount>
+T read_setting(const char* variable, const std::array<std::pair<const char*, T>, kCount>& words) {
+  const char* const value = std::getenv(variable);
+  if (value == nullptr || *value == '\0') {
+    return words.front().second;
+  }
+  std::string known;
+  for (const auto& [word, meaning] : words) {
+    if (std::string_view(value) == word) {
+      return meaning;
+    }
+    known += (known.empty() ? "" : ", ") + std::string(word);
+  }
+  TORCH_CHECK_VALUE(false, variable, " is \"", value, "\": expected one of ", known);
+}
+
+HostMode host_mode() {
+  static const HostMode mode = read_setting<HostMode, 2>(
+      "OPENREG_FALLBACK_MODE", {{{"alias", HostMode::kAlias}, {"copy", HostMode::kCopy}}});
+  return mode;
+}
+
+std::atomic<FallbackPolicy>& policy() {
+  static std::atomic<FallbackPolicy> policy{
+      read_setting<FallbackPolicy, 3>("OPENREG_FALLBACK", {{{"silent", FallbackPolicy::kSilent},
+                                                            {"warn", FallbackPolicy::kWarn},
+                                                            {"error", FallbackPolicy::kError}}})};
+  return policy;
+}
+
+// Operators that have to have kernels of their own: the CPU's would do something else than asked.
+// They have; who takes one away is told here rather than by a wrong result.
+struct Irreplaceable {
+  std::string_view name;
+  const char* reason;
+};
+constexpr const char* kMemory = "new memory has to be the device's";
+constexpr const char* kView =
+    "a view has to share the memory of its base, also when that is written";
+constexpr const char* kStorage = "it changes the storage of the device tensor itself";
+constexpr const char* kCopy = "the fallback itself is made of copies";
+constexpr const char* kNoCpu = "the CPU has no kernel for it";
+constexpr Irreplaceable kIrreplaceable[] = {
+    {"aten::_copy_from", kCopy},
+    {"aten::_copy_from_and_resize", kCopy},
+    {"aten::_efficientzerotensor", kMemory},
+    {"aten::_fused_sdp_choice", "the CPU would choose a kernel that only the CPU has"},
+    {"aten::_local_scalar_dense", "it is how the host waits for a number"},
+    {"aten::_nested_view_from_buffer", kView},
+    {"aten::_reshape_alias", kView},
+    {"aten::_thnn_fused_gru_cell", kNoCpu},
+    {"aten::_thnn_fused_lstm_cell", kNoCpu},
+    {"aten::as_strided", kView},
+    {"aten::convolution_backward_overrideable", kNoCpu},
+    {"aten::convolution_overrideable", kNoCpu},
+    {"aten::empty.memory_format", kMemory},
+    {"aten::empty_strided", kMemory},
+    {"aten::from_file", kMemory},
+    {"aten::is_set_to", "it compares storages, not data"},
+    {"aten::record_stream", "the CPU has no streams"},
+    {"aten::resize_", kStorage},
+    {"aten::set_", kStorage},
+    {"aten::set_.source_Storage", kStorage},
+    {"aten::set_.source_Storage_storage_offset", kStorage},
+    {"aten::set_.source_Tensor", kStorage},
+    {"aten::unfold", kView},
+    {"aten::view", kView},
+    {"aten::view_as_complex", kView},
+    {"aten::view_as_real", kView},
+};
+
 // ---------------------------------------------------------------------------- what is known of
 // operators
 
@@ -41,28 +118,44 @@ struct Operator {
   Path path = Path::kSynchronizing;
   std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
   bool random = false;
-  ProvenDtypes proven;  // not of kSynchronizing
+  ProvenDtypes proven;                  // not of kSynchronizing
+  const char* irreplaceable = nullptr;  // why it must not fall back
+  std::vector<bool> writes;             // for each argument
+  std::atomic<bool> warned{false};
   std::atomic<uint64_t> asynchronous{0};
   std::atomic<uint64_t> synchronous{0};
+  std::atomic<uint64_t> bytes_in{0};
   std::atomic<uint64_t> bytes_out{0};
   std::atomic<uint64_t> ns{0};
 };
+
+// "aten::add.Tensor"
+std::optional<c10::OperatorHandle> find_schema(std::string_view name) {
+  const size_t dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchema(c10::OperatorName(
+      std::string(name.substr(0, dot)),
+      dot == std::string_view::npos ? std::string() : std::string(name.substr(dot + 1))));
+}
 
 std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
   auto found = std::make_unique<Operator>();
   found->name = toString(handle.operator_name());
   const auto& arguments = handle.schema().arguments();
+  for (const c10::Argument& argument : arguments) {
+    found->writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+  }
+  for (const auto& [name, reason] : kIrreplaceable) {
+    if (name == found->name) {
+      found->irreplaceable = reason;
+    }
+  }
   found->random =
       std::any_of(arguments.begin(), arguments.end(),
                   [](const c10::Argument& argument) { return argument.name() == "generator"; });
   const StructuredGroup* const group = found->random ? nullptr : find_structured(found->name);
   if (group != nullptr) {
     if (found->name == group->functional) {
-      const std::string_view out = group->out;
-      const size_t dot = out.find('.');
-      found->out_variant = c10::Dispatcher::singleton().findSchema(c10::OperatorName(
-          std::string(out.substr(0, dot)),
-          dot == std::string_view::npos ? std::string() : std::string(out.substr(dot + 1))));
+      found->out_variant = find_schema(group->out);
       found->path = found->out_variant.has_value() ? Path::kFunctional : Path::kSynchronizing;
     } else {
       found->path = found->name == group->out ? Path::kOut : Path::kInplace;
@@ -125,6 +218,7 @@ struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
   Dtypes dtypes;
+  bool strided = true;
 };
 
 void refuse(const Call& call, c10::Device other) {
@@ -152,6 +246,7 @@ Call inspect(const Stack& stack, size_t first) {
         call.device = tensor.get_device();
         call.numel += tensor.numel();
       }
+      call.strided &= tensor.layout() == c10::kStrided;
       call.dtypes.add(tensor);
       return tensor;
     });
@@ -229,8 +324,7 @@ void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const C
   // The arguments' metas that the operator writes to are among its results.
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   for (size_t i = 0; i < count; ++i) {
-    const c10::AliasInfo* const alias = handle.schema().arguments()[i].alias_info();
-    if (alias != nullptr && alias->isWrite() && metas[i].isTensor()) {
+    if (op.writes[i] && metas[i].isTensor()) {
       written.emplace_back(metas[i].toTensor(), arguments[i].toTensor());
     }
   }
@@ -263,148 +357,75 @@ void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const C
 // ----------------------------------------------------------------------------------- synchronizing
 // path
 
-// One device tensor that the kernel sees, with what its alias looked like before.
-struct Argument {
-  at::Tensor tensor;
-  at::Tensor alias;
-  at::DimVector sizes;
-  const void* data;
-};
-
-// The kernel resized its output: the device tensor follows, and gets the data which are in memory
-// of the CPU now.
-void follow_resize(const Argument& argument) {
-  const at::Tensor& tensor = argument.tensor;
-  const at::Tensor& alias = argument.alias;
-  // First as much memory as the alias has: its strides may need more than its sizes tell.
-  const auto itemsize = static_cast<size_t>(alias.element_size());
-  const size_t room = (alias.storage().nbytes() + itemsize - 1) / itemsize;
-  tensor.resize_({static_cast<int64_t>(room)});
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(alias.sizes(), alias.strides(),
-                                                      alias.storage_offset());
-  if (tensor.numel() > 0 && alias.const_data_ptr() != kernel_pointer(tensor.const_data_ptr())) {
-    tensor.copy_(alias);
-  }
-}
-
-class Results {
- public:
-  Results(const std::vector<Argument>& arguments, c10::DeviceIndex device)
-      : arguments_(arguments), device_(device) {}
-
-  // The device tensor for a CPU tensor that the kernel returned.
-  at::Tensor to_device(const at::Tensor& result) {
-    if (!result.is_cpu()) {
-      return result;
-    }
-    TORCH_CHECK_NOT_IMPLEMENTED(result.layout() == at::kStrided,
-                                "openreg: the operator returned a ", result.layout(),
-                                " tensor, and openreg has only strided ones yet");
-    for (const Argument& argument : arguments_) {
-      if (argument.alias.is_same(result)) {
-        return argument.tensor;
-      }
-    }
-    for (const Argument& argument : arguments_) {
-      if (argument.alias.storage().is_alias_of(result.storage())) {
-        return view_of(argument.tensor.storage(), result, result.storage_offset());
-      }
-    }
-    return copy_of(result);
-  }
-
-  uint64_t bytes() const { return bytes_; }
-
- private:
-  static at::Tensor view_of(const c10::Storage& storage, const at::Tensor& like, int64_t offset) {
-    at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-        c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), like.dtype());
-    view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(), offset);
-    if (like.is_conj()) {
-      view._set_conj(true);
-    }
-    if (like.is_neg()) {
-      view._set_neg(true);
-    }
-    return view;
-  }
-
-  // Byte for byte, so that strides stay as they are, expanded and overlapping ones too. Results
-  // that share memory go on sharing it.
-  at::Tensor copy_of(const at::Tensor& result) {
-    const c10::StorageImpl* const source = result.storage().unsafeGetStorageImpl();
-    for (const auto& [known, storage] : copied_) {
-      if (known == source) {
-        return view_of(storage, result, result.storage_offset());
-      }
-    }
-    const auto bytes = static_cast<int64_t>(source->nbytes());
-    const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
-    // In the order of the stream: other threads may have queued work that still uses this memory.
-    OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), source->data(), source->nbytes(),
-                                orMemcpyHostToDevice, current_native_stream(device_)));
-    bytes_ += source->nbytes();
-    copied_.emplace_back(source, memory.storage());
-    return view_of(memory.storage(), result, result.storage_offset());
-  }
-
-  const std::vector<Argument>& arguments_;
-  const c10::DeviceIndex device_;
-  std::vector<std::pair<const c10::StorageImpl*, c10::Storage>> copied_;
-  uint64_t bytes_ = 0;
-};
-
 void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Call& call,
                        Stack* stack) {
   const c10::FunctionSchema& schema = handle.schema();
   const size_t first = stack->size() - schema.arguments().size();
-  AliasPool aliases;
-  std::vector<Argument> arguments;
+  HostArguments hosts(host_mode(), call.device);
   for (size_t i = first; i < stack->size(); ++i) {
     replace_tensors((*stack)[i], [&](const at::Tensor& tensor) {
-      if (!is_device(tensor)) {
-        return tensor;
-      }
-      const at::Tensor alias = aliases.alias(tensor);
-      arguments.push_back({tensor, alias, at::DimVector(alias.sizes()), alias.storage().data()});
-      return alias;
+      return hosts.to_host(tensor, op.writes[i - first]);
     });
   }
   replace_places(op, schema, call, *stack, first);
 
   // In the stream's order and on the thread that the driver chooses, like every kernel; it may look
   // at this frame, which waits for it.
-  launch_kernel({op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool&) {
-    return [&handle, stack] {
-      handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), stack);
-    };
-  });
+  launch_kernel({op.name.c_str(), call.numel * kCostPerElement}, call.device,
+                [&](AliasPool&) { return [&] { handle.redispatchBoxed(hosts.keys(), stack); }; });
   synchronize_stream(current_native_stream(call.device));
 
-  for (const Argument& argument : arguments) {
-    if (argument.alias.sizes() != argument.sizes ||
-        argument.alias.storage().data() != argument.data) {
-      follow_resize(argument);
-    }
-  }
-  Results results(arguments, call.device);
+  hosts.finish();
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
-    replace_tensors((*stack)[i],
-                    [&](const at::Tensor& tensor) { return results.to_device(tensor); });
+    replace_tensors((*stack)[i], [&](const at::Tensor& tensor) { return hosts.to_device(tensor); });
   }
-  op.bytes_out.fetch_add(results.bytes(), std::memory_order_relaxed);
+  op.bytes_in.fetch_add(hosts.bytes_in(), std::memory_order_relaxed);
+  op.bytes_out.fetch_add(hosts.bytes_out(), std::memory_order_relaxed);
 }
+
+// Throws where this operator may not fall back, warns where the user wants to know.
+void apply_policy(Operator& op) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.irreplaceable == nullptr, "openreg: ", op.name,
+      " needs a kernel of the device and has none registered; the CPU's can "
+      "not take its place: ",
+      op.irreplaceable);
+  switch (policy().load(std::memory_order_relaxed)) {
+    case FallbackPolicy::kSilent:
+      break;
+    case FallbackPolicy::kWarn:
+      if (!op.warned.exchange(true, std::memory_order_relaxed)) {
+        TORCH_WARN(
+            "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
+            op.path == Path::kSynchronizing || host_mode() == HostMode::kCopy
+                ? "; the host waits for it"
+                : "",
+            ". This is said once for each operator; torch.openreg.fallback.report() counts.");
+      }
+      break;
+    case FallbackPolicy::kError:
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "openreg: ", op.name,
+          " has no kernel of the device, and falling back to the CPU's is forbidden: allow it by "
+          "torch.openreg.fallback.set_policy(\"warn\"), or OPENREG_FALLBACK=warn in the "
+          "environment, or run this operator on CPU tensors");
+  }
+}
+
+}  // namespace
 
 void fallback(const c10::OperatorHandle& handle, Stack* stack) {
   const auto start = std::chrono::steady_clock::now();
   Operator& op = find_operator(handle);
+  apply_policy(op);
   const Call call = inspect(*stack, stack->size() - handle.schema().arguments().size());
-  TORCH_CHECK_NOT_IMPLEMENTED(handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
-                              "Could not run '", op.name,
-                              "' with arguments from the 'openreg' "
-                              "backend: there is no kernel for openreg, and none for the CPU to "
-                              "fall back to.");
-  if (op.path == Path::kSynchronizing) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !call.strided || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+      "Could not run '", op.name,
+      "' with arguments from the 'openreg' backend: there is no kernel for openreg, and none for "
+      "the "
+      "CPU to fall back to.");
+  if (op.path == Path::kSynchronizing || !call.strided || host_mode() == HostMode::kCopy) {
     op.synchronous.fetch_add(1, std::memory_order_relaxed);
     run_synchronously(op, handle, call, stack);
   } else {
@@ -417,8 +438,6 @@ void fallback(const c10::OperatorHandle& handle, Stack* stack) {
                   std::memory_order_relaxed);
 }
 
-}  // namespace
-
 std::vector<FallbackRecord> fallback_stats() {
   Registry& all = registry();
   const std::lock_guard<std::mutex> lock(all.mutex);
@@ -427,7 +446,8 @@ std::vector<FallbackRecord> fallback_stats() {
     const uint64_t asynchronous = op->asynchronous.load(std::memory_order_relaxed);
     const uint64_t synchronous = op->synchronous.load(std::memory_order_relaxed);
     if (asynchronous + synchronous > 0) {
-      records.push_back({name, asynchronous + synchronous, asynchronous, synchronous, 0,
+      records.push_back({name, asynchronous + synchronous, asynchronous, synchronous,
+                         op->bytes_in.load(std::memory_order_relaxed),
                          op->bytes_out.load(std::memory_order_relaxed),
                          op->ns.load(std::memory_order_relaxed)});
     }
@@ -441,13 +461,26 @@ void fallback_reset() {
   for (const auto& [name, op] : all.by_name) {
     op->asynchronous.store(0, std::memory_order_relaxed);
     op->synchronous.store(0, std::memory_order_relaxed);
+    op->bytes_in.store(0, std::memory_order_relaxed);
     op->bytes_out.store(0, std::memory_order_relaxed);
+    op->warned.store(false, std::memory_order_relaxed);
     op->ns.store(0, std::memory_order_relaxed);
   }
+}
+
+FallbackPolicy fallback_policy() { return policy().load(std::memory_order_relaxed); }
+
+void set_fallback_policy(FallbackPolicy now) { policy().store(now, std::memory_order_relaxed); }
+
+std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [name, reason] : kIrreplaceable) {
+    result.emplace_back(name, reason);
+  }
+  return result;
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
-
 }  // namespace openreg

@@ -3,26 +3,34 @@
 // The fallback: runs every operator that has no kernel of its own on the CPU's kernel.
 //
 // It is boxed: one function for all operators, which sees the arguments as a stack of IValues.
-// Device tensors become aliases (alias.h), nothing is copied on the way in. Two paths:
+// Two paths:
 //
 //   asynchronous   structured operators of torch. Their Meta kernel says what the results look
-//   like;
-//                  these are made on the device, and the out= variant is queued on aliases.
-//   synchronizing  all others: the kernel is queued like any other, waited for, and the CPU tensors
-//                  that it returned are copied to the device.
+//                  like; these are made on the device, and the out= variant is queued on aliases.
+//   synchronizing  all others: host_arguments.h shows the arguments to the kernel, which is queued
+//                  like any other and waited for, and takes its results to the device.
 //
-// Nothing about it is silent: each operator has counters.
+// OPENREG_FALLBACK_MODE=copy: all take the synchronizing path, with copies instead of aliases.
+// Nothing about it is silent: each operator has counters, and a policy says whether falling back is
+// allowed at all (OPENREG_FALLBACK=silent|warn|error; one for the process).
 // Threads: any.
 #ifndef ATEN_FALLBACK_H_
 #define ATEN_FALLBACK_H_
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/device/openreg.h"
 
 namespace openreg {
+
+// The boxed function itself, for operators that torch's kernels for all backends would get first.
+void fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
 // What the fallback did for one operator since the last reset.
 struct FallbackRecord {
@@ -38,6 +46,15 @@ struct FallbackRecord {
 // The operators that were called at least once, by name.
 OPENREG_API std::vector<FallbackRecord> fallback_stats();
 OPENREG_API void fallback_reset();
+
+// What happens when an operator falls back: nothing, one warning for each operator, or an error
+// (NotImplementedError in Python) before anything is done.
+enum class FallbackPolicy { kSilent, kWarn, kError };
+OPENREG_API FallbackPolicy fallback_policy();
+OPENREG_API void set_fallback_policy(FallbackPolicy policy);
+
+// Operators that never fall back, each with the reason: (name, reason).
+OPENREG_API std::vector<std::pair<std::string, std::string>> irreplaceable_operators();
 
 }  // namespace openreg
 

@@ -135,6 +135,13 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
   module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));
+  module.def("fallback_policy",
+             wrap_pybind_function([] { return static_cast<int>(openreg::fallback_policy()); }));
+  module.def("set_fallback_policy", wrap_pybind_function([](int policy) {
+               openreg::set_fallback_policy(static_cast<openreg::FallbackPolicy>(policy));
+             }),
+             py::arg("policy"));
+  module.def("irreplaceable_operators", wrap_pybind_function(&openreg::irreplaceable_operators));
 
   module.def("let_autograd_threads_finish",
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));

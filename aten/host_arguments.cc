@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/host_arguments.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "aten/factories.h"
+#include "aten/sparse_layout.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+// A strided tensor over `storage` with the metadata of `like`.
+at::Tensor view_of(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
+                                                    like.storage_offset());
+  view._set_conj(like.is_conj());
+  view._set_neg(like.is_neg());
+  return view;
+}
+
+}  // namespace
+
+at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  const at::Tensor host = !is_device(tensor)                 ? tensor
+                          : tensor.layout() == c10::kStrided ? dense_to_host(tensor, written)
+                                                             : sparse_to_host(tensor, written);
+  keys_ = keys_ | (host.key_set() & c10::backend_functionality_keys);
+  return host;
+}
+
+at::Tensor HostArguments::dense_to_host(const at::Tensor& tensor, bool written) {
+  at::Tensor host = mode_ == HostMode::kAlias ? aliases_.alias(tensor)
+                                              : view_of(copy_storage(tensor.storage(), written),
+                                                        c10::DispatchKey::CPU, tensor);
+  arguments_.push_back(
+      {tensor, host, written, at::DimVector(host.sizes()), host.storage().data(), {}});
+  return host;
+}
+
+at::Tensor HostArguments::sparse_to_host(const at::Tensor& tensor, bool written) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : sparse_parts(tensor)) {
+    parts.push_back(dense_to_host(part, written));
+  }
+  at::Tensor host = make_sparse(tensor, parts);
+  arguments_.push_back(
+      {tensor, host, written, at::DimVector(host.sizes()), nullptr, std::move(parts)});
+  return host;
+}
+
+const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage, bool written) {
+  for (Copied& copied : copied_in_) {
+    if (copied.device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {
+      copied.written |= written;
+      return copied.host;
+    }
+  }
+  const auto bytes = static_cast<int64_t>(storage.nbytes());
+  const at::Tensor memory = at::detail::empty_cpu({bytes}, at::kByte);
+  if (bytes != 0) {
+    // Waits, since the host's memory is pageable.
+    OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), storage.data(), storage.nbytes(),
+                                orMemcpyDeviceToHost, current_native_stream(device_)));
+  }
+  bytes_in_ += storage.nbytes();
+  return copied_in_.emplace_back(Copied{storage, memory.storage(), written}).host;
+}
+
+void HostArguments::finish() {
+  for (const Copied& copied : copied_in_) {
+    // A kernel that resized the host's storage gave it other memory: follow_resize() takes that.
+    const size_t bytes = copied.device.nbytes();
+    if (copied.written && bytes != 0 && copied.host.nbytes() == bytes) {
+      OPENREG_CHECK(orMemcpyAsync(copied.device.mutable_data(), copied.host.data(), bytes,
+                                  orMemcpyHostToDevice, current_native_stream(device_)));
+      bytes_out_ += bytes;
+    }
+  }
+  for (const Argument& argument : arguments_) {
+    if (!argument.parts.empty()) {
+      follow_sparse(argument);
+    } else if (argument.host.sizes() != argument.sizes ||
+               argument.host.storage().data() != argument.data) {
+      follow_resize(argument);
+    }
+  }
+}
+
+// The kernel resized its output: the device tensor follows, and gets the data.
+void HostArguments::follow_resize(const Argument& argument) {
+  const at::Tensor& tensor = argument.tensor;
+  const at::Tensor& host = argument.host;
+  // First as much memory as the host tensor has: its strides may need more than its sizes tell.
+  const auto itemsize = static_cast<size_t>(host.element_size());
+  const size_t room = (host.storage().nbytes() + itemsize - 1) / itemsize;
+  tensor.resize_({static_cast<int64_t>(room)});
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(),
+                                                      host.storage_offset());
+  if (tensor.numel() > 0 && host.const_data_ptr() != kernel_pointer(tensor.const_data_ptr())) {
+    tensor.copy_(host);
+  }
+}
+
+// The kernel gave a sparse argument other indices and values, or other sizes.
+void HostArguments::follow_sparse(const Argument& argument) {
+  if (!argument.written) {
+    return;
+  }
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : sparse_parts(argument.host)) {
+    parts.push_back(to_device(part));
+  }
+  set_sparse(argument.tensor, argument.host, parts);
+}
+
+at::Tensor HostArguments::to_device(const at::Tensor& result) {
+  if (!result.defined() || !result.is_cpu()) {
+    return result;
+  }
+  for (const Argument& argument : arguments_) {
+    if (argument.host.is_same(result)) {
+      return argument.tensor;
+    }
+  }
+  if (result.layout() != c10::kStrided) {
+    return sparse_to_device(result);
+  }
+  for (const Argument& argument : arguments_) {
+    if (argument.parts.empty() && argument.host.storage().is_alias_of(result.storage())) {
+      return view_of(argument.tensor.storage(), c10::DispatchKey::PrivateUse1, result);
+    }
+  }
+  return copy_to_device(result);
+}
+
+at::Tensor HostArguments::sparse_to_device(const at::Tensor& result) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : sparse_parts(result)) {
+    parts.push_back(to_device(part));
+  }
+  return make_sparse(result, parts);
+}
+
+// Byte for byte, so that strides stay as they are, expanded and overlapping ones too. Results that
+// share memory go on sharing it.
+at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
+  const c10::StorageImpl* const source = result.storage().unsafeGetStorageImpl();
+  const auto known = std::find_if(copied_out_.begin(), copied_out_.end(),
+                                  [&](const auto& copied) { return copied.first == source; });
+  if (known != copied_out_.end()) {
+    return view_of(known->second, c10::DispatchKey::PrivateUse1, result);
+  }
+  const auto bytes = static_cast<int64_t>(source->nbytes());
+  const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
+  if (bytes != 0) {
+    // In the order of the stream: other threads may have queued work that still uses this memory.
+    OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), source->data(), source->nbytes(),
+                                orMemcpyHostToDevice, current_native_stream(device_)));
+  }
+  bytes_out_ += source->nbytes();
+  copied_out_.emplace_back(source, memory.storage());
+  return view_of(memory.storage(), c10::DispatchKey::PrivateUse1, result);
+}
+
+}  // namespace openreg

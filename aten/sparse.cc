@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Sparse tensors: COO, CSR, CSC, BSR, BSC. A sparse tensor of the device is torch's own object
+// whose indices and values are strided device tensors. What makes one, asks about one or changes
+// its parts touches no data: torch's functions for the CPU do it for every device, and are
+// registered here. What computes falls back (fallback.h), through aliases of indices and values.
+// Threads: any.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/_coalesced_native.h>
+#include <ATen/ops/_indices_native.h>
+#include <ATen/ops/_nnz_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
+#include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
+#include <ATen/ops/_values_native.h>
+#include <ATen/ops/ccol_indices_native.h>
+#include <ATen/ops/col_indices_native.h>
+#include <ATen/ops/copy_native.h>
+#include <ATen/ops/copy_sparse_to_sparse_native.h>
+#include <ATen/ops/crow_indices_native.h>
+#include <ATen/ops/dense_dim_native.h>
+#include <ATen/ops/empty_like_native.h>
+#include <ATen/ops/empty_native.h>
+#include <ATen/ops/indices_native.h>
+#include <ATen/ops/is_coalesced_native.h>
+#include <ATen/ops/row_indices_native.h>
+#include <ATen/ops/sparse_dim_native.h>
+#include <ATen/ops/sparse_resize_and_clear_native.h>
+#include <ATen/ops/sparse_resize_native.h>
+#include <ATen/ops/values_native.h>
+#include <torch/library.h>
+
+#include <optional>
+#include <type_traits>
+
+#include "aten/fallback.h"
+#include "runtime/c10/device.h"
+
+namespace openreg {
+namespace {
+
+// A factory of torch, with the device of its options as the current one: torch's sparse objects
+// take that for their own.
+template <auto kFactory, class Signature>
+struct OnDevice;
+template <auto kFactory, class... Arguments>
+struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
+  static at::Tensor call(Arguments... arguments) {
+    c10::DeviceIndex index = -1;
+    const auto look = [&index]<class T>(const T& argument) {
+      if constexpr (std::is_same_v<T, std::optional<at::Device>>) {
+        index = argument.has_value() ? argument->index() : c10::DeviceIndex{-1};
+      }
+    };
+    (look(arguments), ...);
+    const DeviceScope scope(resolve_device(index));
+    return kFactory(arguments...);
+  }
+};
+template <auto kFactory>
+constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
+
+void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu) {
+  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
+    const auto handle = c10::Dispatcher::singleton().findOp(name);
+    if (name.getNamespace() == "aten" && handle.has_value() &&
+        handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours)) {
+      library.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
+    }
+  }
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+
+TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
+  library.impl("empty.memory_format", TORCH_FN(on_device<&at::native::empty_sparse_symint>));
+  library.impl("empty_like", TORCH_FN(at::native::empty_like_sparse_coo));
+  library.impl("_sparse_coo_tensor_with_dims",
+               TORCH_FN(on_device<&at::native::new_with_dims_sparse>));
+  library.impl("_sparse_coo_tensor_with_dims_and_tensors",
+               TORCH_FN(on_device<&at::native::new_with_dims_and_tensor_sparse_symint>));
+  library.impl("sparse_resize_", TORCH_FN(at::native::sparse_resize_));
+  library.impl("sparse_resize_and_clear_", TORCH_FN(at::native::sparse_resize_and_clear_));
+  library.impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse));
+  library.impl("_dimI", TORCH_FN(at::native::sparse_dim_sparse));
+  library.impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse));
+  library.impl("_dimV", TORCH_FN(at::native::dense_dim_sparse));
+  library.impl("_nnz", TORCH_FN(at::native::_nnz_sparse));
+  library.impl("is_coalesced", TORCH_FN(at::native::is_coalesced_sparse));
+  library.impl("_coalesced_", TORCH_FN(at::native::_coalesced_sparse_));
+  library.impl("_indices", TORCH_FN(at::native::_indices_sparse));
+  library.impl("_values", TORCH_FN(at::native::_values_sparse));
+  library.impl("indices", TORCH_FN(at::native::indices_sparse));
+  library.impl("values", TORCH_FN(at::native::values_sparse));
+  library.impl("copy_", TORCH_FN(at::native::copy_sparse_wrapper_));
+  library.impl("copy_sparse_to_sparse_", TORCH_FN(at::native::copy_sparse_));
+  fall_back_one_by_one(library, c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
+  library.impl("empty.memory_format",
+               TORCH_FN(on_device<&at::native::empty_sparse_compressed_symint>));
+  library.impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse_csr));
+  library.impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse_csr));
+  library.impl("_nnz", TORCH_FN(at::native::_nnz_sparse_csr));
+  library.impl("values", TORCH_FN(at::native::values_sparse_csr));
+  library.impl("crow_indices", TORCH_FN(at::native::crow_indices_sparse_csr));
+  library.impl("col_indices", TORCH_FN(at::native::col_indices_sparse_csr));
+  library.impl("ccol_indices", TORCH_FN(at::native::ccol_indices_sparse_csr));
+  library.impl("row_indices", TORCH_FN(at::native::row_indices_sparse_csr));
+  library.impl("copy_", TORCH_FN(at::native::copy_sparse_compressed_));
+  fall_back_one_by_one(library, c10::DispatchKey::SparseCsrPrivateUse1,
+                       c10::DispatchKey::SparseCsrCPU);
+}
+
+}  // namespace openreg
