@@ -34,6 +34,10 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
   const at::Tensor host = !is_device(tensor)                 ? tensor
                           : tensor.layout() == c10::kStrided ? dense_to_host(tensor, written)
                                                              : sparse_to_host(tensor, written);
+  // Some kernels keep what only their gradient needs if they see that there will be one.
+  if (tensor.requires_grad() && !host.requires_grad()) {
+    host.set_requires_grad(true);
+  }
   keys_ = keys_ | (host.key_set() & c10::backend_functionality_keys);
   return host;
 }
