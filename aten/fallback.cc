@@ -17,6 +17,7 @@
 #include <optional>
 #include <utility>
 
+#include "aten/composite.h"
 #include "aten/factories.h"
 #include "aten/gen/proven_dtypes.h"
 #include "aten/gen/structured_table.h"
@@ -218,7 +219,7 @@ struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
   Dtypes dtypes;
-  bool strided = true;
+  bool composite = false;  // one of the tensors is, at least
 };
 
 void refuse(const Call& call, c10::Device other) {
@@ -246,7 +247,7 @@ Call inspect(const Stack& stack, size_t first) {
         call.device = tensor.get_device();
         call.numel += tensor.numel();
       }
-      call.strided &= tensor.layout() == c10::kStrided;
+      call.composite |= is_composite(tensor);
       call.dtypes.add(tensor);
       return tensor;
     });
@@ -420,12 +421,12 @@ void fallback(const c10::OperatorHandle& handle, Stack* stack) {
   apply_policy(op);
   const Call call = inspect(*stack, stack->size() - handle.schema().arguments().size());
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !call.strided || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
+      call.composite || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
       "Could not run '", op.name,
       "' with arguments from the 'openreg' backend: there is no kernel for openreg, and none for "
       "the "
       "CPU to fall back to.");
-  if (op.path == Path::kSynchronizing || !call.strided || host_mode() == HostMode::kCopy) {
+  if (op.path == Path::kSynchronizing || call.composite || host_mode() == HostMode::kCopy) {
     op.synchronous.fetch_add(1, std::memory_order_relaxed);
     run_synchronously(op, handle, call, stack);
   } else {

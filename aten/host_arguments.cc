@@ -7,12 +7,16 @@
 #include <cstddef>
 
 #include "aten/factories.h"
-#include "aten/sparse_layout.h"
+#include "aten/composite.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
 
 namespace openreg {
 namespace {
+
+// What of a tensor's keys chooses a kernel, below autograd.
+constexpr c10::DispatchKeySet kKernelKeys =
+    c10::backend_functionality_keys | c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
 
 // A strided tensor over `storage` with the metadata of `like`.
 at::Tensor view_of(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
@@ -31,34 +35,34 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
   }
-  const at::Tensor host = !is_device(tensor)                 ? tensor
-                          : tensor.layout() == c10::kStrided ? dense_to_host(tensor, written)
-                                                             : sparse_to_host(tensor, written);
+  const at::Tensor host = !is_device(tensor)      ? tensor
+                          : is_composite(tensor) ? composite_to_host(tensor, written)
+                                                 : strided_to_host(tensor, written);
   // Some kernels keep what only their gradient needs if they see that there will be one.
   if (tensor.requires_grad() && !host.requires_grad()) {
     host.set_requires_grad(true);
   }
-  keys_ = keys_ | (host.key_set() & c10::backend_functionality_keys);
+  keys_ = keys_ | (host.key_set() & kKernelKeys);
   return host;
 }
 
-at::Tensor HostArguments::dense_to_host(const at::Tensor& tensor, bool written) {
+at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written) {
   at::Tensor host = mode_ == HostMode::kAlias ? aliases_.alias(tensor)
                                               : view_of(copy_storage(tensor.storage(), written),
                                                         c10::DispatchKey::CPU, tensor);
   arguments_.push_back(
-      {tensor, host, written, at::DimVector(host.sizes()), host.storage().data(), {}});
+      {tensor, host, written, at::DimVector(host.sizes()), host.storage().data(), false});
   return host;
 }
 
-at::Tensor HostArguments::sparse_to_host(const at::Tensor& tensor, bool written) {
+at::Tensor HostArguments::composite_to_host(const at::Tensor& tensor, bool written) {
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : sparse_parts(tensor)) {
-    parts.push_back(dense_to_host(part, written));
+  for (const at::Tensor& part : composite_parts(tensor)) {
+    parts.push_back(strided_to_host(part, written));
   }
-  at::Tensor host = make_sparse(tensor, parts);
+  at::Tensor host = make_composite(tensor, parts);
   arguments_.push_back(
-      {tensor, host, written, at::DimVector(host.sizes()), nullptr, std::move(parts)});
+      {tensor, host, written, {}, nullptr, true});
   return host;
 }
 
@@ -91,8 +95,8 @@ void HostArguments::finish() {
     }
   }
   for (const Argument& argument : arguments_) {
-    if (!argument.parts.empty()) {
-      follow_sparse(argument);
+    if (argument.composite) {
+      follow_composite(argument);
     } else if (argument.host.sizes() != argument.sizes ||
                argument.host.storage().data() != argument.data) {
       follow_resize(argument);
@@ -115,16 +119,16 @@ void HostArguments::follow_resize(const Argument& argument) {
   }
 }
 
-// The kernel gave a sparse argument other indices and values, or other sizes.
-void HostArguments::follow_sparse(const Argument& argument) {
+// The kernel may have given a sparse argument other indices and values, or other sizes.
+void HostArguments::follow_composite(const Argument& argument) {
   if (!argument.written) {
     return;
   }
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : sparse_parts(argument.host)) {
+  for (const at::Tensor& part : composite_parts(argument.host)) {
     parts.push_back(to_device(part));
   }
-  set_sparse(argument.tensor, argument.host, parts);
+  set_composite(argument.tensor, argument.host, parts);
 }
 
 at::Tensor HostArguments::to_device(const at::Tensor& result) {
@@ -136,23 +140,23 @@ at::Tensor HostArguments::to_device(const at::Tensor& result) {
       return argument.tensor;
     }
   }
-  if (result.layout() != c10::kStrided) {
-    return sparse_to_device(result);
+  if (is_composite(result)) {
+    return composite_to_device(result);
   }
   for (const Argument& argument : arguments_) {
-    if (argument.parts.empty() && argument.host.storage().is_alias_of(result.storage())) {
+    if (!argument.composite && argument.host.storage().is_alias_of(result.storage())) {
       return view_of(argument.tensor.storage(), c10::DispatchKey::PrivateUse1, result);
     }
   }
   return copy_to_device(result);
 }
 
-at::Tensor HostArguments::sparse_to_device(const at::Tensor& result) {
+at::Tensor HostArguments::composite_to_device(const at::Tensor& result) {
   std::vector<at::Tensor> parts;
-  for (const at::Tensor& part : sparse_parts(result)) {
+  for (const at::Tensor& part : composite_parts(result)) {
     parts.push_back(to_device(part));
   }
-  return make_sparse(result, parts);
+  return make_composite(result, parts);
 }
 
 // Byte for byte, so that strides stay as they are, expanded and overlapping ones too. Results that

@@ -10,7 +10,7 @@
 //          after: what hardware needs whose memory a CPU can not reach. Whole storages, so that
 //          views keep their offsets and tensors that share memory go on sharing it.
 //
-// Sparse tensors are shown through their indices and values.
+// Composite tensors (composite.h: sparse, quantized, nested) are shown through their parts.
 //
 // A vendor who starts from here keeps the copy mode and deletes the other.
 // Owns the host tensors until it ends; one call, one thread: the one that called the operator.
@@ -40,7 +40,7 @@ class HostArguments {
   // operator writes to it. Reads device memory in the order of the current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
-  // The dispatch keys of all host tensors: CPU, and SparseCPU, SparseCsrCPU where there are such.
+  // The dispatch keys of all host tensors: CPU, and SparseCPU, QuantizedCPU... where there are such.
   c10::DispatchKeySet keys() const { return keys_; }
 
   // After the kernel: what it wrote or resized reaches the device tensors.
@@ -54,15 +54,14 @@ class HostArguments {
   uint64_t bytes_out() const { return bytes_out_; }
 
  private:
-  // One argument, with what its host tensor looked like before the kernel ran. Of a sparse one
-  // `parts` are the host tensors of its indices and values.
+  // One argument, with what its host tensor looked like before the kernel ran.
   struct Argument {
     at::Tensor tensor;
     at::Tensor host;
     bool written;
     at::DimVector sizes;
     const void* data;
-    std::vector<at::Tensor> parts;
+    bool composite;
   };
   // A storage in copy mode.
   struct Copied {
@@ -71,13 +70,13 @@ class HostArguments {
     bool written;
   };
 
-  at::Tensor dense_to_host(const at::Tensor& tensor, bool written);
-  at::Tensor sparse_to_host(const at::Tensor& tensor, bool written);
+  at::Tensor strided_to_host(const at::Tensor& tensor, bool written);
+  at::Tensor composite_to_host(const at::Tensor& tensor, bool written);
   const c10::Storage& copy_storage(const c10::Storage& storage, bool written);
-  at::Tensor sparse_to_device(const at::Tensor& result);
+  at::Tensor composite_to_device(const at::Tensor& result);
   at::Tensor copy_to_device(const at::Tensor& result);
   void follow_resize(const Argument& argument);
-  void follow_sparse(const Argument& argument);
+  void follow_composite(const Argument& argument);
 
   const HostMode mode_;
   const c10::DeviceIndex device_;

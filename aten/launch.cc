@@ -114,14 +114,15 @@ KernelScope::~KernelScope() {
 void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet) {
   Launch launch{packet, site.serial ? 0 : 1, float_mode()};
   orLaunchAttributes attributes{site.name, orLaunchShort};
-  if (site.cost < kInlineCost) {
-    attributes.flags = orLaunchInline;
-  } else if (site.cost >= kParallelCost && (launch.threads = team_size()) > 1) {
+  const bool large = site.cost >= kParallelCost;
+  const int team = large ? team_size() : 1;
+  if (team > 1) {
     yield_team();
+    launch.threads = team;
     attributes.flags = orLaunchParallel;
-  } else if (site.awaited) {
+  } else if (site.cost < kInlineCost || site.awaited) {
     attributes.flags = orLaunchInline;
-  } else if (site.cost >= kParallelCost) {
+  } else if (large) {
     attributes.flags = 0;  // one thread, but nobody knows for how long
   }
   OPENREG_CHECK(orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes));

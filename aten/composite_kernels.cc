@@ -8,11 +8,18 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_coalesced_native.h>
+#include <ATen/ops/_empty_affine_quantized_native.h>
+#include <ATen/ops/_empty_per_channel_affine_quantized_native.h>
 #include <ATen/ops/_indices_native.h>
+#include <ATen/ops/_nested_tensor_size_native.h>
+#include <ATen/ops/_nested_tensor_storage_offsets_native.h>
+#include <ATen/ops/_nested_tensor_strides_native.h>
 #include <ATen/ops/_nnz_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
+#include <ATen/ops/_to_copy_ops.h>
 #include <ATen/ops/_values_native.h>
+#include <ATen/ops/as_strided_native.h>
 #include <ATen/ops/ccol_indices_native.h>
 #include <ATen/ops/col_indices_native.h>
 #include <ATen/ops/copy_native.h>
@@ -21,8 +28,15 @@
 #include <ATen/ops/dense_dim_native.h>
 #include <ATen/ops/empty_like_native.h>
 #include <ATen/ops/empty_native.h>
+#include <ATen/ops/empty_quantized_native.h>
 #include <ATen/ops/indices_native.h>
 #include <ATen/ops/is_coalesced_native.h>
+#include <ATen/ops/q_per_channel_axis_native.h>
+#include <ATen/ops/q_per_channel_scales_native.h>
+#include <ATen/ops/q_per_channel_zero_points_native.h>
+#include <ATen/ops/q_scale_native.h>
+#include <ATen/ops/q_zero_point_native.h>
+#include <ATen/ops/qscheme_native.h>
 #include <ATen/ops/row_indices_native.h>
 #include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/sparse_resize_and_clear_native.h>
@@ -33,6 +47,7 @@
 #include <optional>
 #include <type_traits>
 
+#include "aten/composite.h"
 #include "aten/fallback.h"
 #include "runtime/c10/device.h"
 
@@ -60,6 +75,25 @@ struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
 template <auto kFactory>
 constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
 
+// Between tensors of the same quantization: torch has seen to that.
+at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  composite_parts(dst).front().copy_(composite_parts(src).front(), non_blocking);
+  return dst;
+}
+
+// torch's kernel makes the copy with the CPU in mind: its sizes and strides never leave the CPU.
+at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
+                          std::optional<at::Layout> layout, std::optional<at::Device> device,
+                          std::optional<bool> pin_memory, bool non_blocking,
+                          std::optional<at::MemoryFormat> memory_format) {
+  TORCH_CHECK(layout.value_or(self.layout()) == self.layout(),
+              "openreg: a nested tensor of strided layout can not be made ", *layout);
+  at::Tensor buffer = composite_parts(self).front();
+  buffer = at::_ops::_to_copy::call(buffer, dtype, std::nullopt, device, pin_memory, non_blocking,
+                                    memory_format);
+  return make_composite(self, {buffer});
+}
+
 void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto handle = c10::Dispatcher::singleton().findOp(name);
@@ -76,6 +110,12 @@ TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, library) {
+  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
+TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
@@ -118,6 +158,40 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
   library.impl("copy_", TORCH_FN(at::native::copy_sparse_compressed_));
   fall_back_one_by_one(library, c10::DispatchKey::SparseCsrPrivateUse1,
                        c10::DispatchKey::SparseCsrCPU);
+}
+
+// Both keys: the first call has no tensor yet, or one that is not quantized.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
+  library.impl("_empty_per_channel_affine_quantized",
+               TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
+}
+
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
+  library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
+  library.impl("_empty_per_channel_affine_quantized",
+               TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
+  library.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
+  library.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
+  library.impl("q_scale", TORCH_FN(at::native::q_scale_quant));
+  library.impl("q_zero_point", TORCH_FN(at::native::q_zero_point_quant));
+  library.impl("q_per_channel_scales", TORCH_FN(at::native::q_per_channel_scales));
+  library.impl("q_per_channel_zero_points", TORCH_FN(at::native::q_per_channel_zero_points));
+  library.impl("q_per_channel_axis", TORCH_FN(at::native::q_per_channel_axis));
+  library.impl("qscheme", TORCH_FN(at::native::qscheme_quant));
+  library.impl("_copy_from", TORCH_FN(copy_quantized));
+  fall_back_one_by_one(library, c10::DispatchKey::QuantizedPrivateUse1,
+                       c10::DispatchKey::QuantizedCPU);
+}
+
+TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
+  library.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
+  library.impl("_nested_tensor_strides", TORCH_FN(at::native::_nested_tensor_strides));
+  library.impl("_nested_tensor_storage_offsets",
+               TORCH_FN(at::native::_nested_tensor_storage_offsets));
+  library.impl("_to_copy", TORCH_FN(nested_to_copy));
+  fall_back_one_by_one(library, c10::DispatchKey::NestedTensorPrivateUse1,
+                       c10::DispatchKey::NestedTensorCPU);
 }
 
 }  // namespace openreg
