@@ -5,10 +5,8 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/native/TensorIterator.h>
 #include <ATen/ops/_prelu_kernel_backward_cpu_dispatch.h>
 #include <ATen/ops/_prelu_kernel_cpu_dispatch.h>
-#include <ATen/ops/abs_cpu_dispatch.h>
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/clamp_min.h>
 #include <ATen/ops/empty_like.h>
@@ -28,8 +26,8 @@
 #include "aten/cpu_kernel.h"
 #include "aten/dtype.h"
 #include "aten/factories.h"
+#include "aten/launch.h"
 #include "aten/store.h"
-#include "aten/structured.h"
 
 namespace openreg {
 namespace {
@@ -48,22 +46,6 @@ at::Tensor relu(const at::Tensor& self) {
 at::Tensor& relu_(at::Tensor& self) {
   check_not_bool(self, "Boolean inputs not supported for relu");
   return at::clamp_min_(self, 0);
-}
-
-at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
-  Operands operands;
-  operands.add_device(self);
-  operands.add_device(out);
-  const c10::ScalarType dtype = c10::toRealValueType(self.scalar_type());
-  TORCH_CHECK(c10::canCast(dtype, out.scalar_type()), "result type ", dtype,
-              " can't be cast to the desired output type ", out.scalar_type());
-  // An `out` without elements gets the strides of `self`.
-  StructuredMeta<at::TensorIteratorBase, 1, OutputKind::kOut> meta(operands.device());
-  meta.give_outputs(out);
-  meta.build(
-      at::TensorIteratorConfig().check_all_same_dtype(false).add_output(out).add_const_input(self));
-  launch_cpu({"aten::abs.out", self.numel()}, operands.device(), &at::cpu::abs_outf, self, out);
-  return out;
 }
 
 // The limits of integers are integers.
@@ -264,7 +246,6 @@ at::Tensor log_sigmoid_backward(const at::Tensor& grad_output, const at::Tensor&
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("relu", TORCH_FN(relu));
   library.impl("relu_", TORCH_FN(relu_));
-  library.impl("abs.out", TORCH_FN(abs_out));
   library.impl("isnan", TORCH_FN(at::native::isnan));  // self != self
   library.impl("hardtanh", TORCH_FN(hardtanh));
   library.impl("hardtanh_", TORCH_FN(hardtanh_));
