@@ -85,8 +85,9 @@ std::vector<at::Tensor> composite_parts(const at::Tensor& tensor) {
     }
     return {integers_of(tensor)};
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided, "openreg: there is no way to share a ",
-                              tensor.layout(), " tensor with a kernel of the CPU");
+  TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided,
+                              "openreg: there is no way to share a ", tensor.layout(),
+                              " tensor with a kernel of the CPU");
   return {at::native::get_nested_tensor_impl(tensor)->get_unsafe_storage_as_tensor()};
 }
 

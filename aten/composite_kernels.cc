@@ -15,6 +15,7 @@
 #include <ATen/ops/_nested_tensor_storage_offsets_native.h>
 #include <ATen/ops/_nested_tensor_strides_native.h>
 #include <ATen/ops/_nnz_native.h>
+#include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_and_tensors_native.h>
 #include <ATen/ops/_sparse_coo_tensor_with_dims_native.h>
 #include <ATen/ops/_to_copy_ops.h>
@@ -37,11 +38,15 @@
 #include <ATen/ops/q_scale_native.h>
 #include <ATen/ops/q_zero_point_native.h>
 #include <ATen/ops/qscheme_native.h>
+#include <ATen/ops/quantize_per_channel_ops.h>
+#include <ATen/ops/quantize_per_tensor_ops.h>
 #include <ATen/ops/row_indices_native.h>
 #include <ATen/ops/sparse_dim_native.h>
 #include <ATen/ops/sparse_resize_and_clear_native.h>
 #include <ATen/ops/sparse_resize_native.h>
+#include <ATen/ops/unfold_native.h>
 #include <ATen/ops/values_native.h>
+#include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -75,9 +80,23 @@ struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
 template <auto kFactory>
 constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
 
-// Between tensors of the same quantization: torch has seen to that.
+// Numbers are quantized as the destination is; torch has given a destination of quantized numbers
+// the source's quantizer.
 at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
-  composite_parts(dst).front().copy_(composite_parts(src).front(), non_blocking);
+  TORCH_CHECK(dst.is_quantized(),
+              "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use "
+              "dequantize to get a float Tensor from a quantized Tensor");
+  at::Tensor source = src;
+  if (!src.is_quantized()) {
+    const at::Tensor numbers = src.to(dst.device(), at::kFloat);
+    source = dst.qscheme() == at::kPerTensorAffine
+                 ? at::_ops::quantize_per_tensor::call(numbers, dst.q_scale(), dst.q_zero_point(),
+                                                       dst.scalar_type())
+                 : at::_ops::quantize_per_channel::call(
+                       numbers, dst.q_per_channel_scales(), dst.q_per_channel_zero_points(),
+                       dst.q_per_channel_axis(), dst.scalar_type());
+  }
+  composite_parts(dst).front().copy_(composite_parts(source).front(), non_blocking);
   return dst;
 }
 
@@ -173,6 +192,9 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
                TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
   library.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
   library.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
+  library.impl("view", TORCH_FN(at::native::view));
+  library.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  library.impl("unfold", TORCH_FN(at::native::unfold));
   library.impl("q_scale", TORCH_FN(at::native::q_scale_quant));
   library.impl("q_zero_point", TORCH_FN(at::native::q_zero_point_quant));
   library.impl("q_per_channel_scales", TORCH_FN(at::native::q_per_channel_scales));

@@ -385,9 +385,9 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
 }
 
 // Throws where this operator may not fall back, warns where the user wants to know.
-void apply_policy(Operator& op) {
+void apply_policy(Operator& op, const Call& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.irreplaceable == nullptr, "openreg: ", op.name,
+      op.irreplaceable == nullptr || call.composite, "openreg: ", op.name,
       " needs a kernel of the device and has none registered; the CPU's can "
       "not take its place: ",
       op.irreplaceable);
@@ -418,8 +418,8 @@ void apply_policy(Operator& op) {
 void fallback(const c10::OperatorHandle& handle, Stack* stack) {
   const auto start = std::chrono::steady_clock::now();
   Operator& op = find_operator(handle);
-  apply_policy(op);
   const Call call = inspect(*stack, stack->size() - handle.schema().arguments().size());
+  apply_policy(op, call);
   TORCH_CHECK_NOT_IMPLEMENTED(
       call.composite || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
       "Could not run '", op.name,

@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "aten/factories.h"
 #include "aten/composite.h"
+#include "aten/factories.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
 
@@ -35,7 +35,7 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
     return tensor;
   }
-  const at::Tensor host = !is_device(tensor)      ? tensor
+  const at::Tensor host = !is_device(tensor)     ? tensor
                           : is_composite(tensor) ? composite_to_host(tensor, written)
                                                  : strided_to_host(tensor, written);
   // Some kernels keep what only their gradient needs if they see that there will be one.
@@ -61,8 +61,7 @@ at::Tensor HostArguments::composite_to_host(const at::Tensor& tensor, bool writt
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_composite(tensor, parts);
-  arguments_.push_back(
-      {tensor, host, written, {}, nullptr, true});
+  arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }
 

@@ -40,7 +40,8 @@ class HostArguments {
   // operator writes to it. Reads device memory in the order of the current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
-  // The dispatch keys of all host tensors: CPU, and SparseCPU, QuantizedCPU... where there are such.
+  // The dispatch keys of all host tensors: CPU, and SparseCPU, QuantizedCPU... where there are
+  // such.
   c10::DispatchKeySet keys() const { return keys_; }
 
   // After the kernel: what it wrote or resized reaches the device tensors.

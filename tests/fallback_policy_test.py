@@ -66,7 +66,7 @@ def test_the_block_ends_with_the_policy_before() -> None:
 
 def test_another_word_is_refused() -> None:
     with pytest.raises(ValueError, match=r"'loud'.*silent, warn, error"):
-        fallback.set_policy("loud")
+        fallback.set_policy("loud")  # type: ignore[arg-type]
 
 
 def test_irreplaceable_operators_have_kernels() -> None:

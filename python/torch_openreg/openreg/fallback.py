@@ -59,8 +59,8 @@ def set_policy(policy: Policy) -> None:
     """Say what happens when an operator falls back, in all threads.
 
     Args:
-        policy: ``"silent"``: it is counted. ``"warn"``: a UserWarning as well, one for each operator
-            until ``reset``. ``"error"``: NotImplementedError, before anything is done.
+        policy: ``"silent"``: it is counted. ``"warn"``: a UserWarning as well, one for each
+            operator until ``reset``. ``"error"``: NotImplementedError, before anything is done.
 
     Raises:
         ValueError: for any other word.
