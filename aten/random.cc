@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers in place: uniform_, normal_ and their like, and the dropout of torch.
+// Random numbers in place: uniform_, normal_ and their like.
 //
 // The numbers come from the device's generator, never from the CPU's: a launch takes a range of the
 // device generator's sequence, the kernel fills a Mersenne twister from it where it runs, and the
