@@ -97,7 +97,7 @@ class OptimizerWay(Entry):
             parameter.requires_grad_()
         optimizer = self._optimizer(parameters, arguments)
 
-        def closure() -> Tensor:
+        def closure() -> Any:
             optimizer.zero_grad()
             value = self._loss(parameters, batch)
             value.backward()
