@@ -3,7 +3,7 @@
 
 import copy
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 from unittest import mock
@@ -81,7 +81,7 @@ class OptimizerWay(Entry):
         return [Training(parameters, batch, arguments) for arguments in self._arguments()]
 
     def run(self, sample: Training, device: torch.device, seed: int) -> Run:
-        with capturable_on(device) if self._capturable else nullcontext():
+        with named_as_backend(device):
             return self._train(sample, device)
 
     @property
@@ -155,14 +155,13 @@ class OptimizerWay(Entry):
         return Run(outputs, dict(zip(inputs, found, strict=False)))
 
 
-def capturable_on(device: torch.device) -> AbstractContextManager[Any]:
-    """Lets torch take a step on the CPU as on a device whose steps can be captured.
+def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
+    """Lets torch treat the CPU as the device that is compared with it.
 
-    torch asks whether the device is one of its own or has the name of the backend. What else
-    depends on it is that foreach is the choice on the CPU, too.
+    By the backend's name torch decides where steps can be capturable, and that foreach is the
+    choice where none was made. Different ways would round differently.
     """
-    name = "cpu" if device.type == "cpu" else torch._C._get_privateuse1_backend_name()
-    return mock.patch.object(torch._C, "_get_privateuse1_backend_name", return_value=name)
+    return mock.patch.object(torch._C, "_get_privateuse1_backend_name", return_value=device.type)
 
 
 def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
