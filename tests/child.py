@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from pathlib import Path
 
 #: Seconds after which a child is taken to hang. Importing torch is some seconds of it.
 PATIENCE = 100.0
@@ -18,8 +19,26 @@ def run(code: str, *options: str, **environment: str) -> subprocess.CompletedPro
         options: of the interpreter (``"-W"``, ``"error"``).
         environment: variables to set besides those of this process.
     """
+    return _start([*options, "-c", textwrap.dedent(code)], environment)
+
+
+def script(path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python file, in its own folder, and return what became of it.
+
+    Args:
+        path: of the file.
+        arguments: of the program.
+        environment: variables to set besides those of this process.
+    """
+    return _start([str(path), *arguments], environment, path.parent)
+
+
+def _start(
+    arguments: list[str], environment: dict[str, str], folder: Path | None = None
+) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, *options, "-c", textwrap.dedent(code)],
+        [sys.executable, *arguments],
+        cwd=folder,
         env={**os.environ, **environment},
         capture_output=True,
         text=True,

@@ -171,3 +171,19 @@ def test_dropout_trains() -> None:
     assert not any(r.synchronous for r in torch.openreg.fallback.stats().values())
     network.eval()
     assert torch.equal(network(x), network(x))
+
+
+def test_lazy_layer_is_made_on_the_device_or_moved_after_its_first_call() -> None:
+    # Module.to() keeps the class of a parameter, and with it that it is lazy, only between
+    # backends on a list in torch (has_compatible_shallow_copy_type); PrivateUse1 is not on it.
+    x = torch.randn(2, 3, 6, 6)
+    moved = nn.LazyConv2d(4, 3).to("openreg")
+    with pytest.raises(RuntimeError, match="weight should have at least three dimensions"):
+        moved(x.to("openreg"))
+    made = nn.LazyConv2d(4, 3, device="openreg")
+    made(x.to("openreg")).sum().backward()
+    assert made.weight.shape == (4, 3, 3, 3)
+    assert made.weight.grad is not None
+    called = nn.LazyConv2d(4, 3)
+    expected = called(x)
+    torch.testing.assert_close(called.to("openreg")(x.to("openreg")).cpu(), expected)

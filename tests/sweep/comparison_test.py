@@ -7,12 +7,18 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.testing._internal.common_device_type import tol, toleranceOverride
 from torch.testing._internal.common_dtype import _dispatch_dtypes
+from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, ModuleInput
+from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
 
-from tests.sweep.comparison import apart, copy_to, entries, evaluate, tolerances
+from tests.sweep import comparison
+from tests.sweep.comparison import apart, tolerances
+from tests.sweep.modules import Module
+from tests.sweep.operators import Operator, copy_to, operators
+from tests.sweep.optimizers import OptimizerWay
 from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, UNSUPPORTED, Outcome, cause
 
 OPENREG = torch.device("openreg")
@@ -43,6 +49,11 @@ def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
     )
 
 
+def evaluate(op: OpInfo, device: torch.device, dtype: torch.dtype) -> Outcome:
+    """What comes of the entry in a sweep."""
+    return comparison.evaluate(Operator(op), device, dtype)
+
+
 def on_device(
     wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any]
 ) -> Callable[[Tensor], Any]:
@@ -69,7 +80,7 @@ def test_right_result_agrees() -> None:
         ),
         (lambda x: x.cpu(), lambda x: x + 0, "device is cpu, not openreg"),
         (lambda x: x.detach() + 0, lambda x: x + 0, "requires_grad is False, not True"),
-        (lambda x: (x + 0, x + 0), lambda x: x + 0, "2 outputs, not 1"),
+        (lambda x: (x + 0, x + 0), lambda x: x + 0, "2 outputs, not 1: output 1"),
         (lambda x: 1.5, lambda x: x + 0, "is a float, not a Tensor"),
         (
             lambda x: x.numel() + 1,
@@ -88,6 +99,116 @@ def test_planted_difference_is_found(
     assert outcome.counts
     assert re.search(message, outcome.message)
     assert outcome.message.endswith("[sample 0]")
+
+
+class Layer(nn.Module):
+    """A layer that does something else on the device, if a mistake is planted in it."""
+
+    mistake = ""
+    calls: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+        self.register_buffer("calls", torch.zeros(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * self.weight
+        if self.mistake == "dropout":
+            return nn.functional.dropout(y, 0.5, self.training)
+        if x.device.type == "cpu":
+            return y
+        if self.mistake == "buffer":
+            self.calls += 1
+        if self.mistake == "gradient":
+            y = y + self.weight - self.weight.detach()
+        mode = "train" if self.training else "eval" if torch.is_grad_enabled() else "inference"
+        return y + 1 if self.mistake == mode else y
+
+
+def layer(mistake: str) -> Module:
+    """An entry of a module database of our own."""
+
+    def inputs(_: ModuleInfo, requires_grad: bool, **kwargs: Any) -> list[ModuleInput]:
+        x = torch.randn(2, 3, requires_grad=requires_grad)
+        return [ModuleInput(FunctionInput(), FunctionInput(x))]
+
+    kind = type("Layer", (Layer,), {"mistake": mistake})
+    return Module(ModuleInfo(kind, module_inputs_func=inputs, train_and_eval_differ=True))
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("train", r"forward: output 0: .*\[sample 0\]"),
+        ("eval", r"forward: output 0: .*\[sample 1\]"),
+        ("inference", r"forward: output 0: .*\[sample 2\]"),
+        ("buffer", "forward: calls: Tensor-likes"),
+        ("gradient", "backward: weight: Tensor-likes"),
+    ],
+)
+def test_planted_mistake_of_a_module_is_found(mistake: str, message: str) -> None:
+    outcome = comparison.evaluate(layer(mistake), OPENREG, torch.float32)
+    assert outcome.status == DIFFERS
+    assert re.match(message, outcome.message)
+
+
+@pytest.mark.parametrize(("mistake", "compared"), [("", "values"), ("dropout", "distribution")])
+def test_right_module_agrees(mistake: str, compared: str) -> None:
+    outcome = comparison.evaluate(layer(mistake), OPENREG, torch.float32)
+    assert (outcome.status, outcome.message, outcome.samples) == (AGREES, "", 3)
+    assert outcome.compared == compared
+
+
+class Descent(torch.optim.SGD):
+    """Does something else on the device, if a mistake is planted in it."""
+
+    def __init__(self, parameters: list[Tensor], mistake: str, **flags: bool) -> None:
+        super().__init__(parameters, momentum=0.9, **flags)
+        self.mistake = mistake
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        loss = super().step(closure)
+        first = self.param_groups[0]["params"][0]
+        if first.device.type != "cpu":
+            if self.mistake == "parameter":
+                first += 1e-3
+            if self.mistake == "state":
+                self.state[first]["momentum_buffer"] *= 2
+        return loss
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ("", "$"),
+        ("parameter", "forward: parameter 0: Tensor-likes"),
+        ("state", r"forward: .*parameter 0: Tensor-likes"),
+    ],
+)
+@pytest.mark.parametrize("way", ["", "for_loop", "foreach", "fused"])
+def test_planted_mistake_of_an_optimizer_is_found(way: str, mistake: str, message: str) -> None:
+    inputs = [OptimizerInput(params=[], kwargs={"mistake": mistake})]
+    kind: Any = Descent
+    info = OptimizerInfo(
+        kind,
+        optim_inputs_func=lambda device: inputs,
+        supported_impls=("foreach", "fused"),
+    )
+    outcome = comparison.evaluate(OptimizerWay(info, way, capturable=False), OPENREG, torch.float32)
+    assert outcome.status == (DIFFERS if mistake else AGREES)
+    assert re.match(message, outcome.message)
+
+
+def test_draws_that_are_equal_by_chance_are_random() -> None:
+    def draw(x: Tensor) -> Tensor:
+        # The CPU draws the same under the first two seeds, as few draws may.
+        chance = x.device.type == "cpu" and torch.initial_seed() < 2
+        return torch.zeros_like(x) if chance else torch.rand_like(x).round()
+
+    outcome = evaluate(planted(draw), OPENREG, torch.float32)
+    assert (outcome.status, outcome.compared) == (AGREES, "distribution")
 
 
 def test_random_numbers_agree_in_distribution() -> None:
@@ -155,14 +276,15 @@ def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
 
 
 def test_tolerance_is_the_widest_of_the_entry() -> None:
-    known = entries()
-    assert tolerances(known["add"], torch.float32) == (1.3e-6, 1e-5)
+    assert operators()["add"].tolerances(torch.float32) == (1.3e-6, 1e-5)
     decorators = [
         asks("TestCommon", torch.float32, 1e-7, 1e-2),
         asks("TestCommon", torch.float64, 1, 1),
         asks("TestGradients", torch.float32, 1e-3, 1e-7),
     ]
-    assert tolerances(planted(torch.neg, decorators=decorators), torch.float32) == (1e-3, 1e-2)
+    assert tolerances(decorators, torch.float32) == (1e-3, 1e-2)
+    assert tolerances(decorators, torch.bfloat16) == (1.6e-2, 1e-5)
+    assert tolerances(decorators, torch.int64) == (1.3e-6, 1e-5)
 
 
 def test_causes_ignore_numbers() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs torch's operator database (op_db) on the device, forward and backward, beside the CPU.
+"""Runs torch's databases of operators, modules and optimizers on the device beside the CPU.
 
 The score is the share of the entries that agree, among those that the CPU itself passes.
 """
@@ -20,7 +20,7 @@ from typing import Any
 import torch
 from tqdm import tqdm
 
-from tests.sweep.comparison import entries, prepare
+from tests.sweep.database import DATABASES, prepare
 from tests.sweep.outcome import AGREES, CRASHED, TIMED_OUT, Outcome, cause
 from tools.flags.flags import Flags, device, output, whole_number
 from tools.worker.worker import Died, Silent, Worker
@@ -160,16 +160,12 @@ def dtype(text: str) -> str:
     return text
 
 
-def names(text: str) -> list[str]:
-    """Names of the entries that a regular expression finds."""
+def pattern(text: str) -> re.Pattern[str]:
+    """A regular expression."""
     try:
-        pattern = re.compile(text)
+        return re.compile(text)
     except re.error as error:
         raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
-    found = [name for name in entries() if pattern.search(name)]
-    if not found:
-        raise argparse.ArgumentTypeError(f"{text!r} finds none of the entries of op_db")
-    return found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -179,13 +175,13 @@ def main(argv: Sequence[str] | None = None) -> int:
         0 if the score reaches the bound, else 1.
     """
     parser = Flags("sweep", __doc__, "Exit status: 0 if the score reaches the bound, 1 if not.")
+    parser.add_argument("--database", choices=DATABASES, default="op", help="what is swept")
     parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
     parser.add_argument("--dtype", type=dtype, default="float32", help="of the sample inputs")
     parser.add_argument(
         "--filter",
-        type=names,
+        type=pattern,
         default="",
-        dest="names",
         metavar="REGEX",
         help="run the entries whose name it finds",
     )
@@ -202,22 +198,31 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     if flags.resume and not flags.json:
         parser.error("--resume needs --json")
-    heading = {"device": str(flags.device), "dtype": flags.dtype, "torch": torch.__version__}
+    names = [name for name in DATABASES[flags.database]() if flags.filter.search(name)]
+    if not names:
+        parser.error(f"{flags.filter.pattern!r} finds none of the entries of {flags.database}_db")
+    heading = {
+        "database": flags.database,
+        "device": str(flags.device),
+        "dtype": flags.dtype,
+        "torch": torch.__version__,
+    }
     outcomes: list[Outcome] = []
     if flags.resume:
         try:
-            outcomes = [o for o in saved(flags.json, heading) if o.name in set(flags.names)]
+            outcomes = [o for o in saved(flags.json, heading) if o.name in set(names)]
         except (ValueError, KeyError, TypeError) as error:
             parser.error(f"cannot resume: {error}")
     have = {o.name for o in outcomes}
-    rest = [name for name in flags.names if name not in have]
+    rest = [name for name in names if name not in have]
     threads = max(1, len(os.sched_getaffinity(0)) // flags.jobs)
-    with tqdm(total=len(flags.names), initial=len(have), unit="op", disable=None) as bar:
+    with tqdm(total=len(names), initial=len(have), unit="entry", disable=None) as bar:
         for outcome in sweep(
             rest,
             flags.jobs,
             flags.timeout,
             prepare,
+            flags.database,
             heading["device"],
             flags.dtype,
             threads,

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweep import comparison, hazards
+from tests.sweep import database, hazards
 from tests.sweep import sweep as program
 from tests.sweep.outcome import AGREES, CRASHED, DIFFERS, TIMED_OUT, UNSUPPORTED, Outcome
 from tests.sweep.sweep import score, summary, sweep
 
 # Some of each kind: what networks use, what has a kernel of its own, what falls back, what is
 # random, what returns views, several outputs, other dtypes or unknown shapes.
-SUBSET = (
+OPERATORS = (
     "__getitem__",
     "add",
     "addmm",
@@ -81,17 +81,69 @@ SUBSET = (
 )
 
 
+# With and without weights, with buffers, lazy, recurrent, other in evaluation, several inputs.
+MODULES = (
+    "nn.BatchNorm2d",
+    "nn.Conv2d",
+    "nn.CrossEntropyLoss",
+    "nn.Embedding",
+    "nn.GELU",
+    "nn.GroupNorm",
+    "nn.GRUCell",
+    "nn.LazyConv1d",
+    "nn.LSTM",
+    "nn.Linear",
+    "nn.MaxPool2d",
+    "nn.MultiheadAttention",
+    "nn.RNN",
+    "nn.TransformerEncoderLayer",
+)
+
+# Each way at least once.
+OPTIMIZERS = (
+    "Adadelta.capturable_foreach",
+    "Adafactor",
+    "Adagrad.for_loop",
+    "Adam.fused",
+    "AdamW",
+    "AdamW.capturable_fused",
+    "LBFGS",
+    "Muon",
+    "NAdam.differentiable",
+    "RMSprop.capturable",
+    "Rprop.foreach",
+    "SGD.fused",
+)
+
+CHOSEN = [
+    (kind, name)
+    for kind, names in (("op", OPERATORS), ("module", MODULES), ("optim", OPTIMIZERS))
+    for name in names
+]
+
+
 @pytest.fixture(scope="module")
-def outcomes() -> dict[str, Outcome]:
-    found = sweep(SUBSET, 2, 60, comparison.prepare, "openreg", "float32", 1)
-    return {outcome.name: outcome for outcome in found}
+def outcomes() -> dict[tuple[str, str], Outcome]:
+    found = {}
+    for kind in database.DATABASES:
+        names = [name for of, name in CHOSEN if of == kind]
+        for outcome in sweep(names, 2, 60, database.prepare, kind, "openreg", "float32", 1):
+            found[kind, outcome.name] = outcome
+    return found
 
 
-@pytest.mark.parametrize("name", SUBSET)
-def test_entry_agrees_with_the_cpu(name: str, outcomes: dict[str, Outcome]) -> None:
-    outcome = outcomes[name]
+@pytest.mark.parametrize(("kind", "name"), CHOSEN)
+def test_entry_agrees_with_the_cpu(
+    kind: str, name: str, outcomes: dict[tuple[str, str], Outcome]
+) -> None:
+    outcome = outcomes[kind, name]
     assert outcome.status == AGREES, outcome.message
     assert outcome.samples > 0
+
+
+def test_random_module_is_recognized(outcomes: dict[tuple[str, str], Outcome]) -> None:
+    assert outcomes["module", "nn.LazyConv1d"].compared == "distribution"
+    assert outcomes["module", "nn.Conv2d"].compared == "values"
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -139,7 +191,8 @@ def run_hazards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, argv: list[str]
             names, jobs, timeout, hazards.prepare, seen
         ),
     )
-    monkeypatch.setattr(program, "entries", lambda: dict.fromkeys(["one", "two", "differ"]))
+    names = dict.fromkeys(["one", "two", "differ"])
+    monkeypatch.setitem(program.DATABASES, "op", lambda: names)
     return program.main([*argv, "--device", "cpu"])
 
 
@@ -156,7 +209,8 @@ def test_exit_status_and_resuming(
     # What the first run had done was not done again.
     assert sorted((tmp_path / "seen").read_text().split()) == ["differ", "one", "two"]
     written = json.loads(file.read_text())
-    assert (written["device"], written["dtype"]) == ("cpu", "float32")
+    heading = (written["database"], written["device"], written["dtype"])
+    assert heading == ("op", "cpu", "float32")
     assert (written["agree"], written["counted"]) == (2, 3)
     assert [entry["name"] for entry in written["entries"]] == ["differ", "one", "two"]
 
@@ -166,7 +220,9 @@ def test_exit_status_and_resuming(
     [
         (["--dtype", "float31"], "torch has no dtype 'float31'"),
         (["--filter", "["], "'[' is no regular expression"),
-        (["--filter", "no_such_operator"], "finds none of the entries"),
+        (["--filter", "no_such_operator"], "finds none of the entries of op_db"),
+        (["--database", "module", "--filter", "^add$"], "none of the entries of module_db"),
+        (["--database", "dataset"], "invalid choice: 'dataset'"),
         (["--device", "nonsense"], "no device 'nonsense' here"),
         (["--jobs", "0"], "'0' is not a whole number of at least 1"),
         (["--resume"], "--resume needs --json"),

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies of tensors on a device, as one run of the sweep needs them for itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+from torch.utils._pytree import tree_map
+
+
+def transfer(device: torch.device) -> Callable[[Any], Any]:
+    """Makes the function that copies lists, tuples and dicts of CPU tensors to a device.
+
+    The device may be the CPU itself. Tensors keep strides and offset; those that share a storage
+    share one again, over all calls of the function. The name of the CPU becomes the device's.
+    """
+    storages: dict[int, Tensor] = {}
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, torch.device):
+            return device if leaf.type == "cpu" else leaf
+        if isinstance(leaf, str):
+            return str(device) if leaf == "cpu" else leaf
+        if isinstance(leaf, PackedSequence):  # it has sizes that must be on the CPU
+            data = move(leaf.data)
+            return leaf._replace(
+                data=data,
+                sorted_indices=move(leaf.sorted_indices),
+                unsorted_indices=move(leaf.unsorted_indices),
+            )
+        if not isinstance(leaf, Tensor):
+            return leaf
+        with torch.no_grad():
+            copy = move_tensor(leaf.detach())
+        return copy.requires_grad_(leaf.requires_grad)
+
+    def move_tensor(tensor: Tensor) -> Tensor:
+        if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+            return tensor.to(device, copy=True)
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in storages:
+            whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+            storages[key] = whole.to(device, copy=True)
+        view = torch.empty(0, dtype=tensor.dtype, device=device)
+        result: Tensor = view.set_(
+            storages[key].untyped_storage(),
+            tensor.storage_offset(),
+            tensor.size(),
+            tensor.stride(),
+        )
+        return result
+
+    return lambda tree: tree_map(move, tree, is_leaf=lambda x: isinstance(x, PackedSequence))
