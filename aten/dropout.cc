@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bernoulli_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/result_type.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
 #include <torch/library.h>
 
@@ -59,7 +60,9 @@ at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tens
   TORCH_CHECK(mask.sizes() == grad_output.sizes(),
               "openreg: native_dropout_backward: the mask has size ", mask.sizes(),
               " but grad_output has size ", grad_output.sizes());
-  at::Tensor grad_input = at::empty_like(grad_output);
+  // Multiplied by a real number, integers become real.
+  at::Tensor grad_input = at::empty_like(
+      grad_output, grad_output.options().dtype(at::result_type(grad_output, at::Scalar(scale))));
   launch_kernel({"aten::native_dropout_backward", grad_output.numel() * 2}, operands.device(),
                 [&](AliasPool& aliases) {
                   return [grad_output = aliases.alias(grad_output), mask = aliases.alias(mask),

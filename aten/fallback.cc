@@ -84,6 +84,7 @@ constexpr Irreplaceable kIrreplaceable[] = {
     {"aten::_copy_from_and_resize", kCopy},
     {"aten::_efficientzerotensor", kMemory},
     {"aten::_fused_sdp_choice", "the CPU would choose a kernel that only the CPU has"},
+    {"aten::_has_compatible_shallow_copy_type", "it is about the tensor's own class"},
     {"aten::_local_scalar_dense", "it is how the host waits for a number"},
     {"aten::_nested_view_from_buffer", kView},
     {"aten::_reshape_alias", kView},
@@ -293,11 +294,32 @@ at::Tensor meta_of(const at::Tensor& tensor) {
   return meta;
 }
 
-// A kernel with its arguments on the stack, run by the dispatcher.
+// A kernel with its arguments on the stack, run by the dispatcher. It writes to aliases of tensors
+// which the caller has already: a conjugate or negative bit that it sets there (linalg.lu_solve does)
+// would be lost, so what the bit says is done.
 struct BoxedKernel {
   c10::OperatorHandle handle;
   Stack stack;
-  void operator()() { handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack); }
+  void operator()() {
+    std::vector<std::pair<at::Tensor, std::pair<bool, bool>>> outputs;
+    const auto& arguments = handle.schema().arguments();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (arguments[i].alias_info() != nullptr && stack[i].isTensor() &&
+          stack[i].toTensor().is_complex()) {
+        const at::Tensor& output = stack[i].toTensor();
+        outputs.emplace_back(output, std::pair(output.is_conj(), output.is_neg()));
+      }
+    }
+    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+    for (const auto& [output, bits] : outputs) {
+      if (output.is_conj() != bits.first || output.is_neg() != bits.second) {
+        const at::Tensor values = output.resolve_conj().resolve_neg();
+        output._set_conj(bits.first);
+        output._set_neg(bits.second);
+        output.copy_(values);
+      }
+    }
+  }
 };
 
 void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle,

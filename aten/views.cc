@@ -14,11 +14,25 @@
 #include <ATen/ops/view_native.h>
 #include <torch/library.h>
 
+#include "aten/alias.h"
+#include "aten/composite.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
 
 namespace openreg {
 namespace {
+
+// Whether `self` can become what `from` is and stay the same object: that is how Module.to() moves
+// parameters, so that optimizers and lazy layers still know them. torch's own answer depends on a
+// list of backends, of which PrivateUse1 is none; plain strided tensors of the CPU and of the device
+// are objects of one class, though.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto plain = [](const at::Tensor& tensor) {
+    return (tensor.is_cpu() || is_device(tensor)) && !is_composite(tensor);
+  };
+  return (plain(self) && plain(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
 
 void record_stream(at::Tensor& self, at::Stream stream) {
   device_allocator()->recordStream(self.storage().data_ptr(), stream);
@@ -36,6 +50,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
   library.impl("is_set_to", TORCH_FN(at::native::is_set_to));
   library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
 }
 
 }  // namespace openreg

@@ -173,17 +173,24 @@ def test_dropout_trains() -> None:
     assert torch.equal(network(x), network(x))
 
 
-def test_lazy_layer_is_made_on_the_device_or_moved_after_its_first_call() -> None:
-    # Module.to() keeps the class of a parameter, and with it that it is lazy, only between
-    # backends on a list in torch (has_compatible_shallow_copy_type); PrivateUse1 is not on it.
+def test_a_lazy_layer_moves_before_its_first_call() -> None:
     x = torch.randn(2, 3, 6, 6)
     moved = nn.LazyConv2d(4, 3).to("openreg")
-    with pytest.raises(RuntimeError, match="weight should have at least three dimensions"):
-        moved(x.to("openreg"))
-    made = nn.LazyConv2d(4, 3, device="openreg")
-    made(x.to("openreg")).sum().backward()
-    assert made.weight.shape == (4, 3, 3, 3)
-    assert made.weight.grad is not None
-    called = nn.LazyConv2d(4, 3)
-    expected = called(x)
-    torch.testing.assert_close(called.to("openreg")(x.to("openreg")).cpu(), expected)
+    moved(x.to("openreg")).sum().backward()
+    assert moved.weight.shape == (4, 3, 3, 3)
+    assert moved.weight.device.type == "openreg"
+    assert moved.weight.grad is not None
+
+
+def test_parameters_that_move_stay_the_same_objects() -> None:
+    layer = nn.Linear(3, 2)
+    optimizer = torch.optim.SGD(layer.parameters(), lr=1.0)
+    weight, before = layer.weight, layer.weight.detach().clone()
+    layer.to("openreg")
+    assert layer.weight is weight
+    layer(torch.ones(1, 3, device="openreg")).sum().backward()
+    optimizer.step()  # of the parameters that it was given on the CPU
+    assert torch.equal(layer.weight.detach().cpu(), before - 1)
+    layer.cpu()
+    assert layer.weight is weight
+    assert torch.equal(layer.weight.detach(), before - 1)

@@ -103,10 +103,6 @@ class Module(Entry):
         self, arguments: FunctionInput, dtype: torch.dtype, train: bool
     ) -> Callable[[torch.device], nn.Module]:
         make = partial(self._info.module_cls, *arguments.args, **arguments.kwargs)
-        if self._info.is_lazy:
-            # It has no weights before its first call: they are drawn where it runs. It cannot be
-            # moved before: torch moves parameters without a shape only between devices of its own.
-            return lambda device: make(device=device, dtype=dtype).train(train)
         module = make().to(dtype).train(train)
         return lambda device: copy.deepcopy(module).to(device)
 
