@@ -5,8 +5,8 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bernoulli_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/result_type.h>
 #include <ATen/ops/mul_cpu_dispatch.h>
+#include <ATen/ops/result_type.h>
 #include <torch/library.h>
 
 #include <optional>

@@ -295,8 +295,8 @@ at::Tensor meta_of(const at::Tensor& tensor) {
 }
 
 // A kernel with its arguments on the stack, run by the dispatcher. It writes to aliases of tensors
-// which the caller has already: a conjugate or negative bit that it sets there (linalg.lu_solve does)
-// would be lost, so what the bit says is done.
+// which the caller has already: a conjugate or negative bit that it sets there (linalg.lu_solve
+// does) would be lost, so what the bit says is done.
 struct BoxedKernel {
   c10::OperatorHandle handle;
   Stack stack;

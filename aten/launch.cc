@@ -85,29 +85,28 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
 }  // namespace
 
 KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
-    : keys_(c10::impl::tls_local_dispatch_key_set()),
-      warning_handler_(nullptr),
-      float_mode_(float_mode()) {
+    : keys_(c10::impl::tls_local_dispatch_key_set()), warning_handler_(nullptr), float_mode_(mode) {
   if (threads != 0) {
     team_.emplace(threads);
   }
   if (!on_launching_thread) {
     warning_handler_ = c10::WarningUtils::get_warning_handler();
     c10::WarningUtils::set_warning_handler(keep_warnings());
+    float_mode_ = float_mode();
+    if (((mode ^ float_mode_) & ~kFloatStatus) != 0) {
+      set_float_mode(mode);
+    }
   }
   c10::impl::_force_tls_local_dispatch_key_set(kernel_keys());
-  if (((mode ^ float_mode_) & ~kFloatStatus) != 0) {
-    set_float_mode(mode);
-  }
 }
 
 KernelScope::~KernelScope() {
   c10::impl::_force_tls_local_dispatch_key_set(keys_);
   if (warning_handler_ != nullptr) {
     c10::WarningUtils::set_warning_handler(warning_handler_);
-  }
-  if (((float_mode() ^ float_mode_) & ~kFloatStatus) != 0) {
-    set_float_mode(float_mode_);
+    if (((float_mode() ^ float_mode_) & ~kFloatStatus) != 0) {
+      set_float_mode(float_mode_);
+    }
   }
 }
 

@@ -24,8 +24,8 @@ namespace {
 
 // Whether `self` can become what `from` is and stay the same object: that is how Module.to() moves
 // parameters, so that optimizers and lazy layers still know them. torch's own answer depends on a
-// list of backends, of which PrivateUse1 is none; plain strided tensors of the CPU and of the device
-// are objects of one class, though.
+// list of backends, of which PrivateUse1 is none; plain strided tensors of the CPU and of the
+// device are objects of one class, though.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto plain = [](const at::Tensor& tensor) {
     return (tensor.is_cpu() || is_device(tensor)) && !is_composite(tensor);
