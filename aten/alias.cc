@@ -27,7 +27,7 @@ c10::DataPtr kernel_data(const c10::StorageImpl& source) {
 
 c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& source) {
   // Resizable, because a kernel of the CPU may resize its output; the new memory is then the CPU's
-  // and whoever launched the kernel moves it over (fallback.cc).
+  // and whoever launched the kernel moves it over (host_arguments.cc).
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), source.nbytes(),
                                                kernel_data(source), c10::GetCPUAllocator(),
                                                /*resizable=*/true);
@@ -101,6 +101,9 @@ at::Tensor AliasPool::alias(const at::Tensor& tensor) {
   const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = source.unsafe_storage().unsafeGetStorageImpl();
   Slot* const twin = find(storage);
+  if (twin != nullptr && twin->original == &source) {
+    return at::Tensor(twin->tensor);
+  }
   if (C10_UNLIKELY(used_ == kSlots)) {
     // Past the pool: shares the storage of an earlier alias where there is one.
     auto fresh = c10::make_intrusive<Impl>(
@@ -116,6 +119,7 @@ at::Tensor AliasPool::alias(const at::Tensor& tensor) {
     slot.storage->set_data_ptr_noswap(kernel_data(*storage));
     slot.storage->set_nbytes(storage->nbytes());
   }
+  slot.original = &source;
   slot.source = storage;
   if (C10_UNLIKELY(twin != nullptr)) {
     slot.tensor->set_storage_keep_dtype(twin->tensor->storage());
@@ -139,6 +143,7 @@ void AliasPool::refresh(const at::Tensor& alias, const at::Tensor& tensor) {
 void AliasPool::reset() {
   for (size_t i = 0; i < used_; ++i) {
     Slot& slot = slots_[i];
+    slot.original = nullptr;
     slot.source = nullptr;
     const bool kept = slot.tensor.use_count() != 1;
     if (C10_UNLIKELY(kept || slot.storage.use_count() != (slot.shares ? 1U : 2U) ||

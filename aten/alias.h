@@ -9,8 +9,9 @@
 // is read when the alias is made, at launch, and nothing when the kernel runs: set_ and resize_ may
 // swap the storage of the device tensor in between.
 //
-// Within one launch, tensors of one device storage get aliases of ONE alias storage, so that
-// torch's checks for overlapping memory see what they see on the CPU.
+// Within one launch, tensors of one device storage get aliases of ONE alias storage, and a tensor
+// that is an argument twice gets one alias, so that torch's checks for overlapping memory see what
+// they see on the CPU.
 //
 // Ownership. An alias owns no device memory. The launch order protects it: the block of a freed
 // tensor is reused only by work that its stream runs later. An AliasPool owns the TensorImpls and
@@ -69,7 +70,8 @@ class AliasPool {
   struct Slot {
     c10::intrusive_ptr<c10::TensorImpl> tensor;
     c10::intrusive_ptr<c10::StorageImpl> storage;  // the one that `tensor` normally has
-    const c10::StorageImpl* source = nullptr;      // the device storage, in this launch
+    const c10::TensorImpl* original = nullptr;     // the device tensor, in this launch
+    const c10::StorageImpl* source = nullptr;      // its storage
     bool shares = false;                           // `tensor` has the storage of another slot now
   };
 

@@ -36,26 +36,33 @@ const at::PerChannelAffineQuantizer* channels_of(const at::Tensor& tensor) {
 }
 
 at::Tensor integers_of(const at::Tensor& quantized) {
+  const c10::ScalarType dtype = quantized.scalar_type();
+  TORCH_CHECK_NOT_IMPLEMENTED(dtype != c10::kQUInt4x2 && dtype != c10::kQUInt2x4,
+                              "openreg: quantized tensors with several numbers in a byte (", dtype,
+                              ") are not supported: dequantize on the CPU, or use quint8");
   at::Tensor integers = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(quantized.storage()),
       DispatchKeySet(is_device(quantized) ? DispatchKey::PrivateUse1 : DispatchKey::CPU),
-      c10::scalarTypeToTypeMeta(c10::toUnderlying(quantized.scalar_type())));
+      c10::scalarTypeToTypeMeta(c10::toUnderlying(dtype)));
   integers.unsafeGetTensorImpl()->set_sizes_and_strides(quantized.sizes(), quantized.strides(),
                                                         quantized.storage_offset());
   return integers;
 }
 
+// That of `like`, with the scales and zero points among these parts.
+at::QuantizerPtr quantizer_of(const at::Tensor& like, const std::vector<at::Tensor>& parts) {
+  const at::PerChannelAffineQuantizer* const channels = channels_of(like);
+  return channels == nullptr ? at::get_qtensorimpl(like)->quantizer()
+                             : at::make_per_channel_affine_quantizer(
+                                   parts[1], parts[2], channels->axis(), like.scalar_type());
+}
+
 at::Tensor make_quantized(const at::Tensor& like, const std::vector<at::Tensor>& parts, bool ours) {
-  at::QuantizerPtr quantizer = at::get_qtensorimpl(like)->quantizer();
-  if (const at::PerChannelAffineQuantizer* const channels = channels_of(like)) {
-    quantizer = at::make_per_channel_affine_quantizer(parts[1], parts[2], channels->axis(),
-                                                      like.scalar_type());
-  }
   const at::Tensor& integers = parts[0];
   at::Tensor result = at::detail::make_tensor<at::QTensorImpl>(
       c10::Storage(integers.storage()),
       DispatchKeySet(ours ? DispatchKey::QuantizedPrivateUse1 : DispatchKey::QuantizedCPU),
-      like.dtype(), std::move(quantizer));
+      like.dtype(), quantizer_of(like, parts));
   result.unsafeGetTensorImpl()->set_sizes_and_strides(integers.sizes(), integers.strides(),
                                                       integers.storage_offset());
   return result;
@@ -131,6 +138,12 @@ void set_composite(const at::Tensor& tensor, const at::Tensor& like,
     compressed(tensor).set_layout(like.layout());
     compressed(tensor).set_member_tensors(detached(parts[0]), detached(parts[1]),
                                           detached(parts[2]), like.sizes());
+  } else if (like.is_quantized()) {
+    std::vector<at::Tensor> moved;
+    for (const at::Tensor& part : parts) {
+      moved.push_back(moved.empty() ? part : part.to(tensor.device()));
+    }
+    at::get_qtensorimpl(tensor)->set_quantizer_(quantizer_of(like, moved));
   }
 }
 

@@ -29,8 +29,9 @@ std::vector<at::Tensor> composite_parts(const at::Tensor& tensor);
 // A tensor around these parts, otherwise like `like`, on the CPU or on the device, where they are.
 at::Tensor make_composite(const at::Tensor& like, const std::vector<at::Tensor>& parts);
 
-// Gives a sparse tensor these parts, and the rest of what `like` is. Those of other kinds never
-// change parts.
+// Gives a sparse tensor these parts, and the rest of what `like` is; a quantized one the quantizer
+// of `like`, with scales and zero points of these parts on its own device, while its memory stays.
+// A nested tensor never changes.
 void set_composite(const at::Tensor& tensor, const at::Tensor& like,
                    const std::vector<at::Tensor>& parts);
 

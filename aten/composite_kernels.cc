@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Sparse tensors: COO, CSR, CSC, BSR, BSC. A sparse tensor of the device is torch's own object
-// whose indices and values are strided device tensors. What makes one, asks about one or changes
-// its parts touches no data: torch's functions for the CPU do it for every device, and are
-// registered here. What computes falls back (fallback.h), through aliases of indices and values.
-// Threads: any.
+// Operators of composite tensors: sparse, quantized, nested (composite.h).
+//
+// What makes one, asks about one or changes its parts touches no data: torch's functions for the
+// CPU do it for every device, and are registered here. What computes falls back (fallback.h),
+// through aliases of the parts: by the global fallback, and one by one where torch has a kernel for
+// all backends, which would go first, but one of its own for such tensors of the CPU (clone, mv,
+// the functional variants of structured operators). Threads: any.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/_coalesced_native.h>
@@ -80,15 +82,27 @@ struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
 template <auto kFactory>
 constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
 
-// Numbers are quantized as the destination is; torch has given a destination of quantized numbers
-// the source's quantizer.
+// Numbers are quantized as the destination is; a destination of quantized numbers gets the source's
+// quantizer.
 at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(dst.is_quantized(),
               "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use "
               "dequantize to get a float Tensor from a quantized Tensor");
   at::Tensor source = src;
-  if (!src.is_quantized()) {
-    const at::Tensor numbers = src.to(dst.device(), at::kFloat);
+  if (src.is_quantized()) {
+    TORCH_CHECK(src.qscheme() == dst.qscheme(), "Quantized Copy only works with same qscheme");
+    TORCH_CHECK(src.scalar_type() == dst.scalar_type(),
+                "Quantized Copy works with tensors of the same dtype, but found ",
+                src.scalar_type(), " and ", dst.scalar_type());
+    TORCH_CHECK(src.sizes() == dst.sizes(),
+                "Quantized Copy works with tensors of the same size, but "
+                "found ",
+                src.sizes(), " and ", dst.sizes());
+    set_composite(dst, src, composite_parts(src));
+  } else {
+    TORCH_CHECK(src.scalar_type() == at::kFloat,
+                "Quantized copy only works with kFloat as source Tensor");
+    const at::Tensor numbers = src.to(dst.device());
     source = dst.qscheme() == at::kPerTensorAffine
                  ? at::_ops::quantize_per_tensor::call(numbers, dst.q_scale(), dst.q_zero_point(),
                                                        dst.scalar_type())
@@ -166,6 +180,7 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
   library.impl("empty.memory_format",
                TORCH_FN(on_device<&at::native::empty_sparse_compressed_symint>));
+  library.impl("empty_like", TORCH_FN(at::native::empty_like_sparse_csr));
   library.impl("sparse_dim", TORCH_FN(at::native::sparse_dim_sparse_csr));
   library.impl("dense_dim", TORCH_FN(at::native::dense_dim_sparse_csr));
   library.impl("_nnz", TORCH_FN(at::native::_nnz_sparse_csr));
@@ -190,6 +205,8 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
   library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
   library.impl("_empty_per_channel_affine_quantized",
                TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
+  library.impl("empty.memory_format", TORCH_FN(on_device<&at::native::empty_unknown_quantized>));
+  library.impl("empty_like", TORCH_FN(at::native::empty_like_quantized));
   library.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
   library.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
   library.impl("view", TORCH_FN(at::native::view));
@@ -207,6 +224,7 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
+  library.impl("empty_like", TORCH_FN(at::native::empty_like_nested));
   library.impl("_nested_tensor_size", TORCH_FN(at::native::_nested_tensor_size));
   library.impl("_nested_tensor_strides", TORCH_FN(at::native::_nested_tensor_strides));
   library.impl("_nested_tensor_storage_offsets",

@@ -32,6 +32,9 @@ namespace {
 // kernel.
 constexpr int64_t kOperationsPerCost = 6;
 constexpr int64_t kSetupCost = 16 * 1024;
+// torch's choice of a backend depends on the number of threads, and some refuse an empty result:
+// the executor has as many threads as the CPU would use.
+constexpr int64_t kEmptyCost = kParallelCost;
 
 // Arguments of a convolution that are not tensors, owned.
 struct Geometry {
@@ -111,10 +114,8 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   at::Tensor output;
   const at::DimVector sizes = geometry.output_sizes(input, weight);
   at::detail::check_size_nonnegative(sizes);
-  // torch's choice of a backend depends on the number of threads, and some refuse an empty result:
-  // the executor has as many threads as the CPU would use.
-  const int64_t cost =
-      c10::multiply_integers(sizes) == 0 ? kParallelCost : geometry.cost(input, weight, input);
+  const bool empty = c10::multiply_integers(sizes) == 0;
+  const int64_t cost = empty ? kEmptyCost : geometry.cost(input, weight, input);
   launch_kernel({"aten::convolution_overrideable", cost}, operands.device(),
                 [&](AliasPool& aliases) {
                   Owned<at::Tensor> input_alias(aliases, input);
@@ -148,8 +149,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   at::Tensor grad_input;
   at::Tensor grad_weight;
   at::Tensor grad_bias;
-  const int64_t cost = geometry.cost(input, weight, grad_output) *
-                       (1 + int64_t{output_mask[0]} + int64_t{output_mask[1]});
+  const int64_t cost = grad_output.numel() == 0
+                           ? kEmptyCost
+                           : geometry.cost(input, weight, grad_output) *
+                                 (1 + int64_t{output_mask[0]} + int64_t{output_mask[1]});
   launch_kernel(
       {"aten::convolution_backward_overrideable", cost}, operands.device(),
       [&](AliasPool& aliases) {

@@ -12,11 +12,12 @@
 //                        copied aside and queued; the caller may change it after the call
 //   to the host          waited for, except to pinned memory with non_blocking
 //
-// What is waited for runs on the caller if the stream is idle and the copy is not worth a team.
+// What is waited for runs on the caller if the stream is idle and there is no team for it.
 //
 // Threads: any.
 #include <ATen/EmptyTensor.h>
 #include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
@@ -133,8 +134,17 @@ void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
               " doesn't match the broadcast shape ", shape);
 }
 
+// As the CPU's TensorIterator: memory that is written may not be read in another order meanwhile.
+void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
+  at::assert_no_internal_overlap(dst);
+  if (src.storage().is_alias_of(dst.storage())) {
+    at::assert_no_partial_overlap(dst, src);
+  }
+}
+
 at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   check_shapes(src, dst);
+  check_overlap(src, dst);
   if (dst.numel() == 0 || (dst.is_same(src) && is_device(dst))) {
     return dst;
   }

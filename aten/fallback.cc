@@ -221,6 +221,8 @@ struct Call {
   int64_t numel = 0;
   Dtypes dtypes;
   bool composite = false;  // one of the tensors is, at least
+  bool sparse = false;
+  bool to_cpu = false;  // the operator was asked for a result on the CPU
 };
 
 void refuse(const Call& call, c10::Device other) {
@@ -229,16 +231,22 @@ void refuse(const Call& call, c10::Device other) {
               c10::Device(kOpenRegType, call.device), " and ", other, "!");
 }
 
-// One pass over the arguments. Tensors of several openreg devices are refused; tensors of the CPU
-// are allowed, since torch has operators that take some (indices, lengths, step counters), and the
-// kernel itself says what it thinks of others.
-Call inspect(const Stack& stack, size_t first) {
+// One pass over the arguments. Tensors of several openreg devices are refused. Of the CPU's,
+// tensors that are only read are allowed, since torch has operators that take some (indices,
+// lengths, step counters), and the kernel itself says what it thinks of others; but not among
+// composite tensors, whose kernels could not tell.
+Call inspect(const Operator& op, const Stack& stack, size_t first) {
   Call call;
+  bool on_device = false;
+  bool on_host = false;       // a tensor with dimensions
+  bool host_written = false;  // any
   for (size_t i = first; i < stack.size(); ++i) {
     c10::IValue value = stack[i];
-    if (value.isDevice() && value.toDevice().type() == kOpenRegType &&
-        value.toDevice().has_index()) {
-      call.device = value.toDevice().index();
+    if (value.isDevice()) {
+      call.to_cpu = value.toDevice().is_cpu();
+      if (value.toDevice().type() == kOpenRegType && value.toDevice().has_index()) {
+        call.device = value.toDevice().index();
+      }
     }
     replace_tensors(value, [&](const at::Tensor& tensor) {
       if (is_device(tensor)) {
@@ -247,11 +255,19 @@ Call inspect(const Stack& stack, size_t first) {
         }
         call.device = tensor.get_device();
         call.numel += tensor.numel();
+        on_device = true;
+      } else if (tensor.is_cpu()) {
+        on_host |= tensor.dim() != 0;
+        host_written |= op.writes[i - first];
       }
       call.composite |= is_composite(tensor);
+      call.sparse |= tensor.layout() != c10::kStrided;
       call.dtypes.add(tensor);
       return tensor;
     });
+  }
+  if (on_device && (host_written || (on_host && call.composite))) {
+    refuse(call, c10::Device(c10::kCPU));
   }
   if (call.device < 0) {
     call.device = current_device();
@@ -400,16 +416,25 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
 
   hosts.finish();
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
-    replace_tensors((*stack)[i], [&](const at::Tensor& tensor) { return hosts.to_device(tensor); });
+    replace_tensors((*stack)[i], [&](const at::Tensor& tensor) {
+      return call.to_cpu ? tensor : hosts.to_device(tensor);
+    });
   }
   op.bytes_in.fetch_add(hosts.bytes_in(), std::memory_order_relaxed);
   op.bytes_out.fetch_add(hosts.bytes_out(), std::memory_order_relaxed);
 }
 
+bool synchronizes(const Operator& op, const Call& call) {
+  return op.path == Path::kSynchronizing || call.composite || host_mode() == HostMode::kCopy;
+}
+
 // Throws where this operator may not fall back, warns where the user wants to know.
 void apply_policy(Operator& op, const Call& call) {
+  // Of composite tensors: a view is made of the same parts, and sparse ones may get other parts.
+  const bool may_replace = call.composite && (op.irreplaceable == kView ||
+                                              (op.irreplaceable == kStorage && call.sparse));
   TORCH_CHECK_NOT_IMPLEMENTED(
-      op.irreplaceable == nullptr || call.composite, "openreg: ", op.name,
+      op.irreplaceable == nullptr || may_replace, "openreg: ", op.name,
       " needs a kernel of the device and has none registered; the CPU's can "
       "not take its place: ",
       op.irreplaceable);
@@ -440,7 +465,7 @@ void apply_policy(Operator& op, const Call& call) {
 void fallback(const c10::OperatorHandle& handle, Stack* stack) {
   const auto start = std::chrono::steady_clock::now();
   Operator& op = find_operator(handle);
-  const Call call = inspect(*stack, stack->size() - handle.schema().arguments().size());
+  const Call call = inspect(op, *stack, stack->size() - handle.schema().arguments().size());
   apply_policy(op, call);
   TORCH_CHECK_NOT_IMPLEMENTED(
       call.composite || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
@@ -448,7 +473,7 @@ void fallback(const c10::OperatorHandle& handle, Stack* stack) {
       "' with arguments from the 'openreg' backend: there is no kernel for openreg, and none for "
       "the "
       "CPU to fall back to.");
-  if (op.path == Path::kSynchronizing || call.composite || host_mode() == HostMode::kCopy) {
+  if (synchronizes(op, call)) {
     op.synchronous.fetch_add(1, std::memory_order_relaxed);
     run_synchronously(op, handle, call, stack);
   } else {

@@ -2,6 +2,7 @@
 #include "aten/host_arguments.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
 
 #include <algorithm>
 #include <cstddef>
@@ -29,6 +30,18 @@ at::Tensor view_of(const c10::Storage& storage, c10::DispatchKey key, const at::
   return view;
 }
 
+// The kernel writes to a tensor that the caller has already: a conjugate or negative bit which it
+// set on the host tensor would be lost, so what the bit says is done.
+void settle_bits(const at::Tensor& host, const at::Tensor& tensor) {
+  if (host.is_conj() == tensor.is_conj() && host.is_neg() == tensor.is_neg()) {
+    return;
+  }
+  const at::Tensor values = host.resolve_conj().resolve_neg();
+  host._set_conj(tensor.is_conj());
+  host._set_neg(tensor.is_neg());
+  host.copy_(values);
+}
+
 }  // namespace
 
 at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
@@ -47,9 +60,9 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
 }
 
 at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written) {
-  at::Tensor host = mode_ == HostMode::kAlias ? aliases_.alias(tensor)
-                                              : view_of(copy_storage(tensor.storage(), written),
-                                                        c10::DispatchKey::CPU, tensor);
+  at::Tensor host = mode_ == HostMode::kAlias
+                        ? aliases_.alias(tensor)
+                        : view_of(copy_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
   arguments_.push_back(
       {tensor, host, written, at::DimVector(host.sizes()), host.storage().data(), false});
   return host;
@@ -65,10 +78,9 @@ at::Tensor HostArguments::composite_to_host(const at::Tensor& tensor, bool writt
   return host;
 }
 
-const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage, bool written) {
-  for (Copied& copied : copied_in_) {
+const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
+  for (const Copied& copied : copied_in_) {
     if (copied.device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {
-      copied.written |= written;
       return copied.host;
     }
   }
@@ -80,41 +92,51 @@ const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage, boo
                                 orMemcpyDeviceToHost, current_native_stream(device_)));
   }
   bytes_in_ += storage.nbytes();
-  return copied_in_.emplace_back(Copied{storage, memory.storage(), written}).host;
+  return copied_in_.emplace_back(Copied{storage, memory.storage()}).host;
 }
 
 void HostArguments::finish() {
-  for (const Copied& copied : copied_in_) {
-    // A kernel that resized the host's storage gave it other memory: follow_resize() takes that.
-    const size_t bytes = copied.device.nbytes();
-    if (copied.written && bytes != 0 && copied.host.nbytes() == bytes) {
-      OPENREG_CHECK(orMemcpyAsync(copied.device.mutable_data(), copied.host.data(), bytes,
-                                  orMemcpyHostToDevice, current_native_stream(device_)));
-      bytes_out_ += bytes;
-    }
-  }
   for (const Argument& argument : arguments_) {
     if (argument.composite) {
       follow_composite(argument);
-    } else if (argument.host.sizes() != argument.sizes ||
-               argument.host.storage().data() != argument.data) {
+      continue;
+    }
+    settle_bits(argument.host, argument.tensor);
+    if (argument.host.sizes() != argument.sizes ||
+        argument.host.storage().data() != argument.data) {
       follow_resize(argument);
+    } else if (argument.written && mode_ == HostMode::kCopy) {
+      write_back(argument);
     }
   }
 }
 
-// The kernel resized its output: the device tensor follows, and gets the data.
+// The bytes from the first element to the last.
+void HostArguments::write_back(const Argument& argument) {
+  const at::Tensor& host = argument.host;
+  const size_t bytes =
+      at::detail::computeStorageNbytes(host.sizes(), host.strides(), host.element_size());
+  if (bytes == 0) {
+    return;
+  }
+  OPENREG_CHECK(orMemcpyAsync(argument.tensor.mutable_data_ptr(), host.const_data_ptr(), bytes,
+                              orMemcpyHostToDevice, current_native_stream(device_)));
+  bytes_out_ += bytes;
+}
+
+// The kernel resized its output: the device tensor follows. Its storage grows if it has to, and
+// gets the data if the kernel took memory of the CPU.
 void HostArguments::follow_resize(const Argument& argument) {
   const at::Tensor& tensor = argument.tensor;
   const at::Tensor& host = argument.host;
-  // First as much memory as the host tensor has: its strides may need more than its sizes tell.
-  const auto itemsize = static_cast<size_t>(host.element_size());
-  const size_t room = (host.storage().nbytes() + itemsize - 1) / itemsize;
-  tensor.resize_({static_cast<int64_t>(room)});
+  const size_t bytes = host.storage().nbytes();
+  if (tensor.storage().nbytes() < bytes) {
+    at::native::resize_bytes_nocuda(tensor.storage(), static_cast<int64_t>(bytes));
+  }
   tensor.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(),
                                                       host.storage_offset());
-  if (tensor.numel() > 0 && host.const_data_ptr() != kernel_pointer(tensor.const_data_ptr())) {
-    tensor.copy_(host);
+  if (mode_ == HostMode::kCopy || host.storage().data() != argument.data) {
+    write_back(argument);
   }
 }
 

@@ -6,9 +6,11 @@
 //
 //   alias  the kernel works on device memory itself (alias.h). Nothing is copied but results that
 //          the kernel made in memory of its own.
-//   copy   storages are copied to host memory before, and those that the operator writes back
-//          after: what hardware needs whose memory a CPU can not reach. Whole storages, so that
-//          views keep their offsets and tensors that share memory go on sharing it.
+//   copy   storages are copied to host memory before, and what the operator writes back after: what
+//          hardware needs whose memory a CPU can not reach. Whole storages go to the host, so that
+//          views keep their offsets and tensors that share memory go on sharing it; back goes the
+//          range of a tensor that was written. (Of one with gaps, the gaps too: whoever writes into
+//          these on another stream at that moment, loses it.)
 //
 // Composite tensors (composite.h: sparse, quantized, nested) are shown through their parts.
 //
@@ -68,14 +70,14 @@ class HostArguments {
   struct Copied {
     c10::Storage device;
     c10::Storage host;
-    bool written;
   };
 
   at::Tensor strided_to_host(const at::Tensor& tensor, bool written);
   at::Tensor composite_to_host(const at::Tensor& tensor, bool written);
-  const c10::Storage& copy_storage(const c10::Storage& storage, bool written);
+  const c10::Storage& copy_storage(const c10::Storage& storage);
   at::Tensor composite_to_device(const at::Tensor& result);
   at::Tensor copy_to_device(const at::Tensor& result);
+  void write_back(const Argument& argument);
   void follow_resize(const Argument& argument);
   void follow_composite(const Argument& argument);
 

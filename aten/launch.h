@@ -17,8 +17,8 @@
 //   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that has
 //                        the stream already;
 //   above                on the executor, with as many threads as torch.get_num_threads().
-// A kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller up to
-// kParallelCost, if the stream is idle.
+// A kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller, if the stream
+// is idle and there is no team for it.
 //
 // Threads: any. Exceptions of run() are kept with the stream and thrown at the next
 // synchronization.
@@ -49,8 +49,8 @@ namespace openreg {
 constexpr int64_t kInlineCost = 16 * 1024;
 constexpr int64_t kParallelCost = 128 * 1024;
 // Up to so many elements no elementwise kernel of torch opens a parallel region, so that the number
-// of threads need not be set.
-constexpr int64_t kSerialIterations = 4 * 1024;
+// of threads need not be set: the smallest grain of torch's loops, that of the functions of VML.
+constexpr int64_t kSerialIterations = 2 * 1024;
 
 // What is known of an operator's tensor arguments after one pass over them.
 class Operands {

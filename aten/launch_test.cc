@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/exp.h>
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
@@ -102,6 +103,21 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 3);
   EXPECT_EQ(threads_started_by(kInlineCost), 0);
+  at::set_num_threads(before);
+}
+
+TEST(LaunchTest, SerialKernelsOpenNoRegion) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(before + 3);
+  const at::Tensor x = to_device(at::ones({kSerialIterations}));
+  (void)at::exp(x);
+  synchronize();
+  const std::ptrdiff_t threads = count_threads();
+  for (int i = 0; i < 4; ++i) {
+    (void)at::exp(x);  // VML: the smallest grain of all
+  }
+  synchronize();
+  EXPECT_EQ(count_threads(), threads);
   at::set_num_threads(before);
 }
 

@@ -109,4 +109,9 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_", TORCH_FN(set_nothing));
 }
 
+TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
+  library.impl("resize_", TORCH_FN(resize));
+  library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
+}
+
 }  // namespace openreg

@@ -28,7 +28,8 @@ namespace {
 // device are objects of one class, though.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto plain = [](const at::Tensor& tensor) {
-    return (tensor.is_cpu() || is_device(tensor)) && !is_composite(tensor);
+    return (tensor.is_cpu() || is_device(tensor)) && !is_composite(tensor) &&
+           !tensor.key_set().has(c10::DispatchKey::Python);
   };
   return (plain(self) && plain(from)) ||
          self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());

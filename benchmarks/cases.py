@@ -150,6 +150,34 @@ def small_mlp() -> nn.Module:
     )
 
 
+def large_mlp() -> nn.Module:
+    """Three linear layers of width 1024: matrix products decide."""
+    return nn.Sequential(
+        nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 512)
+    )
+
+
+def cnn() -> nn.Module:
+    """Two convolutions with batch norm, pooling and a linear layer, on images of 3 x 32 x 32."""
+    return nn.Sequential(
+        nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(32 * 8 * 8, 10),
+    )  # fmt: skip
+
+
+class Lstm(nn.LSTM):
+    """One layer of width 64; its result is the sequence of outputs."""
+
+    def __init__(self) -> None:
+        super().__init__(32, 64, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
+        """Return the outputs, without the last states."""
+        outputs: Tensor = super().forward(x)[0]
+        return outputs
+
+
 def transformer_layer() -> nn.TransformerEncoderLayer:
     """Width 128, 4 heads, no dropout."""
     return nn.TransformerEncoderLayer(
@@ -239,6 +267,9 @@ CASES: tuple[Case, ...] = (
     Case("copy", "out 64 KiB", partial(copy_out, 16_384)),
     Case("copy", "out 64 MiB", partial(copy_out, 16_777_216)),
     Case("training", "small MLP", partial(training, small_mlp, (32, 64))),
+    Case("training", "large MLP", partial(training, large_mlp, (64, 512))),
+    Case("training", "CNN", partial(training, cnn, (16, 3, 32, 32))),
+    Case("training", "LSTM", partial(training, Lstm, (8, 20, 32))),
     Case("training", "digits example", digits_training, bound=1.1),
     Case("training", "transformer layer", partial(training, transformer_layer, (16, 32, 128))),
     Case("inference", "4-layer transformer", transformer_inference),

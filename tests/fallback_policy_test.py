@@ -106,18 +106,31 @@ torch.openreg.fallback.reset()
 x = torch.tensor([3., 1., 3., 2.])
 both(torch.unique, x)                                              # a result of its own size
 both(lambda x: torch.logcumsumexp(x, 0), x)                        # asynchronous in the other mode
-both(lambda x: x.reshape(2, 2).clone().t().renorm_(2, 0, 1), x)    # in place, through a view
+both(lambda x: x.reshape(2, 2).clone().t()[1:].lgamma_(), x)       # in place, through a view
 both(lambda x: torch.special.i0(x, out=x.new_empty(0)), x)         # resized
 both(lambda x: torch.linalg.qr(x.reshape(2, 2)), x)                # several results
 both(lambda x: torch.unique(x.expand(3, 4)), x)                    # expanded
 both(lambda x: torch.special.i0(x, out=x.new_empty(9)[1:5]), x)    # out in the middle
 both(lambda x: x.to_sparse().to_dense(), x)
-shared = torch.arange(6.)
-both(lambda x: torch.dist(x[:3], x[3:]), shared)                   # one storage, two arguments
+both(lambda x: torch.kron(x[:2], x[2:]), x)                        # one storage, two arguments
+z = torch.complex(torch.eye(3), torch.ones(3, 3))
+lu, pivots = torch.linalg.lu_factor(z)
+for adjoint in (False, True):                                      # sets a conjugate bit on out
+    both(lambda lu, pivots, z: torch.linalg.lu_solve(
+        lu, pivots, z, left=False, adjoint=adjoint, out=torch.empty_like(z)), lu, pivots, z)
 
 torch.openreg._sleep(20_000_000)
 late = torch.ones(3, device="openreg").mul_(2)
 assert torch.unique(late).tolist() == [2.]                         # waits for what came before
+
+x = torch.zeros(1 << 20, device="openreg")
+side = torch.Stream("openreg")
+with side:
+    torch.openreg._sleep(5_000_000)
+    x[1 << 19:].fill_(7.)
+x[: 1 << 19].lgamma_()                                             # writes its own half alone
+torch.openreg.synchronize()
+assert x[1 << 19:].eq(7).all()
 
 records = torch.openreg.fallback.stats()
 assert records["aten::_unique2"].bytes_in > 0 and records["aten::_unique2"].bytes_out > 0

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Quantized tensors, as a whole and per channel: made, moved, computed with; against the CPU."""
 
+import copy
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 import torch
@@ -101,6 +103,43 @@ def test_operators(name: str) -> None:
 
 def test_clone_per_channel() -> None:
     assert_same(channels(DEVICE).clone(), channels("cpu").clone())
+
+
+@pytest.mark.parametrize(("to", "of"), [(DEVICE, DEVICE), (DEVICE, "cpu"), ("cpu", DEVICE)])
+def test_copies_bring_their_quantizer(to: str | torch.device, of: str | torch.device) -> None:
+    target = whole(to)
+    source = torch.quantize_per_tensor(numbers().to(of) * 2, 0.3, 5, torch.quint8)
+    target.copy_(source)
+    assert target.q_scale() == pytest.approx(0.3)
+    assert_close(target.dequantize().cpu(), source.dequantize().cpu())
+    per_channel = channels(to)
+    per_channel.copy_(
+        torch.quantize_per_channel(
+            numbers().to(of), SCALES.to(of) * 2, ZEROS.to(of), 1, torch.qint8
+        )
+    )
+    assert_close(per_channel.q_per_channel_scales().cpu(), SCALES * 2)
+    assert per_channel.q_per_channel_scales().device == per_channel.device
+
+
+def test_copies_between_other_kinds_are_refused() -> None:
+    for bad in (channels(DEVICE), whole(DEVICE, torch.qint32), numbers().double().to(DEVICE)):
+        with pytest.raises(RuntimeError, match=r"[Qq]uantized [Cc]opy"):
+            whole(DEVICE).copy_(bad)
+    with pytest.raises(NotImplementedError, match="several numbers in a byte"):
+        torch.quantize_per_channel(
+            torch.rand(4, 8), torch.full((4,), 0.1), torch.zeros(4), 0, torch.quint4x2
+        ).to(DEVICE)
+
+
+def test_resize_deepcopy_and_save(tmp_path: Path) -> None:
+    ours = whole(DEVICE)
+    copied = copy.deepcopy(ours)
+    assert_same(copied, whole("cpu"))
+    torch.save(ours, tmp_path / "q.pt")
+    assert_same(torch.load(tmp_path / "q.pt", weights_only=True), whole("cpu"))
+    assert ours.resize_(40, 40).shape == (40, 40)
+    assert torch.empty_like(copied, device="cpu").device.type == "cpu"
 
 
 def test_views_share_memory() -> None:

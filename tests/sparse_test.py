@@ -189,6 +189,13 @@ def test_an_embedding_trains_on_sparse_gradients() -> None:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_tensors_of_the_cpu_are_refused(layout: torch.layout) -> None:
+    ours = sparse(layout).to(DEVICE)
+    with pytest.raises(RuntimeError, match="on the same device"):
+        torch.mm(ours, torch.ones(6, 2, dtype=torch.float64))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
 def test_repr(layout: torch.layout) -> None:
     assert "device='openreg:0'" in repr(sparse(layout).to(DEVICE))
 

@@ -175,13 +175,14 @@ TEST_F(KernelTest, AnErrorThatIsOnlyReturnedCountsToo) {
 
 TEST_F(KernelTest, AnInlineKernelsErrorWaitsForTheSynchronizationLikeAnyOther) {
   QueueLaunches();
+  const orStream_t stream = CreateStream();  // without a worker that may still be leaving
   const orLaunchAttributes cheap{"cheap", orLaunchInline};
   ASSERT_OK(orLaunchKernel(
-      nullptr, [](void*) { return orKernelFail(orErrorUnknown, "inline", nullptr, nullptr); },
+      stream, [](void*) { return orKernelFail(orErrorUnknown, "inline", nullptr, nullptr); },
       nullptr, 0, &cheap));
   EXPECT_EQ(orPeekAtLastError(), orSuccess);
-  EXPECT_OK(orStreamQuery(nullptr));
-  EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorUnknown, "kernel cheap on stream");
+  EXPECT_OK(orStreamQuery(stream));
+  EXPECT_FAILS(orStreamSynchronize(stream), orErrorUnknown, "kernel cheap on stream");
 }
 
 TEST_F(KernelTest, TheDeviceReturnsTheEarliestErrorFirst) {

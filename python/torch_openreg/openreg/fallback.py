@@ -85,7 +85,7 @@ def policy(policy: Policy) -> Iterator[None]:
 
 
 def irreplaceable() -> dict[str, str]:
-    """Return the operators that never fall back, by name, each with the reason.
+    """Return the operators of strided tensors that never fall back, by name, with the reason.
 
     All of them have kernels of the device. They are listed for backends that start from this one.
     """
