@@ -52,6 +52,8 @@
 #include <torch/library.h>
 
 #include <optional>
+#include <set>
+#include <string>
 #include <type_traits>
 
 #include "aten/composite.h"
@@ -127,11 +129,15 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
   return make_composite(self, {buffer});
 }
 
-void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu) {
+// All operators that the CPU has kernels of its own for, but those that have one here, or
+// `elsewhere`.
+void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu,
+                          const std::set<std::string>& elsewhere = {}) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto handle = c10::Dispatcher::singleton().findOp(name);
     if (name.getNamespace() == "aten" && handle.has_value() &&
-        handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours)) {
+        handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours) &&
+        elsewhere.count(toString(name)) == 0) {
       library.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }
   }
@@ -220,7 +226,8 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
   library.impl("qscheme", TORCH_FN(at::native::qscheme_quant));
   library.impl("_copy_from", TORCH_FN(copy_quantized));
   fall_back_one_by_one(library, c10::DispatchKey::QuantizedPrivateUse1,
-                       c10::DispatchKey::QuantizedCPU);
+                       c10::DispatchKey::QuantizedCPU,
+                       /*elsewhere=*/{"aten::resize_", "aten::set_.source_Storage_storage_offset"});
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
