@@ -445,9 +445,7 @@ void apply_policy(Operator& op, const Call& call) {
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
         TORCH_WARN(
             "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
-            op.path == Path::kSynchronizing || host_mode() == HostMode::kCopy
-                ? "; the host waits for it"
-                : "",
+            synchronizes(op, call) ? "; the host waits for it" : "",
             ". This is said once for each operator; torch.openreg.fallback.report() counts.");
       }
       break;
@@ -471,8 +469,7 @@ void fallback(const c10::OperatorHandle& handle, Stack* stack) {
       call.composite || handle.hasComputedKernelForDispatchKey(c10::DispatchKey::CPU),
       "Could not run '", op.name,
       "' with arguments from the 'openreg' backend: there is no kernel for openreg, and none for "
-      "the "
-      "CPU to fall back to.");
+      "the CPU to fall back to.");
   if (synchronizes(op, call)) {
     op.synchronous.fetch_add(1, std::memory_order_relaxed);
     run_synchronously(op, handle, call, stack);
