@@ -54,23 +54,6 @@ void* kernel_pointer(const void* pointer) {
                                       : address);
 }
 
-namespace {
-
-// Of a few numbers: a call of memcmp would take longer.
-bool same(c10::IntArrayRef a, c10::IntArrayRef b) {
-  if (a.size() != b.size()) {
-    return false;
-  }
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (a[i] != b[i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-}  // namespace
-
 class AliasPool::Impl final : public c10::TensorImpl {
  public:
   explicit Impl(c10::Storage storage)
@@ -79,7 +62,7 @@ class AliasPool::Impl final : public c10::TensorImpl {
   void view(const c10::TensorImpl& source) {
     data_type_ = source.dtype();
     // Loops launch the same shapes again and again: then all that follows from them stays.
-    if (same(sizes(), source.sizes()) && same(strides(), source.strides())) {
+    if (same_numbers(sizes(), source.sizes()) && same_numbers(strides(), source.strides())) {
       storage_offset_ = source.storage_offset();
     } else {
       set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());

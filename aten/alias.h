@@ -37,6 +37,19 @@ inline bool is_device(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->device_type() == kOpenRegType;
 }
 
+// Of a few numbers: a call of memcmp would take longer.
+inline bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
+  if (a.size() != b.size()) {
+    return false;
+  }
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] != b[i]) {
+      return false;
+    }
+  }
+  return true;
+}
+
 // Address at which kernels see `pointer`; addresses outside of device memory are returned as they
 // are.
 void* kernel_pointer(const void* pointer);

@@ -189,13 +189,21 @@ struct Launch {
 
 void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet);
 
+// A closure that calls no operator (pointwise.h) needs no scope on the launching thread.
+template <class Closure>
+constexpr bool kIsLeaf = requires { Closure::kLeaf; };
+
 // Runs Closure in the packet and returns the packet, whatever happens.
 template <class Closure>
 orError_t run_closure(void* arguments) noexcept {
   const Launch launch = *static_cast<const Launch*>(arguments);
   orError_t error = orSuccess;
   {
-    const KernelScope scope(launch.threads, launch.float_mode, launch.packet->is_home());
+    const bool home = launch.packet->is_home();
+    std::optional<KernelScope> scope;
+    if (!kIsLeaf<Closure> || !home || launch.threads != 0) {
+      scope.emplace(launch.threads, launch.float_mode, home);
+    }
     auto* const closure = std::launder(reinterpret_cast<Closure*>(launch.packet->closure));
     try {
       closure->run();

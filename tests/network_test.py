@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.differential import check_error
+
 STEPS = 4
 
 
@@ -194,3 +196,10 @@ def test_parameters_that_move_stay_the_same_objects() -> None:
     layer.cpu()
     assert layer.weight is weight
     assert torch.equal(layer.weight.detach(), before - 1)
+
+
+def test_products_of_two_dtypes_are_refused_at_the_call() -> None:
+    x = torch.randn(3, 3)
+    check_error(torch.mm, x, x.double())
+    check_error(torch.bmm, x[None].double(), x[None])
+    check_error(torch.addmm, x, x, x.double())

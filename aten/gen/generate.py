@@ -59,6 +59,13 @@ class Converts(enum.Enum):
     ALWAYS = "always"
 
 
+class Pointwise(enum.Enum):
+    """What a pointwise operator makes of floating numbers."""
+
+    SAME = "same"
+    BOOL = "bool"
+
+
 @dataclasses.dataclass(frozen=True)
 class Entry:
     """One operator of operators.yaml; its head explains the fields."""
@@ -71,6 +78,8 @@ class Entry:
     prepare: tuple[tuple[str, str], ...] = ()
     check: str | None = None
     when: str | None = None
+    pointwise: Pointwise | None = None
+    visits: tuple[str, ...] = ()
 
 
 class Torch:
@@ -105,7 +114,7 @@ class Torch:
 # --------------------------------------------------------------------------------------- the list
 
 
-_FIELDS = {"reason", "operators", "kind", "cost", "converts", "prepare", "check", "when"}
+_FIELDS = {"reason", "operators"} | {field.name for field in dataclasses.fields(Entry)} - {"name"}
 
 
 def read_entries(text: str, torch: Torch) -> list[Entry]:
@@ -139,6 +148,8 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
                 prepare=tuple(family.get("prepare", {}).items()),
                 check=family.get("check"),
                 when=family.get("when"),
+                pointwise=Pointwise(family["pointwise"]) if "pointwise" in family else None,
+                visits=tuple(family.get("visits", ())),
             )
             _check_entry(entry, torch)
             entries.append(entry)
@@ -163,17 +174,34 @@ def _check_entry(entry: Entry, torch: Torch) -> None:
             )
         if entry.when:
             raise ListError(f"{entry.name}: `when` is for mutating operators")
+        if entry.pointwise and not _is_pointwise(torch.groups[entry.name]):
+            raise ListError(
+                f"{entry.name}: `pointwise` is for operators with a TensorIterator over tensors "
+                "and numbers, and one output"
+            )
     else:
         if function.func.kind() is not SchemaKind.inplace:
             raise ListError(f"{entry.name}: kind mutating is for operators that work in place")
         if torch.kernel(function) is None:
             raise ListError(f"{entry.name}: has no kernel for the CPU")
+        if entry.pointwise:
+            raise ListError(f"{entry.name}: `pointwise` is for structured operators")
         if entry.when and torch.composite_kernel(function) is None:
             raise ListError(f"{entry.name}: `when` needs a kernel made of other operators")
     arguments = {binding.name for binding in _arguments(function)}
-    for name, _ in entry.prepare:
-        if name not in arguments:
-            raise ListError(f"{entry.name}: has no argument {name}, which `prepare` names")
+    for field, names in (("prepare", dict(entry.prepare)), ("visits", entry.visits)):
+        for name in names:
+            if name not in arguments:
+                raise ListError(f"{entry.name}: has no argument {name}, which `{field}` names")
+
+
+def _is_pointwise(group: NativeFunctionsGroup) -> bool:
+    kinds = (BaseType(BaseTy.Tensor), BaseType(BaseTy.Scalar))
+    return (
+        group.out.structured_inherits is not None
+        and len(group.out.func.arguments.out) == 1
+        and all(a.type in kinds for a in group.functional.func.arguments.flat_all)
+    )
 
 
 # ------------------------------------------------------------------------------------------ layout
@@ -337,6 +365,8 @@ class StructuredWriter:
             code += self._kernel()
         if self._may_convert:
             code += self._converting()
+        if self._entry.pointwise:
+            code += self._pointwise()
         code += self._function("functional", "kFunctional", group.functional)
         registrations = [f"{group.functional.func.name}|functional"]
         if group.inplace is not None:
@@ -422,6 +452,84 @@ class StructuredWriter:
         ]
         return {argument.name for argument in arguments}
 
+    def _operands(self) -> list[str]:
+        """The names of what the loop of a pointwise operator visits, in its order."""
+        if self._entry.visits:
+            return list(self._entry.visits)
+        compares = self._entry.pointwise is Pointwise.BOOL
+        return [binding.name for binding in self._inputs if compares or _holds_tensors(binding)]
+
+    def _numbers(self) -> list[Binding]:
+        """The other arguments of a pointwise operator."""
+        operands = self._operands()
+        return [binding for binding in self._inputs if binding.name not in operands]
+
+    def _pointwise(self) -> str:
+        """The closure for tensors that are alike."""
+        with local.parametrize(
+            use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=True
+        ):
+            impl_arguments = [binding.name for binding in structured.impl_arguments(self._group)]
+        numbers = self._numbers()
+        names = [binding.name for binding in numbers]
+        count = len(self._operands())
+        # What impl() takes of numbers that are operands: it does not look at them either.
+        scalars = {binding.name for binding in self._inputs if _is(binding, BaseTy.Scalar)}
+        base = f"PointwiseKernel<{self._kernel_class}, {count}>"
+        code = _fill("class Pointwise final : public ", [base], " {", 0) + " public:\n"
+        code += _fill(
+            "Pointwise(",
+            [
+                "AliasPool& /*aliases*/",
+                f"const Alike<{count}>& alike",
+                "const at::Tensor& output",
+                *_declare(numbers),
+            ],
+            ")",
+            2,
+        )
+        initializers = ["PointwiseKernel(alike, output)", *(f"{name}_({name})" for name in names)]
+        code += _fill(": ", initializers, " {}", 6)
+        code += "  void run() {\n"
+        code += _fill(
+            "impl(",
+            [
+                f"{name}_" if name in names else "at::Scalar()" if name in scalars else "none_"
+                for name in impl_arguments
+            ],
+            ");",
+            4,
+        )
+        code += "  }\n"
+        if numbers:
+            code += "\n private:\n" + "".join(f"  const at::Scalar {name}_;\n" for name in names)
+        return code + "};\n\n"
+
+    def _launch_pointwise(self, function: NativeFunction, kind: str) -> str:
+        """The statements that go the short way, if the arguments are alike."""
+        operands = self._operands()
+        numbers = [binding.name for binding in self._numbers()]
+        inplace = kind == "kInplace"
+        conditions = [f"alike.suits{'_inplace' if inplace else ''}()"]
+        conditions += [f"is_plain({name})" for name in numbers]
+        alike = f"const Alike<{len(operands)}> alike({', '.join(operands)})"
+        code = f"  if ({alike}; {' && '.join(conditions)}) {{\n"
+        if len(code) > WIDTH + 1:
+            code = f"  if ({alike};\n      {' && '.join(conditions)}) {{\n"
+        cost = "alike.numel()" + ("" if self._entry.cost == "1" else f" * {self._entry.cost}")
+        code += "    const bool serial = alike.numel() <= kSerialIterations;\n"
+        site = [f'"aten::{function.func.name}"', cost, "false", "serial"]
+        code += _fill("const LaunchSite site{", site, "};", 4)
+        result = "self"
+        if not inplace:
+            result = "result"
+            compares = self._entry.pointwise is Pointwise.BOOL
+            dtype = "c10::kBool" if compares else "alike.dtype()"
+            code += f"    at::Tensor result = alike.make_output({dtype});\n"
+        arguments = ["site", "alike.device()", "alike", result, *numbers]
+        code += _fill("launch<Pointwise>(", arguments, ");", 4)
+        return code + f"    return {result};\n  }}\n"
+
     def _converting(self) -> str:
         """The closure that runs all of the CPU's operator later."""
         outputs = _outputs(self._group.out)
@@ -459,7 +567,12 @@ class StructuredWriter:
         inputs = [binding.name for binding in self._inputs]
         parameters, statements = _prepared(self._entry, bindings)
         code = _fill(f"{_returns(function)} {name}(", parameters, ") {", 0)
-        code += statements + "  Operands operands;\n"
+        code += statements
+        # A comparison writes truth values into self.
+        in_place = kind == "kInplace" and self._entry.pointwise is Pointwise.SAME
+        if in_place or (kind == "kFunctional" and self._entry.pointwise):
+            code += self._launch_pointwise(function, kind)
+        code += "  Operands operands;\n"
         for binding in self._inputs:
             code += self._add(binding, strict=kind == "kInplace" and binding.name == "self")
         if self._may_convert and not self._always:
@@ -651,7 +764,7 @@ def _shard(blocks: Sequence[Block]) -> str:
         + "#include <torch/library.h>\n\n"
         + "#include <cstddef>\n#include <optional>\n#include <tuple>\n\n"
         + '#include "aten/gen/arguments.h"\n#include "aten/gen/proven_dtypes.h"\n'
-        + '#include "aten/launch.h"\n#include "aten/owned.h"\n'
+        + '#include "aten/launch.h"\n#include "aten/owned.h"\n#include "aten/pointwise.h"\n'
         + '#include "aten/structured.h"\n\n'
         + "namespace openreg {\nnamespace {\n\n"
         + "\n".join(block.code for block in blocks)

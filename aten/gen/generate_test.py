@@ -41,6 +41,13 @@ def test_list_has_reasons_and_many_operators(torch_operators: generate.Torch) ->
         (family("zero_", kind="mutating", when="true"), "zero_: `when` needs a kernel made of"),
         (family("exp", kind="mutating"), "exp: kind mutating is for operators that work in place"),
         (family("mm") + "\n" + family("mm"), "mm: is in the list already"),
+        (family("mm", pointwise="same"), "mm: `pointwise` is for operators with a TensorIterator"),
+        (family("gelu", pointwise="same"), "gelu: `pointwise` is for operators with"),
+        (
+            family("zero_", kind="mutating", pointwise="same"),
+            "zero_: `pointwise` is for structured operators",
+        ),
+        (family("exp", pointwise="same", visits="[x]"), "exp: has no argument x, which `visits`"),
     ],
 )
 def test_what_can_not_be_written_is_named(

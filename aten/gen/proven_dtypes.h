@@ -4,9 +4,9 @@
 //
 // A kernel of the CPU says that it does not support a dtype when it runs, while errors of dtypes
 // belong to the call. So the first call with arguments of new dtypes waits for its kernel, and
-// throws what it throws; later ones know that there is nothing to throw. Calls with nothing but the
-// dtypes that every kernel has (float and double) never wait. Threads: any. Two threads may both
-// wait for the same dtypes.
+// throws what it throws; later ones know that there is nothing to throw. Calls with nothing but one
+// of the dtypes that every kernel has (float and double) never wait. Threads: any. Two threads may
+// both wait for the same dtypes.
 #ifndef ATEN_GEN_PROVEN_DTYPES_H_
 #define ATEN_GEN_PROVEN_DTYPES_H_
 
@@ -33,7 +33,7 @@ class Dtypes {
     (add(arguments), ...);
   }
 
-  // Whether every kernel supports them.
+  // Whether every kernel supports them: one dtype, float or double.
   bool common() const { return common_; }
   // Of one more tensor.
   void add(const at::Tensor& tensor) {
@@ -44,7 +44,11 @@ class Dtypes {
       return;  // a Python number takes the dtype of the tensors
     }
     const c10::ScalarType dtype = tensor.scalar_type();
-    common_ &= dtype == c10::kFloat || dtype == c10::kDouble;
+    if (first_ == c10::ScalarType::Undefined) {
+      first_ = dtype;
+      common_ = dtype == c10::kFloat || dtype == c10::kDouble;
+    }
+    common_ &= dtype == first_;
     key_ = key_ * 67 + static_cast<uint64_t>(dtype) + 1;
   }
 
@@ -68,6 +72,7 @@ class Dtypes {
     }
   }
 
+  c10::ScalarType first_ = c10::ScalarType::Undefined;
   bool common_ = true;
   uint64_t key_ = 1;
 };
