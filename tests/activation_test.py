@@ -135,6 +135,23 @@ def test_dropout() -> None:
     assert bool(mask.all())
 
 
+def test_fused_dropout() -> None:
+    """The older operator: the probability is that of staying, the mask one of bytes."""
+    torch.manual_seed(0)
+    x = torch.ones(50, 80, device="openreg", requires_grad=True)
+    y, mask = torch._fused_dropout(x, 0.75)
+    assert mask.dtype == torch.uint8
+    assert 0.70 < float(mask.float().mean()) < 0.80
+    torch.testing.assert_close(y, x * mask / 0.75)
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    torch.testing.assert_close(gradient, mask / 0.75)
+    assert torch.equal(torch._masked_scale(x, mask, 2.0), mask * 2.0)
+    generator = torch.Generator("openreg").manual_seed(3)
+    _, first = torch._fused_dropout(x, 0.5, generator)
+    _, second = torch._fused_dropout(x, 0.5, generator.manual_seed(3))
+    assert torch.equal(first, second)
+
+
 def test_arange() -> None:
     for arguments in ((5,), (2, 9, 3), (1.0, 2.0, 0.3), (5, 0, -2), (3, 3)):
         actual = torch.arange(*arguments, device="openreg")
