@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten/precedents.h"
 
+#include <ATen/Context.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/enum_tag.h>
@@ -21,8 +22,7 @@ namespace {
 constexpr std::string_view kExceptions[] = {
     "aten::_padded_dense_to_jagged_forward",      // the sum of the lengths, if it is not given
     "aten::_validate_compressed_sparse_indices",  // its result is an error, or none
-    "aten::range",                                // counts its steps by real numbers
-    "aten::range.out",
+    "aten::range.out",                            // counts its steps by real numbers
 };
 
 Precedent::Shape shape_of(const at::Tensor& tensor) {
@@ -93,7 +93,9 @@ class Describer {
   }
 
   Looks take() {
-    head(kDefault, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+    head(kDefaultDtype, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+    // Where this is set, some kernels refuse to run.
+    head(kDeterministic, at::globalContext().deterministicAlgorithms());
     return std::move(looks_);
   }
 
@@ -111,7 +113,8 @@ class Describer {
     kDouble,
     kComplex,
     kGenerator,
-    kDefault
+    kDefaultDtype,
+    kDeterministic
   };
 
   template <class Number>

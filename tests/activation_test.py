@@ -152,6 +152,30 @@ def test_fused_dropout() -> None:
     assert torch.equal(first, second)
 
 
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_logical_operators(name: str) -> None:
+    torch.manual_seed(0)
+    function = getattr(torch, name)
+    x, y = torch.randn(3, 4).relu(), torch.randint(0, 2, (4, 3)).t()
+    mask = x > 0
+    check(function, x, y)
+    check(function, mask, y.bool())
+    check(function, mask, torch.tensor(True))
+    check(lambda x, y: function(x, y, out=torch.empty(0, device=x.device)), x, y)
+    check(lambda x, y: getattr(x, f"{name}_")(y), x, y)
+    check(function, x.to(torch.complex64), y[:1])
+    check_error(function, x, y.t())
+    assert is_queued(function, mask, y.bool())
+
+
+def test_logical_not() -> None:
+    x = torch.randn(3, 4).relu().t()
+    check(torch.logical_not, x)
+    check(torch.Tensor.logical_not_, x)
+    check(lambda x: torch.logical_not(x, out=torch.empty(0, device=x.device)), x)
+    assert is_queued(torch.logical_not, x)
+
+
 def test_arange() -> None:
     for arguments in ((5,), (2, 9, 3), (1.0, 2.0, 0.3), (5, 0, -2), (3, 3)):
         actual = torch.arange(*arguments, device="openreg")

@@ -133,7 +133,6 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         lambda x, i: x.index_fill(1, i, 2.5),
         lambda: (torch.randn(3, 4).requires_grad_(), torch.tensor([0, 2])),
     ),
-    "logical_not": (lambda x: x.logical_not(), plain((3, 4))),
     "floor_divide": (lambda x, y: x // y, plain((3, 4), (4,))),
     "count_nonzero": (lambda x: x.count_nonzero(1), plain((3, 4))),
     "matrix_exp": (torch.matrix_exp, reals((2, 3, 3))),
@@ -254,17 +253,17 @@ def test_outputs_with_data_are_resized_with_a_warning_each_time() -> None:
     for _ in range(2):
         out = torch.ones(3, device=DEVICE)
         with pytest.warns(UserWarning, match="resized"):
-            torch.logical_not(torch.zeros(2, device=DEVICE), out=out)
-        assert out.tolist() == [1.0, 1.0]
+            torch.conj_physical(torch.full((2,), 5.0, device=DEVICE), out=out)
+        assert out.tolist() == [5.0, 5.0]
 
 
 def test_overlapping_arguments_are_refused_at_the_call() -> None:
-    base = torch.zeros(6, device=DEVICE)
+    base = torch.tensor([5.0, 6, 0, 0, 0, 0], device=DEVICE)
     for _ in range(2):
-        torch.logical_not(base[:2], out=base[4:])
+        torch.nan_to_num(base[:2], out=base[4:])
     with pytest.raises(RuntimeError, match="single memory location"):
-        torch.logical_not(base[:4], out=base[2:])
-    assert base.tolist() == [0, 0, 0, 0, 1, 1]
+        torch.nan_to_num(base[:4], out=base[2:])
+    assert base.tolist() == [5, 6, 0, 0, 5, 6]
 
 
 def test_errors_of_arguments_come_at_each_call() -> None:
@@ -283,6 +282,25 @@ def test_an_error_of_data_comes_with_the_next_synchronization() -> None:
     with pytest.raises(IndexError, match="out of range"):
         torch.openreg.synchronize()
     assert x.take(torch.tensor([1], device=DEVICE)).tolist() == [0.0]
+
+
+def test_an_assertion_runs_ahead() -> None:
+    x = torch.ones((), dtype=torch.bool, device=DEVICE)
+    torch._assert_async(x)
+    torch._assert_async(~x)
+    with pytest.raises(RuntimeError, match="Expected Tensor with single nonzero value"):
+        torch.openreg.synchronize()
+
+
+def test_deterministic_algorithms_are_asked_for_at_the_call() -> None:
+    x, index = torch.zeros(3, device=DEVICE), torch.tensor([1], device=DEVICE)
+    x.put_(index, x[:1].clone())
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError, match="put_ does not have a deterministic"):
+            x.put_(index, x[:1].clone())
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_arguments_may_change_after_the_call() -> None:
