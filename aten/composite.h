@@ -5,8 +5,7 @@
 //   sparse COO                    indices, values
 //   sparse CSR, CSC, BSR, BSC     compressed indices, plain indices, values
 //   quantized                     the integers; per channel: scales, zero points
-//   nested, strided layout        the buffer (its sizes, strides and offsets are tensors of the
-//   CPU)
+//   nested, strided layout        the buffer (sizes, strides and offsets are tensors of the CPU)
 //
 // A device tensor of one of these kinds is the same object as the CPU's, around device tensors.
 // (Nested tensors of jagged layout are made in Python, of strided tensors.) Nothing is copied here.

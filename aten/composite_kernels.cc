@@ -52,12 +52,11 @@
 #include <torch/library.h>
 
 #include <optional>
-#include <set>
-#include <string>
 #include <type_traits>
 
 #include "aten/composite.h"
 #include "aten/fallback.h"
+#include "aten/storage.h"
 #include "runtime/c10/device.h"
 
 namespace openreg {
@@ -129,15 +128,19 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
   return make_composite(self, {buffer});
 }
 
-// All operators that the CPU has kernels of its own for, but those that have one here, or
-// `elsewhere`.
-void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu,
-                          const std::set<std::string>& elsewhere = {}) {
+// For both keys: the first call has no tensor yet, or one that is not quantized.
+void make_quantized_tensors(torch::Library& library) {
+  library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
+  library.impl("_empty_per_channel_affine_quantized",
+               TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
+}
+
+// All operators that the CPU has kernels of its own for, but those that have one here.
+void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu) {
   for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
     const auto handle = c10::Dispatcher::singleton().findOp(name);
     if (name.getNamespace() == "aten" && handle.has_value() &&
-        handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours) &&
-        elsewhere.count(toString(name)) == 0) {
+        handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours)) {
       library.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
     }
   }
@@ -200,20 +203,15 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
                        c10::DispatchKey::SparseCsrCPU);
 }
 
-// Both keys: the first call has no tensor yet, or one that is not quantized.
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
-  library.impl("_empty_per_channel_affine_quantized",
-               TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
-}
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { make_quantized_tensors(library); }
 
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
-  library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
-  library.impl("_empty_per_channel_affine_quantized",
-               TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
+  make_quantized_tensors(library);
   library.impl("empty.memory_format", TORCH_FN(on_device<&at::native::empty_unknown_quantized>));
   library.impl("empty_like", TORCH_FN(at::native::empty_like_quantized));
   library.impl("empty_quantized", TORCH_FN(at::native::empty_quantized));
+  library.impl("resize_", TORCH_FN(resize));
+  library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
   library.impl("as_strided", TORCH_FN(at::native::as_strided_qtensorimpl));
   library.impl("view", TORCH_FN(at::native::view));
   library.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
@@ -226,8 +224,7 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
   library.impl("qscheme", TORCH_FN(at::native::qscheme_quant));
   library.impl("_copy_from", TORCH_FN(copy_quantized));
   fall_back_one_by_one(library, c10::DispatchKey::QuantizedPrivateUse1,
-                       c10::DispatchKey::QuantizedCPU,
-                       /*elsewhere=*/{"aten::resize_", "aten::set_.source_Storage_storage_offset"});
+                       c10::DispatchKey::QuantizedCPU);
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {

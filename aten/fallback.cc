@@ -24,6 +24,8 @@
 #include "aten/host_arguments.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
+#include "aten/precedents.h"
+#include "aten/store.h"
 #include "runtime/c10/generator.h"
 
 namespace openreg {
@@ -109,10 +111,10 @@ constexpr Irreplaceable kIrreplaceable[] = {
     {"aten::view_as_real", kView},
 };
 
-// ---------------------------------------------------------------------------- what is known of
-// operators
+// ------------------------------------------------------------------- what is known of operators
 
-enum class Path { kSynchronizing, kFunctional, kInplace, kOut };
+// kFunctional, kInplace, kOut: variants of structured operators.
+enum class Path { kSynchronizing, kByPrecedent, kFunctional, kInplace, kOut };
 
 // One for each operator that ever fell back; lives for ever, so that its name may name launches.
 struct Operator {
@@ -120,7 +122,9 @@ struct Operator {
   Path path = Path::kSynchronizing;
   std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
   bool random = false;
-  ProvenDtypes proven;                  // not of kSynchronizing
+  ProvenDtypes proven;                  // of structured operators
+  Precedents precedents;                // of kByPrecedent
+  std::atomic<bool> inconstant{false};  // a precedent did not hold: there are none any more
   const char* irreplaceable = nullptr;  // why it must not fall back
   std::vector<bool> writes;             // for each argument
   std::atomic<bool> warned{false};
@@ -162,6 +166,8 @@ std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
     } else {
       found->path = found->name == group->out ? Path::kOut : Path::kInplace;
     }
+  } else if (has_precedents(handle)) {
+    found->path = Path::kByPrecedent;
   }
   return found;
 }
@@ -190,8 +196,7 @@ Operator& find_operator(const c10::OperatorHandle& handle) {
   return *known;
 }
 
-// --------------------------------------------------------------------------------- tensors in the
-// stack
+// -------------------------------------------------------------------------- tensors in the stack
 
 // Replaces every tensor of the value, in lists too, by replace(tensor).
 template <class Replace>
@@ -222,7 +227,8 @@ struct Call {
   Dtypes dtypes;
   bool composite = false;  // one of the tensors is, at least
   bool sparse = false;
-  bool to_cpu = false;  // the operator was asked for a result on the CPU
+  bool on_host = false;  // a tensor with dimensions is the CPU's
+  bool to_cpu = false;   // the operator was asked for a result on the CPU
 };
 
 void refuse(const Call& call, c10::Device other) {
@@ -238,8 +244,7 @@ void refuse(const Call& call, c10::Device other) {
 Call inspect(const Operator& op, const Stack& stack, size_t first) {
   Call call;
   bool on_device = false;
-  bool on_host = false;       // a tensor with dimensions
-  bool host_written = false;  // any
+  bool host_written = false;
   for (size_t i = first; i < stack.size(); ++i) {
     c10::IValue value = stack[i];
     if (value.isDevice()) {
@@ -257,7 +262,7 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
         call.numel += tensor.numel();
         on_device = true;
       } else if (tensor.is_cpu()) {
-        on_host |= tensor.dim() != 0;
+        call.on_host |= tensor.dim() != 0;
         host_written |= op.writes[i - first];
       }
       call.composite |= is_composite(tensor);
@@ -266,7 +271,7 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
       return tensor;
     });
   }
-  if (on_device && (host_written || (on_host && call.composite))) {
+  if (on_device && (host_written || (call.on_host && call.composite))) {
     refuse(call, c10::Device(c10::kCPU));
   }
   if (call.device < 0) {
@@ -290,8 +295,7 @@ void replace_places(const Operator& op, const c10::FunctionSchema& schema, const
   }
 }
 
-// ------------------------------------------------------------------------------------ asynchronous
-// path
+// --------------------------------------------------------------------------- asynchronous paths
 
 // What the operator's Meta kernel needs to see of a tensor. Numbers in CPU tensors stay: type
 // promotion treats them as numbers.
@@ -310,10 +314,9 @@ at::Tensor meta_of(const at::Tensor& tensor) {
   return meta;
 }
 
-// A kernel with its arguments on the stack, run by the dispatcher. It writes to aliases of tensors
-// which the caller has already: a conjugate or negative bit that it sets there (linalg.lu_solve
-// does) would be lost, so what the bit says is done.
-struct BoxedKernel {
+// The CPU's kernel with its arguments, called by the dispatcher. What it writes to are aliases of
+// tensors which the caller has already.
+struct BoxedCall {
   c10::OperatorHandle handle;
   Stack stack;
   void operator()() {
@@ -321,33 +324,83 @@ struct BoxedKernel {
     const auto& arguments = handle.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (arguments[i].alias_info() != nullptr && stack[i].isTensor() &&
-          stack[i].toTensor().is_complex()) {
+          stack[i].toTensor().defined() && stack[i].toTensor().is_complex()) {
         const at::Tensor& output = stack[i].toTensor();
         outputs.emplace_back(output, std::pair(output.is_conj(), output.is_neg()));
       }
     }
     handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
     for (const auto& [output, bits] : outputs) {
-      if (output.is_conj() != bits.first || output.is_neg() != bits.second) {
-        const at::Tensor values = output.resolve_conj().resolve_neg();
-        output._set_conj(bits.first);
-        output._set_neg(bits.second);
-        output.copy_(values);
-      }
+      settle_bits(output, bits.first, bits.second);
     }
   }
 };
 
+// The same, when the caller has been promised results that look as they did before.
+struct PromisedCall {
+  BoxedCall call;
+  Operator* op;
+  std::shared_ptr<const Precedent> precedent;
+  std::vector<at::Tensor> promised;  // aliases; undefined where the result is not new
+
+  void operator()() {
+    const Stack arguments = call.stack;
+    std::vector<Extent> before;
+    for (const c10::IValue& argument : arguments) {
+      before.push_back(extent(argument));
+    }
+    call();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      check(extent(arguments[i]) == before[i]);
+    }
+    for (size_t i = 0; i < promised.size(); ++i) {
+      const at::Tensor& result = call.stack[i].toTensor();
+      const Precedent::Result& said = precedent->results[i];
+      if (said.argument.has_value()) {
+        check(result.is_same(arguments[*said.argument].toTensor()));
+      } else if (!said.shape.has_value()) {
+        check(!result.defined());
+      } else {
+        check(result.defined() && result.sizes() == said.shape->sizes &&
+              result.scalar_type() == said.dtype);
+        store(result, promised[i]);
+      }
+    }
+  }
+
+ private:
+  // What resizing changes.
+  using Extent = std::pair<at::DimVector, const void*>;
+  static Extent extent(const c10::IValue& argument) {
+    return argument.isTensor() && argument.toTensor().defined()
+               ? Extent(argument.toTensor().sizes(), argument.toTensor().storage().data())
+               : Extent();
+  }
+
+  void check(bool kept) const {
+    if (!kept) {
+      op->inconstant.store(true, std::memory_order_relaxed);
+      TORCH_CHECK(false, "openreg: ", op->name,
+                  " was expected to have results like those that it had for arguments of the same "
+                  "sizes and dtypes before, and has not. It is waited for from now on: repeat what "
+                  "failed, and report this operator to the developers of torch_openreg");
+    }
+  }
+};
+
+void own_tensors(AliasPool& aliases, Stack& arguments) {
+  for (c10::IValue& value : arguments) {
+    replace_tensors(value, [&](const at::Tensor& tensor) { return own_tensor(aliases, tensor); });
+  }
+}
+
 void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments) {
-  launch_kernel(
-      {op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool& aliases) {
-        for (c10::IValue& value : arguments) {
-          replace_tensors(value,
-                          [&](const at::Tensor& tensor) { return own_tensor(aliases, tensor); });
-        }
-        return BoxedKernel{handle, std::move(arguments)};
-      });
+  launch_kernel({op.name.c_str(), call.numel * kCostPerElement}, call.device,
+                [&](AliasPool& aliases) {
+                  own_tensors(aliases, arguments);
+                  return BoxedCall{handle, std::move(arguments)};
+                });
 }
 
 void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const Call& call,
@@ -393,8 +446,57 @@ void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const C
   stack->insert(stack->end(), results.begin(), results.end());
 }
 
-// ----------------------------------------------------------------------------------- synchronizing
-// path
+// Aliases are used again for other calls: a flag of a tensor needs an object of its own.
+at::Tensor own_with_gradient(AliasPool& aliases, const at::Tensor& tensor) {
+  at::Tensor alias = own_tensor(aliases, tensor);
+  if (is_device(tensor) && tensor.requires_grad()) {
+    alias = at::Tensor(alias.unsafeGetTensorImpl()->shallow_copy_and_detach(
+        c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+    alias.set_requires_grad(true);
+  }
+  return alias;
+}
+
+void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Call& call,
+                      std::shared_ptr<const Precedent> precedent, Stack* stack) {
+  const size_t count = handle.schema().arguments().size();
+  Stack arguments = torch::jit::pop(*stack, count);
+  for (const Precedent::Resized& resized : precedent->resized) {
+    const at::Tensor& tensor = arguments[resized.argument].toTensor();
+    const auto& [sizes, strides] = resized.shape;
+    const size_t bytes =
+        at::detail::computeStorageNbytes(sizes, strides, tensor.element_size());
+    if (tensor.storage().nbytes() < bytes) {
+      at::native::resize_bytes_nocuda(tensor.storage(), static_cast<int64_t>(bytes));
+    }
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+  }
+  std::vector<at::Tensor> promised;
+  for (const Precedent::Result& result : precedent->results) {
+    promised.push_back(result.shape.has_value()
+                           ? empty_strided_on(call.device, result.shape->sizes,
+                                              result.shape->strides, result.dtype)
+                           : at::Tensor());
+    stack->emplace_back(result.argument.has_value() ? arguments[*result.argument].toTensor()
+                                                    : promised.back());
+  }
+  replace_places(op, handle.schema(), call, arguments, 0);
+  launch_kernel(
+      {op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool& aliases) {
+        for (c10::IValue& value : arguments) {
+          replace_tensors(value, [&](const at::Tensor& tensor) {
+            return own_with_gradient(aliases, tensor);
+          });
+        }
+        for (at::Tensor& result : promised) {
+          result = own_tensor(aliases, result);
+        }
+        return PromisedCall{
+            {handle, std::move(arguments)}, &op, std::move(precedent), std::move(promised)};
+      });
+}
+
+// --------------------------------------------------------------------------- synchronizing path
 
 void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Call& call,
                        Stack* stack) {
@@ -424,8 +526,44 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
   op.bytes_out.fetch_add(hosts.bytes_out(), std::memory_order_relaxed);
 }
 
+// Whether the host waits for this call, whatever came before.
 bool synchronizes(const Operator& op, const Call& call) {
-  return op.path == Path::kSynchronizing || call.composite || host_mode() == HostMode::kCopy;
+  // Lengths on the CPU may be sizes of results.
+  const bool unheard = op.path == Path::kByPrecedent &&
+                       (op.inconstant.load(std::memory_order_relaxed) || call.on_host);
+  return op.path == Path::kSynchronizing || unheard || call.composite || call.to_cpu ||
+         host_mode() == HostMode::kCopy;
+}
+
+void run(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stack* stack) {
+  if (synchronizes(op, call)) {
+    op.synchronous.fetch_add(1, std::memory_order_relaxed);
+    run_synchronously(op, handle, call, stack);
+    return;
+  }
+  if (op.path != Path::kByPrecedent) {
+    op.asynchronous.fetch_add(1, std::memory_order_relaxed);
+    run_asynchronously(op, handle, call, stack);
+    return;
+  }
+  const size_t count = handle.schema().arguments().size();
+  const auto arguments = torch::jit::last(*stack, count);
+  std::optional<Looks> looks = looks_of(arguments);
+  std::shared_ptr<const Precedent> precedent =
+      looks.has_value() ? op.precedents.find(*looks) : nullptr;
+  if (precedent != nullptr) {
+    op.asynchronous.fetch_add(1, std::memory_order_relaxed);
+    run_by_precedent(op, handle, call, std::move(precedent), stack);
+    return;
+  }
+  op.synchronous.fetch_add(1, std::memory_order_relaxed);
+  const Witness witness(arguments);
+  run_synchronously(op, handle, call, stack);
+  std::optional<Precedent> seen =
+      witness.testify(torch::jit::last(*stack, handle.schema().returns().size()));
+  if (looks.has_value() && seen.has_value()) {
+    op.precedents.add(std::move(*looks), std::move(*seen));
+  }
 }
 
 // Throws where this operator may not fall back, warns where the user wants to know.
@@ -445,7 +583,9 @@ void apply_policy(Operator& op, const Call& call) {
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
         TORCH_WARN(
             "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
-            synchronizes(op, call) ? "; the host waits for it" : "",
+            synchronizes(op, call)           ? "; the host waits for it"
+            : op.path == Path::kByPrecedent ? "; the host waits for it when sizes or dtypes are new"
+                                            : "",
             ". This is said once for each operator; torch.openreg.fallback.report() counts.");
       }
       break;
@@ -470,13 +610,7 @@ void fallback(const c10::OperatorHandle& handle, Stack* stack) {
       "Could not run '", op.name,
       "' with arguments from the 'openreg' backend: there is no kernel for openreg, and none for "
       "the CPU to fall back to.");
-  if (synchronizes(op, call)) {
-    op.synchronous.fetch_add(1, std::memory_order_relaxed);
-    run_synchronously(op, handle, call, stack);
-  } else {
-    op.asynchronous.fetch_add(1, std::memory_order_relaxed);
-    run_asynchronously(op, handle, call, stack);
-  }
+  run(op, handle, call, stack);
   op.ns.fetch_add(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::nanoseconds>(
                                             std::chrono::steady_clock::now() - start)
                                             .count()),

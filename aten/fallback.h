@@ -3,10 +3,13 @@
 // The fallback: runs every operator that has no kernel of its own on the CPU's kernel.
 //
 // It is boxed: one function for all operators, which sees the arguments as a stack of IValues.
-// Two paths:
+// Three paths:
 //
 //   asynchronous   structured operators of torch. Their Meta kernel says what the results look
 //                  like; these are made on the device, and the out= variant is queued on aliases.
+//   by precedent   operators whose results follow from the looks of the arguments (precedents.h).
+//                  The first call with such arguments synchronizes; later ones get results like
+//                  those of the first and are queued.
 //   synchronizing  all others: host_arguments.h shows the arguments to the kernel, which is queued
 //                  like any other and waited for, and takes its results to the device.
 //

@@ -30,19 +30,17 @@ at::Tensor view_of(const c10::Storage& storage, c10::DispatchKey key, const at::
   return view;
 }
 
-// The kernel writes to a tensor that the caller has already: a conjugate or negative bit which it
-// set on the host tensor would be lost, so what the bit says is done.
-void settle_bits(const at::Tensor& host, const at::Tensor& tensor) {
-  if (host.is_conj() == tensor.is_conj() && host.is_neg() == tensor.is_neg()) {
+}  // namespace
+
+void settle_bits(const at::Tensor& host, bool conj, bool neg) {
+  if (host.is_conj() == conj && host.is_neg() == neg) {
     return;
   }
   const at::Tensor values = host.resolve_conj().resolve_neg();
-  host._set_conj(tensor.is_conj());
-  host._set_neg(tensor.is_neg());
+  host._set_conj(conj);
+  host._set_neg(neg);
   host.copy_(values);
 }
-
-}  // namespace
 
 at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
   if (!tensor.defined()) {
@@ -101,7 +99,7 @@ void HostArguments::finish() {
       follow_composite(argument);
       continue;
     }
-    settle_bits(argument.host, argument.tensor);
+    settle_bits(argument.host, argument.tensor.is_conj(), argument.tensor.is_neg());
     if (argument.host.sizes() != argument.sizes ||
         argument.host.storage().data() != argument.data) {
       follow_resize(argument);

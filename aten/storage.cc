@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which storage a tensor has, and how large it is: set_ and resize_.
-//
-// torch's functions for these grow a storage with the CPU's memcpy; here the hooks do, in the order
-// of the device's stream (runtime/c10/hooks.cc). Threads: any.
+// torch's functions for set_ and resize_ grow a storage with the CPU's memcpy; here the hooks do, in
+// the order of the device's stream (runtime/c10/hooks.cc).
+#include "aten/storage.h"
+
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
@@ -44,6 +44,15 @@ void grow_storage(const at::Tensor& tensor) {
   }
 }
 
+void check_device(const at::Tensor& self, const at::Storage& source) {
+  TORCH_CHECK(source.device() == self.device(),
+              "Attempted to set the storage of a tensor on device \"", self.device(),
+              "\" to a storage on different device \"", source.device(),
+              "\".  This is no longer allowed; the devices must match.");
+}
+
+}  // namespace
+
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> memory_format) {
   c10::TensorImpl* const impl = self.unsafeGetTensorImpl();
@@ -66,13 +75,6 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   return self;
 }
 
-void check_device(const at::Tensor& self, const at::Storage& source) {
-  TORCH_CHECK(source.device() == self.device(),
-              "Attempted to set the storage of a tensor on device \"", self.device(),
-              "\" to a storage on different device \"", source.device(),
-              "\".  This is no longer allowed; the devices must match.");
-}
-
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef sizes,
                         at::IntArrayRef strides) {
   check_device(self, source);
@@ -87,6 +89,8 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at
   grow_storage(self);
   return self;
 }
+
+namespace {
 
 // The whole of a storage.
 at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
@@ -107,11 +111,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
   library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   library.impl("set_", TORCH_FN(set_nothing));
-}
-
-TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
-  library.impl("resize_", TORCH_FN(resize));
-  library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
 }
 
 }  // namespace openreg

@@ -135,6 +135,47 @@ def test_dropout() -> None:
     assert bool(mask.all())
 
 
+def test_fused_dropout() -> None:
+    """The older operator: the probability is that of staying, the mask one of bytes."""
+    torch.manual_seed(0)
+    x = torch.ones(50, 80, device="openreg", requires_grad=True)
+    y, mask = torch._fused_dropout(x, 0.75)
+    assert mask.dtype == torch.uint8
+    assert 0.70 < float(mask.float().mean()) < 0.80
+    torch.testing.assert_close(y, x * mask / 0.75)
+    (gradient,) = torch.autograd.grad(y, x, torch.ones_like(y))
+    torch.testing.assert_close(gradient, mask / 0.75)
+    assert torch.equal(torch._masked_scale(x, mask, 2.0), mask * 2.0)
+    generator = torch.Generator("openreg").manual_seed(3)
+    _, first = torch._fused_dropout(x, 0.5, generator)
+    _, second = torch._fused_dropout(x, 0.5, generator.manual_seed(3))
+    assert torch.equal(first, second)
+
+
+@pytest.mark.parametrize("name", ["logical_and", "logical_or", "logical_xor"])
+def test_logical_operators(name: str) -> None:
+    torch.manual_seed(0)
+    function = getattr(torch, name)
+    x, y = torch.randn(3, 4).relu(), torch.randint(0, 2, (4, 3)).t()
+    mask = x > 0
+    check(function, x, y)
+    check(function, mask, y.bool())
+    check(function, mask, torch.tensor(True))
+    check(lambda x, y: function(x, y, out=torch.empty(0, device=x.device)), x, y)
+    check(lambda x, y: getattr(x, f"{name}_")(y), x, y)
+    check(function, x.to(torch.complex64), y[:1])
+    check_error(function, x, y.t())
+    assert is_queued(function, mask, y.bool())
+
+
+def test_logical_not() -> None:
+    x = torch.randn(3, 4).relu().t()
+    check(torch.logical_not, x)
+    check(torch.Tensor.logical_not_, x)
+    check(lambda x: torch.logical_not(x, out=torch.empty(0, device=x.device)), x)
+    assert is_queued(torch.logical_not, x)
+
+
 def test_arange() -> None:
     for arguments in ((5,), (2, 9, 3), (1.0, 2.0, 0.3), (5, 0, -2), (3, 3)):
         actual = torch.arange(*arguments, device="openreg")

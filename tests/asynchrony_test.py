@@ -95,6 +95,26 @@ def test_a_training_step_does_not_wait() -> None:
     assert loss.item() > 0
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "SGD", "Adagrad"])
+@pytest.mark.parametrize("rate", [0.1, torch.tensor(0.1)])
+def test_fused_optimizers_do_not_wait(name: str, rate: float | Tensor) -> None:
+    steps = []
+    for device in ("cpu", DEVICE):
+        parameter = torch.linspace(0, 1, 4).to(device).requires_grad_()
+        parameter.grad = torch.linspace(1, 2, 4).to(device)
+        optimizer = getattr(torch.optim, name)([parameter], lr=rate, fused=True)
+        optimizer.step()  # makes the state
+        if device is DEVICE:
+            torch.openreg.fallback.reset()
+            with behind():
+                optimizer.step()
+            assert torch.openreg.fallback.stats() == {}
+        else:
+            optimizer.step()
+        steps.append(parameter.detach().cpu())
+    torch.testing.assert_close(*steps)
+
+
 def test_an_input_may_change_after_the_call() -> None:
     x = ones(1000)
     with behind():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from torch.nn import functional
 
-from tests.differential import check, check_error, is_queued
+from tests.differential import DEVICE, check, check_error, is_queued
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 LAYOUTS = ["contiguous", "channels last", "transposed", "sliced"]
@@ -234,3 +234,110 @@ def test_does_not_wait() -> None:
     assert is_queued(lambda x: functional.layer_norm(x, [16]), x)
     assert is_queued(lambda x: functional.group_norm(x, 4), x)
     assert is_queued(lambda x: functional.batch_norm(x, None, None, training=True), x)
+
+
+def _merge(parts: list[Tensor], eps: float, **running: Tensor) -> tuple[Tensor, Tensor]:
+    """The statistics of all parts of a batch, as SyncBatchNorm gathers them."""
+    each = [torch.batch_norm_stats(part, eps) for part in parts]
+    counts = torch.tensor([part.numel() // part.size(1) for part in parts], device=DEVICE)
+    return torch.batch_norm_gather_stats_with_counts(
+        parts[0],
+        torch.stack([mean for mean, _ in each]),
+        torch.stack([invstd for _, invstd in each]),
+        running.get("mean"),
+        running.get("var"),
+        0.1,
+        eps,
+        counts.to(each[0][0].dtype),
+    )
+
+
+@pytest.mark.parametrize("affine", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("sizes", [(7, 3), (5, 3, 4), (5, 3, 4, 2)])
+def test_parts_of_a_batch_are_normalized_like_the_whole(
+    sizes: tuple[int, ...], dtype: torch.dtype, affine: bool
+) -> None:
+    """What two processes with parts of a batch compute, against batch_norm on the CPU."""
+    torch.manual_seed(0)
+    statistics = torch.float64 if dtype == torch.float64 else torch.float32
+    whole = (torch.randn(sizes) * 2 + 5).to(dtype).to(statistics).requires_grad_()
+    weight = torch.rand(3, dtype=statistics).requires_grad_() if affine else None
+    bias = torch.rand(3, dtype=statistics).requires_grad_() if affine else None
+    running = torch.zeros(3, dtype=statistics), torch.ones(3, dtype=statistics)
+    expected = functional.batch_norm(whole, *running, weight, bias, training=True)
+    grad = torch.randn(sizes).to(dtype).to(statistics)
+    expected.backward(grad)
+
+    parts = [part.detach().to(DEVICE, dtype) for part in whole.split([2, sizes[0] - 2])]
+    grads = [part.to(DEVICE, dtype) for part in grad.split([2, sizes[0] - 2])]
+    scale = None if weight is None else weight.detach().to(DEVICE)
+    shift = None if bias is None else bias.detach().to(DEVICE)
+    moving = {"mean": torch.zeros(3, dtype=statistics), "var": torch.ones(3, dtype=statistics)}
+    moving = {name: tensor.to(DEVICE) for name, tensor in moving.items()}
+    mean, invstd = _merge(parts, 1e-5, **moving)
+    assert mean.dtype == invstd.dtype == statistics
+    outputs = [torch.batch_norm_elemt(x, scale, shift, mean, invstd, 1e-5) for x in parts]
+    out = torch.empty(0, dtype=dtype, device=DEVICE)
+    assert torch.batch_norm_elemt(parts[0], scale, shift, mean, invstd, 1e-5, out=out) is out
+    assert torch.equal(out, outputs[0])
+
+    sums = [
+        torch.batch_norm_backward_reduce(g, x, mean, invstd, scale, True, affine, affine)
+        for g, x in zip(grads, parts, strict=True)
+    ]
+    sum_dy = torch.stack([each[0] for each in sums]).sum(0)
+    sum_dy_xmu = torch.stack([each[1] for each in sums]).sum(0)
+    counts = torch.tensor([x.numel() // 3 for x in parts], dtype=torch.int32, device=DEVICE)
+    grad_inputs = [
+        torch.batch_norm_backward_elemt(g, x, mean, invstd, scale, sum_dy, sum_dy_xmu, counts)
+        for g, x in zip(grads, parts, strict=True)
+    ]
+
+    tolerance = {"rtol": 2e-2, "atol": 2e-2} if dtype in (torch.float16, torch.bfloat16) else {}
+    for ours, theirs in [
+        (torch.cat(outputs), expected),
+        (torch.cat(grad_inputs), whole.grad),
+        (moving["mean"], running[0]),
+        (moving["var"], running[1]),
+    ]:
+        torch.testing.assert_close(
+            ours.cpu(), theirs.detach(), check_dtype=False, **(tolerance or {"rtol": 1e-4, "atol": 1e-4})
+        )
+    assert {tensor.dtype for tensor in (*outputs, *grad_inputs)} == {dtype}
+    for place, parameter in ((2, weight), (3, bias)):
+        if parameter is None:
+            assert sums[0][place] is None or not sums[0][place].numel()
+            continue
+        total = sums[0][place] + sums[1][place]
+        torch.testing.assert_close(
+            total.cpu(), parameter.grad, **(tolerance or {"rtol": 1e-4, "atol": 1e-4})
+        )
+
+
+def test_gathering_statistics_with_one_count() -> None:
+    x = torch.randn(4, 3, 5, device=DEVICE)
+    mean, invstd = torch.batch_norm_stats(x, 1e-5)
+    both = torch.batch_norm_gather_stats(
+        x, torch.stack([mean, mean]), torch.stack([invstd, invstd]), None, None, 0.1, 1e-5, 20
+    )
+    torch.testing.assert_close(both, (mean, invstd))
+
+
+def test_sync_batch_norm_runs_ahead() -> None:
+    """Nothing of it waits for the device."""
+    x = torch.randn(4, 3, 5, device=DEVICE)
+
+    def step() -> None:
+        mean, invstd = _merge([x[:1], x[1:]], 1e-5)
+        torch.batch_norm_elemt(x, None, None, mean, invstd, 1e-5)
+        torch.batch_norm_backward_reduce(x, x, mean, invstd, None, True, False, False)
+        torch.batch_norm_backward_elemt(x, x, mean, invstd, None, mean, mean, counts)
+
+    counts = torch.tensor([5, 15], dtype=torch.int32, device=DEVICE)
+    step()
+    torch.openreg.synchronize()
+    torch.openreg._sleep(100_000_000)
+    step()
+    assert not torch.openreg.current_stream().query()
+    torch.openreg.synchronize()

@@ -1,0 +1,279 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/precedents.h"
+
+#include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/core/DefaultDtype.h>
+
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "aten/composite.h"
+
+namespace openreg {
+namespace {
+
+// Operators of which torch does not say that they depend on data.
+constexpr std::string_view kExceptions[] = {
+    "aten::_padded_dense_to_jagged_forward",      // the sum of the lengths, if it is not given
+    "aten::_validate_compressed_sparse_indices",  // its result is an error, or none
+    "aten::range.out",                            // counts its steps by real numbers
+};
+
+Precedent::Shape shape_of(const at::Tensor& tensor) {
+  return {at::DimVector(tensor.sizes()), at::DimVector(tensor.strides())};
+}
+
+bool same(const Precedent::Shape& shape, const at::Tensor& tensor) {
+  return tensor.sizes() == shape.sizes && tensor.strides() == shape.strides;
+}
+
+// Calls look(tensor) for the tensors of an argument, in lists too.
+template <class Look>
+void for_each_tensor(const c10::IValue& value, Look&& look) {
+  if (value.isTensor()) {
+    look(value.toTensor());
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      look(tensor);
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      look(tensor.value_or(at::Tensor()));
+    }
+  }
+}
+
+class Describer {
+ public:
+  bool add(const c10::IValue& value) {
+    if (value.isTensor() || value.isTensorList() || value.isOptionalTensorList()) {
+      head(kTensors, 0);
+      for_each_tensor(value, [&](const at::Tensor& tensor) { add(tensor); });
+    } else if (value.isInt()) {
+      head(kInt, value.toInt());
+    } else if (value.isBool()) {
+      head(kBool, value.toBool());
+    } else if (value.isIntList()) {
+      const std::vector<int64_t> list = value.toIntVector();
+      head(kList, list.size());
+      looks_.insert(looks_.end(), list.begin(), list.end());
+    } else if (value.isBoolList()) {
+      const c10::List<bool> list = value.toBoolList();
+      head(kList, list.size());
+      for (const bool flag : list) {
+        looks_.push_back(flag);
+      }
+    } else if (value.isString()) {
+      const std::string_view text = value.toStringView();
+      head(kString, text.size());
+      looks_.insert(looks_.end(), text.begin(), text.end());
+    } else if (value.isDevice()) {
+      head(kDevice, static_cast<int64_t>(value.toDevice().type()));
+      looks_.push_back(value.toDevice().index());
+    } else if (value.isDouble()) {
+      head(kDouble, 0);
+    } else if (value.isComplexDouble()) {
+      head(kComplex, 0);
+    } else if (value.isDoubleList()) {
+      head(kDouble, value.toDoubleList().size());
+    } else if (value.isGenerator()) {
+      head(kGenerator, 0);
+    } else if (value.isNone()) {
+      head(kNone, 0);
+    } else {
+      return false;
+    }
+    return true;
+  }
+
+  Looks take() {
+    head(kDefaultDtype, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
+    // Where this is set, some kernels refuse to run.
+    head(kDeterministic, at::globalContext().deterministicAlgorithms());
+    return std::move(looks_);
+  }
+
+ private:
+  enum Kind {
+    kNone,
+    kUndefined,
+    kTensors,
+    kTensor,
+    kList,
+    kInt,
+    kBool,
+    kString,
+    kDevice,
+    kDouble,
+    kComplex,
+    kGenerator,
+    kDefaultDtype,
+    kDeterministic
+  };
+
+  template <class Number>
+  void head(Kind kind, Number number) {
+    looks_.push_back(kind);
+    looks_.push_back(static_cast<int64_t>(number));
+  }
+
+  void add(const at::Tensor& tensor) {
+    if (!tensor.defined()) {
+      head(kUndefined, 0);
+      return;
+    }
+    head(kTensor, tensor.scalar_type());
+    looks_.push_back(static_cast<int64_t>(tensor.device().type()));
+    looks_.push_back(tensor.dim());
+    looks_.push_back((tensor.is_conj() ? 1 : 0) | (tensor.is_neg() ? 2 : 0) |
+                     (tensor.requires_grad() ? 4 : 0) |
+                     (tensor.unsafeGetTensorImpl()->is_wrapped_number() ? 8 : 0));
+    const at::IntArrayRef sizes = tensor.sizes();
+    const at::IntArrayRef strides = tensor.strides();
+    looks_.insert(looks_.end(), sizes.begin(), sizes.end());
+    looks_.insert(looks_.end(), strides.begin(), strides.end());
+    // Kernels refuse some arguments that overlap: that must not be found out late.
+    const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    const auto known = std::find(storages_.begin(), storages_.end(), storage);
+    looks_.push_back(known - storages_.begin());
+    if (known == storages_.end()) {
+      storages_.push_back(storage);
+      offsets_.push_back(tensor.storage_offset());
+    } else {
+      looks_.push_back(tensor.storage_offset() -
+                       offsets_[static_cast<size_t>(known - storages_.begin())]);
+    }
+  }
+
+  Looks looks_;
+  std::vector<const c10::StorageImpl*> storages_;
+  std::vector<int64_t> offsets_;
+};
+
+}  // namespace
+
+bool has_precedents(const c10::OperatorHandle& handle) {
+  const c10::FunctionSchema& schema = handle.schema();
+  // What other libraries' operators depend on, nobody knows.
+  if (schema.name().rfind("aten::", 0) != 0) {
+    return false;
+  }
+  for (const c10::Argument& result : schema.returns()) {
+    if (result.type()->kind() != c10::TypeKind::TensorType) {
+      return false;
+    }
+  }
+  const std::string name = toString(handle.operator_name());
+  // torch says of both variants that their sizes depend on data: of this one, on plain numbers.
+  if (name == "aten::_ctc_loss") {
+    return true;
+  }
+  return !handle.hasTag(at::Tag::dynamic_output_shape) &&
+         !handle.hasTag(at::Tag::data_dependent_output) &&
+         std::find(std::begin(kExceptions), std::end(kExceptions), name) == std::end(kExceptions);
+}
+
+std::optional<Looks> looks_of(c10::ArrayRef<c10::IValue> arguments) {
+  Describer describer;
+  for (const c10::IValue& argument : arguments) {
+    if (!describer.add(argument)) {
+      return std::nullopt;
+    }
+  }
+  return describer.take();
+}
+
+Witness::Witness(c10::ArrayRef<c10::IValue> arguments) : arguments_(arguments.vec()) {
+  for (const c10::IValue& argument : arguments_) {
+    shapes_.push_back(argument.isTensor() && argument.toTensor().defined()
+                          ? shape_of(argument.toTensor())
+                          : Precedent::Shape());
+  }
+}
+
+std::optional<Precedent> Witness::testify(c10::ArrayRef<c10::IValue> results) const {
+  Precedent precedent;
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (!arguments_[i].isTensor() || !arguments_[i].toTensor().defined()) {
+      continue;
+    }
+    const at::Tensor& argument = arguments_[i].toTensor();
+    if (same(shapes_[i], argument)) {
+      continue;
+    }
+    // torch warns where it resizes what was not empty.
+    if (c10::multiply_integers(shapes_[i].sizes) != 0 || argument.storage_offset() != 0) {
+      return std::nullopt;
+    }
+    precedent.resized.push_back({i, shape_of(argument)});
+  }
+
+  std::vector<const c10::StorageImpl*> storages;
+  for (const c10::IValue& argument : arguments_) {
+    for_each_tensor(argument, [&](const at::Tensor& tensor) {
+      if (tensor.defined()) {
+        storages.push_back(tensor.storage().unsafeGetStorageImpl());
+      }
+    });
+  }
+  for (const c10::IValue& value : results) {
+    const at::Tensor& result = value.toTensor();
+    Precedent::Result& said = precedent.results.emplace_back();
+    if (!result.defined()) {
+      continue;
+    }
+    const auto argument =
+        std::find_if(arguments_.begin(), arguments_.end(), [&](const c10::IValue& candidate) {
+          return candidate.isTensor() && candidate.toTensor().is_same(result);
+        });
+    if (argument != arguments_.end()) {
+      said.argument = static_cast<size_t>(argument - arguments_.begin());
+      continue;
+    }
+    if (is_composite(result) || result.is_conj() || result.is_neg() ||
+        result.storage_offset() != 0 ||
+        at::has_internal_overlap(result) != at::MemOverlap::No) {
+      return std::nullopt;
+    }
+    const c10::StorageImpl* const storage = result.storage().unsafeGetStorageImpl();
+    if (std::find(storages.begin(), storages.end(), storage) != storages.end()) {
+      return std::nullopt;
+    }
+    storages.push_back(storage);
+    said.shape = shape_of(result);
+    said.dtype = result.scalar_type();
+  }
+  return precedent;
+}
+
+size_t Precedents::Hash::operator()(const Looks& looks) const {
+  // FNV-1a, by words.
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const int64_t number : looks) {
+    hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3;
+  }
+  return hash ^ (hash >> 32);
+}
+
+std::shared_ptr<const Precedent> Precedents::find(const Looks& looks) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = by_looks_.find(looks);
+  return found == by_looks_.end() ? nullptr : found->second;
+}
+
+void Precedents::add(Looks looks, Precedent precedent) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (by_looks_.size() >= kMost) {
+    by_looks_.clear();
+  }
+  by_looks_.insert_or_assign(std::move(looks),
+                             std::make_shared<const Precedent>(std::move(precedent)));
+}
+
+}  // namespace openreg
