@@ -126,7 +126,13 @@ globals().update(legacy_types())
 
 
 def __getattr__(name: str) -> Any:
-    """Make ``default_generators`` when it is read: their number is a setting of the device."""
+    """What depends on the moment.
+
+    ``default_generators``: their number is a setting of the device. ``_initialized``:
+    torch.utils.checkpoint keeps the states of a device's generators only where it is true.
+    """
+    if name == "_initialized":
+        return is_initialized()
     if name == "default_generators":
         generators: tuple[torch.Generator, ...] = tuple(
             default_generator(index) for index in range(device_count())
