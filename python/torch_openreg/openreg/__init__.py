@@ -116,6 +116,7 @@ __all__ = [
 
 # These torch calls, or programs that were written for CUDA.
 _exchange_device = devices._exchange_device
+_get_generator = default_generator
 _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
 _maybe_exchange_device = devices._maybe_exchange_device
