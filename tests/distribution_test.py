@@ -59,11 +59,11 @@ def check_continuous(sample: Tensor, distribution: Any) -> None:
     above = torch.nextafter(edges, torch.full_like(edges, torch.inf))
     edges = ((edges.double() + above.double()) / 2).unique()
     cells = torch.bucketize(sample.flatten().cpu().double(), edges)
-    below = distribution.cdf(edges.numpy())
-    check_counts(
-        np.bincount(cells.numpy(), minlength=len(edges) + 1),
-        np.diff(below, prepend=0.0, append=1.0),
-    )
+    counts = np.bincount(cells.numpy(), minlength=len(edges) + 1)
+    probabilities = np.diff(distribution.cdf(edges.numpy()), prepend=0.0, append=1.0)
+    for size in (1, 13):  # many cells show a hole or a peak, some large ones a shift
+        first = np.arange(0, len(counts), size)
+        check_counts(np.add.reduceat(counts, first), np.add.reduceat(probabilities, first))
 
 
 def check_discrete(sample: Tensor, distribution: Any) -> None:
