@@ -33,7 +33,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-using ::testing::UnorderedElementsAre;
 
 constexpr at::DeviceType kDevice = at::DeviceType::PrivateUse1;
 
@@ -329,9 +328,8 @@ TEST_F(AutocastTest, KnowsTheOperatorsOfCuda) {
   std::vector<std::string> missing;
   std::set_difference(cuda.begin(), cuda.end(), ours.begin(), ours.end(),
                       std::back_inserter(missing));
-  // Those of a library that only cuda has.
-  EXPECT_THAT(missing,
-              UnorderedElementsAre("aten::cudnn_convolution", "aten::cudnn_convolution_transpose"));
+  // Those of a library that only cuda has; torch's build with CUDA has one more than that without.
+  EXPECT_THAT(missing, Each(HasSubstr("cudnn_")));
   EXPECT_TRUE(std::includes(cuda.begin(), cuda.end(), ours.begin(), ours.end()));
 }
 

@@ -34,6 +34,7 @@
 #include <ATen/ops/empty_quantized_native.h>
 #include <ATen/ops/indices_native.h>
 #include <ATen/ops/is_coalesced_native.h>
+#include <ATen/ops/native_dropout_native.h>
 #include <ATen/ops/q_per_channel_axis_native.h>
 #include <ATen/ops/q_per_channel_scales_native.h>
 #include <ATen/ops/q_per_channel_zero_points_native.h>
@@ -234,6 +235,8 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
   library.impl("_nested_tensor_storage_offsets",
                TORCH_FN(at::native::_nested_tensor_storage_offsets));
   library.impl("_to_copy", TORCH_FN(nested_to_copy));
+  // Of the buffer. The CPU's takes no generator and would draw from its own.
+  library.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));
   fall_back_one_by_one(library, c10::DispatchKey::NestedTensorPrivateUse1,
                        c10::DispatchKey::NestedTensorCPU);
 }

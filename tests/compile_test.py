@@ -329,6 +329,27 @@ def test_functional_transforms(counter: CompileCounterWithBackend) -> None:
         torch.testing.assert_close(ours, eager)
 
 
+@pytest.mark.parametrize("backend", ["openreg", "aot_eager", "aot_eager_decomp_partition"])
+def test_checkpointed_dropout(backend: str) -> None:
+    """Gradients flow where forward let numbers through, and each call drops others."""
+
+    @torch.compile(backend=backend)
+    def function(x: torch.Tensor) -> torch.Tensor:
+        result: torch.Tensor = checkpoint(lambda y: F.dropout(y.exp()), x, use_reentrant=False)
+        return result
+
+    torch.manual_seed(3)
+    kept = []
+    for index in (0, 0, 1):
+        x = torch.ones(1000, device=f"openreg:{index}", requires_grad=True)
+        result = function(x)
+        (gradient,) = torch.autograd.grad(result.sum(), x)
+        assert torch.equal(gradient != 0, result != 0)
+        kept.append((result != 0).cpu())
+    assert all(400 < mask.sum() < 600 for mask in kept)
+    assert not torch.equal(kept[0], kept[1])
+
+
 def test_checkpointing(counter: CompileCounterWithBackend) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         result: torch.Tensor = checkpoint(lambda y: F.dropout(poly(y), 0.5), x, use_reentrant=False)

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generators: seeds repeat, states come back, devices and the CPU stay apart."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch.utils.checkpoint import checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -30,41 +35,207 @@ def test_the_seed_of_torch_governs_the_device() -> None:
     assert numbers() != first
 
 
-@pytest.mark.parametrize(
-    "draw",
-    [
-        lambda: torch.randn(100, device="openreg"),
-        lambda: torch.rand(100, device="openreg"),
-        lambda: torch.randint(0, 1000, (100,), device="openreg"),
-        lambda: torch.randperm(100, device="openreg"),
-        lambda: torch.full((100,), 0.5, device="openreg").bernoulli(),
-        lambda: torch.empty(100, device="openreg").exponential_(),
-        lambda: torch.multinomial(torch.ones(100, device="openreg"), 50),
-        lambda: torch.nn.functional.dropout(torch.ones(100, device="openreg")),
-        lambda: torch.normal(torch.zeros(100, device="openreg"), 1.0),
-    ],
-    ids=[
-        "randn",
-        "rand",
-        "randint",
-        "randperm",
-        "bernoulli",
-        "exponential_",
-        "multinomial",
-        "dropout",
-        "normal",
-    ],
-)
-def test_every_random_operator_repeats(draw) -> None:  # type: ignore[no-untyped-def]
-    cpu = torch.get_rng_state()
+def tensor(value: float = 0.5, *shape: int) -> Tensor:
+    return torch.full(shape or (64,), value, dtype=torch.float32, device="openreg")
+
+
+def attend(operator: Callable[..., Any]) -> Any:
+    tokens = tensor(0.5, 1, 2, 4, 8)
+    return operator(tokens, tokens, torch.eye(4, 8, device="openreg").expand(1, 2, 4, 8))
+
+
+def layers(kind: Callable[..., torch.nn.Module]) -> Any:
+    """Two recurrent layers with dropout between them, always with the same weights."""
+    with torch.random.fork_rng(devices=range(torch.openreg.device_count())):
+        torch.manual_seed(0)
+        network = kind(4, 4, num_layers=2, dropout=0.5).to("openreg")
+    return network(tensor(0.5, 3, 4))
+
+
+aten = torch.ops.aten
+
+# Every random operator that the device can reach; their variants take the same way.
+DRAWS: dict[str, Callable[[], Any]] = {
+    "_sample_dirichlet": lambda: torch._sample_dirichlet(tensor(2)),
+    "_scaled_dot_product_attention_math": lambda: attend(
+        partial(aten._scaled_dot_product_attention_math, dropout_p=0.5)
+    ),
+    "_standard_gamma": lambda: torch._standard_gamma(tensor(2)),
+    "alpha_dropout": lambda: torch.alpha_dropout(tensor(), 0.5, True),
+    "bernoulli": lambda: torch.bernoulli(tensor()),
+    "binomial": lambda: torch.binomial(tensor(9), tensor()),
+    "cauchy": lambda: aten.cauchy(tensor()),
+    "dropout": lambda: torch.dropout(tensor(), 0.5, True),
+    "exponential": lambda: aten.exponential(tensor()),
+    "feature_alpha_dropout": lambda: torch.feature_alpha_dropout(tensor(1, 8, 8), 0.5, True),
+    "feature_dropout": lambda: torch.feature_dropout(tensor(1, 8, 8), 0.5, True),
+    "geometric": lambda: aten.geometric(tensor(), 0.1),
+    "gru": lambda: layers(torch.nn.GRU),
+    "log_normal": lambda: aten.log_normal(tensor()),
+    "lstm": lambda: layers(torch.nn.LSTM),
+    "multinomial": lambda: torch.multinomial(tensor(), 32),
+    "native_dropout": lambda: torch.native_dropout(tensor(), 0.5, True),
+    "normal": lambda: torch.normal(tensor(), tensor()),
+    "normal_functional": lambda: aten.normal_functional(tensor()),
+    "poisson": lambda: torch.poisson(tensor(9)),
+    "rand": lambda: torch.rand(64, device="openreg"),
+    "rand_like": lambda: torch.rand_like(tensor()),
+    "randint": lambda: torch.randint(0, 1000, (64,), device="openreg"),
+    "randint_like": lambda: torch.randint_like(tensor(), 1000),
+    "randn": lambda: torch.randn(64, device="openreg"),
+    "randn_like": lambda: torch.randn_like(tensor()),
+    "random": lambda: aten.random(tensor()),
+    "randperm": lambda: torch.randperm(64, device="openreg"),
+    "rnn_relu": lambda: layers(partial(torch.nn.RNN, nonlinearity="relu")),
+    "rnn_tanh": lambda: layers(torch.nn.RNN),
+    "rrelu": lambda: torch.rrelu(tensor(-1), 0.1, 0.9, True),
+    "rrelu_with_noise": lambda: aten.rrelu_with_noise(tensor(-1), tensor(), 0.1, 0.9, True),
+    "rrelu_with_noise_functional": lambda: aten.rrelu_with_noise_functional(
+        tensor(-1), tensor(), 0.1, 0.9, True
+    ),
+    "scaled_dot_product_attention": lambda: attend(
+        partial(torch.nn.functional.scaled_dot_product_attention, dropout_p=0.5)
+    ),
+    "uniform": lambda: aten.uniform(tensor()),
+    # In place.
+    "alpha_dropout_": lambda: torch.alpha_dropout_(tensor(), 0.5, True),
+    "bernoulli_": lambda: tensor().bernoulli_(),
+    "cauchy_": lambda: tensor().cauchy_(),
+    "dropout_": lambda: torch.dropout_(tensor(), 0.5, True),
+    "exponential_": lambda: tensor().exponential_(),
+    "feature_alpha_dropout_": lambda: torch.feature_alpha_dropout_(tensor(1, 8, 8), 0.5, True),
+    "feature_dropout_": lambda: torch.feature_dropout_(tensor(1, 8, 8), 0.5, True),
+    "geometric_": lambda: tensor().geometric_(0.1),
+    "log_normal_": lambda: tensor().log_normal_(),
+    "normal_": lambda: tensor().normal_(),
+    "random_": lambda: tensor().random_(),
+    "rrelu_": lambda: torch.rrelu_(tensor(-1), 0.1, 0.9, True),
+    "rrelu_with_noise_": lambda: aten.rrelu_with_noise_(tensor(-1), tensor(), 0.1, 0.9, True),
+    "uniform_": lambda: tensor().uniform_(),
+}
+
+# They draw nothing on this device: the first one chooses, the others take no dropout.
+NOT_RANDOM = {
+    "_fused_sdp_choice",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_fused_attention_overrideable",
+}
+
+
+def drawn(draw: Callable[[], Any]) -> Tensor:
+    """All numbers of the results, as one tensor of the CPU."""
+    return torch.cat([result.flatten().double().cpu() for result in tree_leaves(draw())])
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    packet, _, variant = name.removeprefix("aten::").partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(aten, packet), variant or "default")
+    return found
+
+
+def test_every_random_operator_is_here() -> None:
+    reachable = {
+        name.removeprefix("aten::").split(".")[0]
+        for name in torch._C._dispatch_get_all_op_names()
+        if name.startswith("aten::")
+        and not name.partition(".")[2].endswith("out")
+        and any(
+            torch._C._dispatch_has_kernel_for_dispatch_key(name, key)
+            for key in (
+                "CompositeExplicitAutograd",
+                "CompositeImplicitAutograd",
+                "CPU",
+                "PrivateUse1",
+            )
+        )
+        and torch.Tag.nondeterministic_seeded in overload(name).tags
+    }
+    assert reachable == DRAWS.keys() | NOT_RANDOM
+
+
+@pytest.mark.parametrize("name", DRAWS)
+def test_every_random_operator_repeats(name: str) -> None:
+    draw = DRAWS[name]
+    torch.openreg.manual_seed_all(5)
+    states = torch.get_rng_state(), torch.openreg.get_rng_state(1)
+    first = drawn(draw)
+    following = drawn(draw)
+    state = torch.openreg.get_rng_state()
+    third = drawn(draw)
     torch.openreg.manual_seed(5)
-    first = draw().cpu()
-    following = draw().cpu()
-    torch.openreg.manual_seed(5)
-    assert torch.equal(draw().cpu(), first)
-    assert torch.equal(draw().cpu(), following)
+    assert torch.equal(drawn(draw), first)
+    assert torch.equal(drawn(draw), following)
+    assert torch.equal(torch.openreg.get_rng_state(), state)
+    assert torch.equal(drawn(draw), third)
     assert not torch.equal(first, following)
-    assert torch.equal(torch.get_rng_state(), cpu)  # the CPU's generator was not used
+    assert not torch.equal(following, third)
+    # Neither the CPU's generator was used nor that of the other device.
+    assert torch.equal(torch.get_rng_state(), states[0])
+    assert torch.equal(torch.openreg.get_rng_state(1), states[1])
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+@pytest.mark.parametrize("layout", [torch.strided, torch.jagged], ids=str)
+def test_dropout_of_nested_tensors_repeats(layout: torch.layout) -> None:
+    nested = torch.nested.nested_tensor([torch.ones(3, 8), torch.ones(5, 8)], layout=layout)
+
+    def draw() -> list[Tensor]:
+        kept = torch.nn.functional.dropout(nested.to("openreg"), 0.5)
+        return [row.clone() for row in kept.unbind()]
+
+    before = torch.get_rng_state()
+    torch.openreg.manual_seed(5)
+    first = drawn(draw)
+    assert set(first.tolist()) == {0.0, 2.0}
+    assert not torch.equal(drawn(draw), first)
+    torch.openreg.manual_seed(5)
+    assert torch.equal(drawn(draw), first)
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+LARGE: list[Callable[[], Tensor]] = [
+    lambda: torch.rand(100_000, device="openreg"),
+    lambda: torch.randn(100_000, device="openreg"),
+    lambda: torch.randint(0, 1000, (100_000,), device="openreg"),
+    lambda: torch.randperm(100_000, device="openreg"),
+    lambda: tensor(0.3, 100_000).bernoulli(),
+    lambda: tensor(0.3, 100_000).exponential_(),
+    lambda: torch.poisson(tensor(7, 100_000)),
+    lambda: torch._standard_gamma(tensor(7, 100_000)),
+    lambda: torch.multinomial(tensor(1, 1000), 100_000, replacement=True),
+    lambda: torch.nn.functional.dropout(tensor(1, 100_000)),
+]
+
+
+def test_numbers_do_not_depend_on_threads() -> None:
+    results = []
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            torch.openreg.manual_seed(5)
+            results.append([drawn(draw) for draw in LARGE])
+    finally:
+        torch.set_num_threads(before)
+    for single, *others in zip(*results, strict=True):
+        assert all(torch.equal(other, single) for other in others)
+
+
+def test_numbers_do_not_depend_on_time() -> None:
+    """Kernels of two streams run in any order; the order of the launches decides."""
+    streams = [torch.openreg.Stream() for _ in range(2)]
+    results = []
+    for delayed in (0, 1):
+        torch.openreg.manual_seed(5)
+        sample = []
+        with torch.openreg.stream(streams[delayed]):
+            torch.openreg._sleep(20_000_000)  # ns: long enough for all that follows
+        for i in range(10):
+            with torch.openreg.stream(streams[i % 2]):
+                sample.append(torch.rand(100, device="openreg"))
+        torch.openreg.synchronize()
+        results.append(torch.stack(sample))
+    assert torch.equal(*results)
 
 
 def test_state_comes_back() -> None:
@@ -153,3 +324,98 @@ def test_default_generator_is_one_object() -> None:
     assert len(generators) == torch.openreg.device_count()
     assert generators[0].device == torch.device("openreg:0")
     assert torch.openreg.default_generator(0) is generators[0]
+
+
+def test_the_seed_of_torch_governs_every_device() -> None:
+    torch.manual_seed(11)
+    for i, generator in enumerate(torch.openreg.default_generators):
+        assert generator.initial_seed() == 11
+        numbers(f"openreg:{i}")
+    states = torch.openreg.get_rng_state_all()
+    torch.manual_seed(11)
+    for i in range(torch.openreg.device_count()):
+        numbers(f"openreg:{i}")
+    for state, again in zip(states, torch.openreg.get_rng_state_all(), strict=True):
+        assert torch.equal(state, again)
+
+
+def test_fork_rng_of_all_devices() -> None:
+    states = torch.openreg.get_rng_state_all()
+    with torch.random.fork_rng(devices=range(len(states)), device_type="openreg"):
+        torch.openreg.manual_seed_all(99)
+        for i in range(len(states)):
+            numbers(f"openreg:{i}")
+    for state, after in zip(states, torch.openreg.get_rng_state_all(), strict=True):
+        assert torch.equal(state, after)
+    with torch.random.fork_rng(enabled=False, device_type="openreg"):
+        numbers()
+    assert not torch.equal(torch.openreg.get_rng_state(), states[0])
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_own_generator_of_each_device(index: int) -> None:
+    device = torch.device("openreg", index)
+    generator = torch.Generator(device=device).manual_seed(4)
+    assert generator.device == device
+    assert generator.initial_seed() == 4
+    states = torch.openreg.get_rng_state_all()
+    draws: list[Callable[[], Tensor]] = [
+        lambda: torch.randn(64, device=device, generator=generator),
+        lambda: torch.randint(9999, (64,), device=device, generator=generator),
+        lambda: torch.randperm(64, device=device, generator=generator),
+        lambda: torch.ones(64, device=device).exponential_(generator=generator),
+        lambda: torch.bernoulli(torch.full((64,), 0.5, device=device), generator=generator),
+        lambda: torch.multinomial(torch.ones(64, device=device), 32, generator=generator),
+        lambda: torch.poisson(torch.full((64,), 99.0, device=device), generator=generator),
+        lambda: torch.normal(0.0, torch.ones(64, device=device), generator=generator),
+    ]
+    for draw in draws:
+        state = generator.get_state()
+        offset = generator.get_offset()
+        first = draw()
+        assert generator.get_offset() > offset
+        assert not torch.equal(draw(), first)
+        generator.set_state(state)
+        assert torch.equal(draw(), first)
+        generator.set_offset(offset)
+        assert torch.equal(draw(), first)
+    for state, after in zip(states, torch.openreg.get_rng_state_all(), strict=True):
+        assert torch.equal(state, after)
+
+
+@pytest.mark.parametrize("index", [0, 1])
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
+    """What is computed once more in backward drops what it dropped in forward."""
+    device = torch.device("openreg", index)
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(
+        torch.nn.Linear(32, 64), torch.nn.GELU(), torch.nn.Dropout(0.5), torch.nn.Linear(64, 32)
+    ).to(device)
+    noise = torch.nn.Dropout(0.3)
+    x = torch.randn(16, 32, device=device)
+
+    def train(remembers: bool, checkpointed: bool) -> tuple[Tensor, list[Tensor], Tensor]:
+        torch.manual_seed(3)
+        start = x.clone().requires_grad_()
+        hidden = noise(start)
+        for _ in range(2):
+            hidden = (
+                checkpoint(network, hidden, use_reentrant=reentrant, preserve_rng_state=remembers)
+                if checkpointed
+                else network(hidden)
+            )
+        result = noise(hidden)
+        result.square().sum().backward()
+        gradients = [start.grad, *(parameter.grad for parameter in network.parameters())]
+        network.zero_grad()
+        assert all(gradient is not None for gradient in gradients)
+        # Backward leaves the sequence as forward left it.
+        return result, gradients, torch.rand(8, device=device)  # type: ignore[return-value]
+
+    plain = train(remembers=True, checkpointed=False)
+    torch.testing.assert_close(train(remembers=True, checkpointed=True), plain, rtol=0, atol=0)
+    # The comparison can tell: without the state, other elements are dropped.
+    result, gradients, _ = train(remembers=False, checkpointed=True)
+    assert torch.equal(result, plain[0])
+    assert not torch.allclose(gradients[0], plain[1][0])

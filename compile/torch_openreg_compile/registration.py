@@ -81,9 +81,17 @@ def _register_device_interface() -> None:
     importlib.import_module("torch_openreg_compile.device_interface").register()
 
 
+def _register_random_numbers() -> None:
+    # The compilers on AOTAutograd (backend "aot_eager"): with this they repeat the random numbers
+    # of a checkpointed region by torch.openreg._get_generator; else they refuse the device.
+    utils = importlib.import_module("torch._functorch._aot_autograd.utils")
+    utils.register_graphsafe_rng_device_type("openreg")
+
+
 def register() -> None:
     """Let torch's compiler know the device, now or when it is imported.
 
     To be called once, when the device module ``torch.openreg`` is there.
     """
     after_import("torch._dynamo.device_interface", _register_device_interface)
+    after_import("torch._functorch._aot_autograd.utils", _register_random_numbers)

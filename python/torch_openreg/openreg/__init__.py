@@ -116,6 +116,7 @@ __all__ = [
 
 # These torch calls, or programs that were written for CUDA.
 _exchange_device = devices._exchange_device
+_get_generator = default_generator
 _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
 _maybe_exchange_device = devices._maybe_exchange_device
@@ -126,7 +127,13 @@ globals().update(legacy_types())
 
 
 def __getattr__(name: str) -> Any:
-    """Make ``default_generators`` when it is read: their number is a setting of the device."""
+    """What depends on the moment.
+
+    ``default_generators``: their number is a setting of the device. ``_initialized``:
+    torch.utils.checkpoint keeps the states of a device's generators only where it is true.
+    """
+    if name == "_initialized":
+        return is_initialized()
     if name == "default_generators":
         generators: tuple[torch.Generator, ...] = tuple(
             default_generator(index) for index in range(device_count())

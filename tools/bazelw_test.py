@@ -1,0 +1,330 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""bazelw, and tools/bazel: what they install and run, and what they say when they cannot.
+
+A machine is a folder: bazelw is copied into it with the folder before each /usr/ of its text. All
+programs that it finds there are links to the real ones or scripts that note how they were called.
+"""
+
+import hashlib
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "bazelw")
+TOOLS = "basename bash cat cut dirname env flock head mkdir sha256sum touch cp"
+PACKAGES = "bazel-bootstrap g++ googletest python3.11 python3.11-venv python3.11-dev"
+
+PYTHON = """
+case "$*" in
+  "-I -c"*) exit 0 ;;  # may an environment be made from it? yes
+  "-m venv --clear "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && touch "$4/bin/pip" ;;
+  "-m pip"*) [[ ! -e $machine/no-index ]] || [[ $* == *torch && $* != *--index-url* ]] ;;
+esac
+"""
+
+
+class Machine:
+    """A folder with programs, and a workspace in it."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.bin = root / "usr" / "bin"
+        self.workspace = root / "workspace"
+        self.log = root / "log"
+        for folder in (self.bin, self.workspace / "tools"):
+            folder.mkdir(parents=True)
+        for name in TOOLS.split():
+            real = shutil.which(name)
+            assert real
+            (self.bin / name).symlink_to(real)
+        for name in ("requirements.lock", "requirements.torch"):
+            (self.workspace / name).write_text(name)
+        self.program("timeout", "exit 1")  # PyTorch's index does not answer
+        self.write_bazelw(root=True)
+
+    def write_bazelw(self, root: bool) -> None:
+        """``root``: who runs it."""
+        text = SOURCE.read_text().replace("/usr/", f"{self.root}/usr/")
+        assert text.count("EUID") == 1
+        script = self.workspace / "bazelw"
+        script.write_text(text.replace("EUID", "0" if root else "1000"))
+        script.chmod(0o755)
+
+    def program(self, name: str, code: str = "", folder: Path | None = None) -> None:
+        """A program that notes its call and goes on with ``code``."""
+        path = (folder or self.bin) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(
+            f"#!{shutil.which('bash')}\n"
+            f'machine={self.root}\necho "${{0##*/}} $*" >>"$machine/log"\n{code}\n'
+        )
+        path.chmod(0o755)
+
+    def googletest(self) -> None:
+        sources = self.root / "usr" / "src" / "googletest" / "googletest" / "src"
+        sources.mkdir(parents=True)
+        (sources / "gtest-all.cc").touch()
+
+    def apt_get(self, works: bool = True) -> None:
+        """Have an apt-get which brings all that may be missing, or reaches no server."""
+        store = self.root / "store"
+        for name in ("bazel", "g++"):
+            self.program(name, folder=store)
+        self.program("python3.11", PYTHON, folder=store)
+        sources = f"{self.root}/usr/src/googletest/googletest/src"
+        self.program(
+            "apt-get",
+            f'[[ $1 == update ]] || {{ cp {store}/* "$machine/usr/bin" && mkdir -p {sources} &&'
+            f" touch {sources}/gtest-all.cc; }}"
+            if works
+            else "exit 100",
+        )
+
+    def complete(self) -> None:
+        """Have all that bazelw would install, and the environment."""
+        self.googletest()
+        for name in ("bazel", "g++"):
+            self.program(name)
+        self.program("python3.11", PYTHON)
+        environment = self.workspace / ".venv"
+        self.program("python", PYTHON, folder=environment / "bin")
+        self.program("pip", folder=environment / "bin")
+        self.state.write_text(self.wanted() + "\n")
+
+    @property
+    def state(self) -> Path:
+        return self.workspace / ".venv" / "requirements.sha256"
+
+    def wanted(self) -> str:
+        files = ("requirements.lock", "requirements.torch")
+        content = b"".join((self.workspace / name).read_bytes() for name in files)
+        return hashlib.sha256(content).hexdigest()
+
+    def run(self, *arguments: str, status: int = 0, **environment: str) -> str:
+        """What bazelw says."""
+        self.log.unlink(missing_ok=True)
+        done = subprocess.run(
+            [str(self.workspace / "bazelw"), *arguments],
+            env={"PATH": str(self.bin), **environment},
+            cwd=self.root,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == status, done.stderr
+        return done.stderr
+
+    def calls(self, *programs: str) -> list[str]:
+        """How these programs were called, in order; by default all."""
+        lines = self.log.read_text().splitlines() if self.log.exists() else []
+        return [line for line in lines if not programs or line.split()[0] in programs]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_nothing_is_missing(machine: Machine) -> None:
+    machine.complete()
+    assert machine.run("test", "//...", "--flag=a b") == ""
+    assert machine.calls() == ["bazel test //... --flag=a b"]
+
+
+def test_everything_is_missing(machine: Machine) -> None:
+    machine.apt_get()
+    said = machine.run("version")
+    assert f"bazelw: installing {PACKAGES}" in said
+    calls = machine.calls("apt-get", "sudo", "python", "bazel")
+    assert calls[:2] == [
+        "apt-get update -q",
+        f"apt-get install -yq --no-install-recommends {PACKAGES}",
+    ]
+    everything, torch = (call for call in calls if "pip" in call)
+    assert "--require-hashes" in everything
+    assert everything.endswith(f"-r {machine.workspace}/requirements.lock")
+    assert torch.endswith(f"-r {machine.workspace}/requirements.torch")
+    assert "--index-url" not in torch
+    assert calls[-1] == "bazel version"
+    assert machine.state.read_text().strip() == machine.wanted()
+    # Once more: all is there.
+    assert machine.run("version") == ""
+    assert machine.calls() == ["bazel version"]
+
+
+@pytest.mark.parametrize(
+    ("lost", "packages"),
+    [
+        ("usr/bin/g++", "g++"),
+        ("usr/bin/bazel", "bazel-bootstrap"),
+        ("usr/src/googletest/googletest/src/gtest-all.cc", "googletest"),
+    ],
+)
+def test_only_what_is_missing_is_installed(machine: Machine, lost: str, packages: str) -> None:
+    machine.complete()
+    machine.apt_get()
+    (machine.root / lost).unlink()
+    machine.run("version")
+    assert machine.calls("apt-get")[1].endswith(f"--no-install-recommends {packages}")
+    assert machine.calls("bazel") == ["bazel version"]
+
+
+def test_changed_requirements_are_installed(machine: Machine) -> None:
+    machine.complete()
+    (machine.workspace / "requirements.torch").write_text("torch==3")
+    machine.run("version")
+    assert len([call for call in machine.calls("python") if "pip" in call]) == 2
+    assert machine.state.read_text().strip() == machine.wanted()
+
+
+def test_without_root(machine: Machine) -> None:
+    machine.apt_get()
+    machine.write_bazelw(root=False)
+    said = machine.run("version", status=1)
+    assert f"have root run 'apt-get install {PACKAGES}'" in said
+    assert machine.calls() == []
+    machine.program("sudo", "exit 1")  # not allowed to
+    assert f"have root run 'apt-get install {PACKAGES}'" in machine.run("version", status=1)
+    assert machine.calls() == ["sudo -v"]
+
+
+def test_with_sudo(machine: Machine) -> None:
+    machine.apt_get()
+    machine.write_bazelw(root=False)
+    machine.program("sudo", '[[ $1 == -v ]] || "$@"')
+    machine.run("version")
+    assert [call.split()[1] for call in machine.calls("sudo")] == ["-v", "apt-get", "env"]
+    assert machine.calls()[-1] == "bazel version"
+
+
+def test_another_distribution(machine: Machine) -> None:
+    said = machine.run("version", status=1)
+    assert f"missing here, by the names of Debian's packages: {PACKAGES}." in said
+
+
+def test_no_server_of_packages(machine: Machine) -> None:
+    machine.apt_get(works=False)
+    said = machine.run("version", status=1)
+    assert f"apt-get could not install {PACKAGES}: is there a network" in said
+    assert machine.calls("bazel", "python3.11") == []
+
+
+def test_no_python_3_11(machine: Machine) -> None:
+    machine.complete()
+    shutil.rmtree(machine.workspace / ".venv")
+    machine.program("python3.11", "exit 1")  # without venv, say
+    said = machine.run("version", status=1)
+    assert "Debian's packages: python3.11 python3.11-venv python3.11-dev." in said
+
+
+def test_no_package_index(machine: Machine) -> None:
+    """What was begun is gone on with, next time."""
+    machine.complete()
+    machine.state.unlink()
+    (machine.root / "no-index").touch()
+    said = machine.run("version", status=1)
+    assert "pip could not install requirements.lock: does pip reach a package index" in said
+    assert machine.calls("bazel") == []
+    assert not machine.state.exists()
+    (machine.root / "no-index").unlink()
+    machine.run("version")
+    assert machine.calls("bazel") == ["bazel version"]
+    assert machine.state.exists()
+
+
+def test_the_index_of_pytorch(machine: Machine) -> None:
+    machine.complete()
+    machine.state.unlink()
+    machine.program("timeout")
+    machine.run("version")
+    [torch] = (call for call in machine.calls("python") if call.endswith("requirements.torch"))
+    assert "--index-url=https://download.pytorch.org/whl/cpu " in torch
+
+
+def test_the_index_of_pytorch_is_behind_a_wall(machine: Machine) -> None:
+    """Connections to it are taken, but it gives nothing: the other build will do."""
+    machine.complete()
+    machine.state.unlink()
+    machine.program("timeout")
+    machine.program(
+        "python", "[[ $* != *--index-url* ]]", folder=machine.workspace / ".venv" / "bin"
+    )
+    machine.run("version")
+    tried = [call for call in machine.calls("python") if call.endswith("requirements.torch")]
+    assert ["--index-url" in call for call in tried] == [True, False]
+    assert machine.calls("bazel") == ["bazel version"]
+
+
+def test_an_own_interpreter(machine: Machine) -> None:
+    machine.complete()
+    shutil.rmtree(machine.workspace / ".venv")
+    machine.run("version", OPENREG_PYTHON=str(machine.bin / "python3.11"))
+    assert machine.calls() == ["bazel version"]
+    said = machine.run("version", status=1, OPENREG_PYTHON="/no/python")
+    assert "OPENREG_PYTHON=/no/python is not a program" in said
+
+
+def test_bazelisk(machine: Machine) -> None:
+    machine.complete()
+    machine.program("bazelisk")
+    machine.run("version")
+    assert machine.calls() == ["bazelisk --version", "bazelisk version"]
+
+
+def test_bazelisk_cannot_fetch_bazel(machine: Machine) -> None:
+    machine.complete()
+    machine.apt_get()
+    machine.program("bazelisk", "echo no such host >&2; exit 1")
+    said = machine.run("version")
+    assert "no such host" in said
+    assert f"bazelw: {machine.bin}/bazelisk does not run (USE_BAZEL_VERSION=" in said
+    assert machine.calls() == ["bazelisk --version", "bazel version"]
+    (machine.bin / "bazel").unlink()
+    machine.run("version")
+    assert machine.calls("apt-get")[1].endswith(" bazel-bootstrap")
+    assert machine.calls("bazel") == ["bazel version"]
+
+
+def test_a_bazel_without_a_script_is_run_by_ours(machine: Machine) -> None:
+    """Only scripts run tools/bazel by themselves."""
+    machine.complete()
+    (machine.bin / "bazel").unlink()
+    binary = shutil.which("true")
+    assert binary
+    (machine.bin / "bazel").symlink_to(binary)
+    machine.program(
+        "bazel", 'echo "real $BAZEL_REAL" >>"$machine/log"', machine.workspace / "tools"
+    )
+    machine.run("version")
+    assert machine.calls() == ["bazel version", f"real {machine.bin}/bazel"]
+
+
+@pytest.mark.parametrize(
+    ("version", "options"), [("bazel 4.2.3", 4), ("bazel 6.5.0", 7), ("bazel 7.7.1", 7)]
+)
+def test_options_of_the_version(machine: Machine, version: str, options: int) -> None:
+    machine.program("bazel", f"[[ $1 != --version ]] || echo {version}")
+    subprocess.run(
+        [SOURCE.parent / "tools" / "bazel", "build", "//..."],
+        env={**os.environ, "BAZEL_REAL": str(machine.bin / "bazel")},
+        check=True,
+    )
+    assert f"/tools/bazelrc/bazel{options}.bazelrc build //..." in machine.calls("bazel")[-1]
+
+
+@pytest.mark.parametrize("version", ["8.0.0", "9.1.0", "10.0.0"])
+def test_a_bazel_without_workspaces(machine: Machine, version: str) -> None:
+    machine.program("bazel", f"[[ $1 != --version ]] || echo bazel {version}")
+    done = subprocess.run(
+        [SOURCE.parent / "tools" / "bazel", "build", "//..."],
+        env={**os.environ, "BAZEL_REAL": str(machine.bin / "bazel")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "is newer than Bazel 7" in done.stderr
+    assert machine.calls("bazel") == ["bazel --version"]
