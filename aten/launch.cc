@@ -74,18 +74,21 @@ constexpr unsigned kFloatStatus = 0;
 #endif
 
 // Where a kernel runs, the dispatcher only knows the keys of plain CPU tensors.
+constexpr c10::DispatchKeySet kIncluded = c10::default_included_set;
+constexpr c10::DispatchKeySet kExcluded =
+    c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
+
 c10::impl::LocalDispatchKeySet kernel_keys() {
   c10::impl::PODLocalDispatchKeySet pod{};
-  pod.set_included(c10::default_included_set);
-  pod.set_excluded(c10::autograd_dispatch_keyset_with_ADInplaceOrView |
-                   c10::autocast_dispatch_keyset);
+  pod.set_included(kIncluded);
+  pod.set_excluded(kExcluded);
   return c10::impl::LocalDispatchKeySet(pod);
 }
 
 }  // namespace
 
 KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
-    : keys_(c10::impl::tls_local_dispatch_key_set()), warning_handler_(nullptr), float_mode_(mode) {
+    : warning_handler_(nullptr), float_mode_(mode) {
   if (threads != 0) {
     team_.emplace(threads);
   }
@@ -97,11 +100,18 @@ KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
       set_float_mode(mode);
     }
   }
-  c10::impl::_force_tls_local_dispatch_key_set(kernel_keys());
+  // Below autograd the launching thread has these keys, or fewer: the dispatcher says so already.
+  const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  if (keys.included_ != kIncluded || !keys.excluded_.has_all(kExcluded)) {
+    keys_ = keys;
+    c10::impl::_force_tls_local_dispatch_key_set(kernel_keys());
+  }
 }
 
 KernelScope::~KernelScope() {
-  c10::impl::_force_tls_local_dispatch_key_set(keys_);
+  if (keys_.has_value()) {
+    c10::impl::_force_tls_local_dispatch_key_set(*keys_);
+  }
   if (warning_handler_ != nullptr) {
     c10::WarningUtils::set_warning_handler(warning_handler_);
     if (((float_mode() ^ float_mode_) & ~kFloatStatus) != 0) {

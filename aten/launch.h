@@ -175,7 +175,7 @@ class KernelScope {
 
  private:
   std::optional<TeamScope> team_;
-  c10::impl::LocalDispatchKeySet keys_;
+  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // of the thread, if others were needed
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
 };
