@@ -123,7 +123,7 @@ struct Operator {
   Path path = Path::kUnknown;
   std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
   bool random = false;
-  ProvenDtypes proven;                  // of structured operators
+  ProvenDtypes proven;  // of structured operators
   bool has_precedents = false;
   Precedents precedents;
   std::atomic<bool> inconstant{false};  // a precedent did not hold: there are none any more
@@ -404,8 +404,7 @@ void queue(const Operator& op, const Call& call, const c10::OperatorHandle& hand
                 });
 }
 
-void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& call,
-                        Stack* stack) {
+void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stack* stack) {
   const size_t count = handle.schema().arguments().size();
   const size_t first = stack->size() - count;
   Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
@@ -465,8 +464,7 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
   for (const Precedent::Resized& resized : precedent->resized) {
     const at::Tensor& tensor = arguments[resized.argument].toTensor();
     const auto& [sizes, strides] = resized.shape;
-    const size_t bytes =
-        at::detail::computeStorageNbytes(sizes, strides, tensor.element_size());
+    const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, tensor.element_size());
     if (tensor.storage().nbytes() < bytes) {
       at::native::resize_bytes_nocuda(tensor.storage(), static_cast<int64_t>(bytes));
     }
@@ -490,18 +488,16 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
   launch_kernel(
       {op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool& aliases) {
         for (c10::IValue& value : arguments) {
-          replace_tensors(value, [&](const at::Tensor& tensor) {
-            return own_with_gradient(aliases, tensor);
-          });
+          replace_tensors(
+              value, [&](const at::Tensor& tensor) { return own_with_gradient(aliases, tensor); });
         }
         for (at::Tensor& result : promised) {
           result = own_tensor(aliases, result);
         }
-        return PromisedCall{
-            {writes_results ? *op.out_variant : handle, std::move(arguments)},
-            &op,
-            std::move(precedent),
-            std::move(promised)};
+        return PromisedCall{{writes_results ? *op.out_variant : handle, std::move(arguments)},
+                            &op,
+                            std::move(precedent),
+                            std::move(promised)};
       });
 }
 
@@ -600,9 +596,9 @@ void apply_policy(Operator& op, const Call& call) {
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
         TORCH_WARN(
             "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
-            synchronizes(op, call)           ? "; the host waits for it"
+            synchronizes(op, call)      ? "; the host waits for it"
             : op.path == Path::kUnknown ? "; the host waits for it when sizes or dtypes are new"
-                                            : "",
+                                        : "",
             ". This is said once for each operator; torch.openreg.fallback.report() counts.");
       }
       break;
