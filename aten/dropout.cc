@@ -24,8 +24,8 @@ using Two = std::tuple<at::Tensor, at::Tensor>;
 constexpr int64_t kRandomCost = 16;  // of an element
 
 // Keeps elements with a probability, larger by its inverse. The mask has the dtype `mask_dtype`.
-Two launch_dropout(const char* name, const at::Tensor& input, double kept, at::ScalarType mask_dtype,
-                   const std::optional<at::Generator>& generator) {
+Two launch_dropout(const char* name, const at::Tensor& input, double kept,
+                   at::ScalarType mask_dtype, const std::optional<at::Generator>& generator) {
   Operands operands;
   operands.add_device(input);
   at::Tensor output = at::empty_like(input);
@@ -85,8 +85,8 @@ at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tens
 // The older pair, of devices alone: `p` is the probability that an element stays, and the mask is
 // one of bytes.
 Two fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator> generator) {
-  TORCH_CHECK(p > 0 && p <= 1, "openreg: _fused_dropout: expected a probability in (0, 1], but got ",
-              p);
+  TORCH_CHECK(p > 0 && p <= 1,
+              "openreg: _fused_dropout: expected a probability in (0, 1], but got ", p);
   check_floating("fused_dropout", self);
   return launch_dropout("aten::_fused_dropout", self, p, c10::kByte, generator);
 }

@@ -113,17 +113,19 @@ constexpr Irreplaceable kIrreplaceable[] = {
 
 // ------------------------------------------------------------------- what is known of operators
 
-// kFunctional, kInplace, kOut: variants of structured operators.
-enum class Path { kSynchronizing, kByPrecedent, kFunctional, kInplace, kOut };
+// How to know what the results look like before the kernel has run, when there is no precedent: by
+// torch's meta(), if it is a variant of a structured operator.
+enum class Path { kUnknown, kFunctional, kInplace, kOut };
 
 // One for each operator that ever fell back; lives for ever, so that its name may name launches.
 struct Operator {
   std::string name;
-  Path path = Path::kSynchronizing;
+  Path path = Path::kUnknown;
   std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
   bool random = false;
-  ProvenDtypes proven;                  // of structured operators
-  Precedents precedents;                // of kByPrecedent
+  ProvenDtypes proven;  // of structured operators
+  bool has_precedents = false;
+  Precedents precedents;
   std::atomic<bool> inconstant{false};  // a precedent did not hold: there are none any more
   const char* irreplaceable = nullptr;  // why it must not fall back
   std::vector<bool> writes;             // for each argument
@@ -162,13 +164,12 @@ std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
   if (group != nullptr) {
     if (found->name == group->functional) {
       found->out_variant = find_schema(group->out);
-      found->path = found->out_variant.has_value() ? Path::kFunctional : Path::kSynchronizing;
+      found->path = found->out_variant.has_value() ? Path::kFunctional : Path::kUnknown;
     } else {
       found->path = found->name == group->out ? Path::kOut : Path::kInplace;
     }
-  } else if (has_precedents(handle)) {
-    found->path = Path::kByPrecedent;
   }
+  found->has_precedents = has_precedents(handle);
   return found;
 }
 
@@ -403,8 +404,7 @@ void queue(const Operator& op, const Call& call, const c10::OperatorHandle& hand
                 });
 }
 
-void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const Call& call,
-                        Stack* stack) {
+void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stack* stack) {
   const size_t count = handle.schema().arguments().size();
   const size_t first = stack->size() - count;
   Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
@@ -464,8 +464,7 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
   for (const Precedent::Resized& resized : precedent->resized) {
     const at::Tensor& tensor = arguments[resized.argument].toTensor();
     const auto& [sizes, strides] = resized.shape;
-    const size_t bytes =
-        at::detail::computeStorageNbytes(sizes, strides, tensor.element_size());
+    const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, tensor.element_size());
     if (tensor.storage().nbytes() < bytes) {
       at::native::resize_bytes_nocuda(tensor.storage(), static_cast<int64_t>(bytes));
     }
@@ -481,18 +480,24 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
                                                     : promised.back());
   }
   replace_places(op, handle.schema(), call, arguments, 0);
+  const bool writes_results = op.out_variant.has_value();
+  if (writes_results) {
+    arguments.insert(arguments.end(), promised.begin(), promised.end());
+    promised.clear();
+  }
   launch_kernel(
       {op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool& aliases) {
         for (c10::IValue& value : arguments) {
-          replace_tensors(value, [&](const at::Tensor& tensor) {
-            return own_with_gradient(aliases, tensor);
-          });
+          replace_tensors(
+              value, [&](const at::Tensor& tensor) { return own_with_gradient(aliases, tensor); });
         }
         for (at::Tensor& result : promised) {
           result = own_tensor(aliases, result);
         }
-        return PromisedCall{
-            {handle, std::move(arguments)}, &op, std::move(precedent), std::move(promised)};
+        return PromisedCall{{writes_results ? *op.out_variant : handle, std::move(arguments)},
+                            &op,
+                            std::move(precedent),
+                            std::move(promised)};
       });
 }
 
@@ -526,12 +531,15 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
   op.bytes_out.fetch_add(hosts.bytes_out(), std::memory_order_relaxed);
 }
 
+// Whether an earlier call may say what the results of this one look like. Lengths on the CPU may be
+// sizes of results.
+bool recalls(const Operator& op, const Call& call) {
+  return op.has_precedents && !op.inconstant.load(std::memory_order_relaxed) && !call.on_host;
+}
+
 // Whether the host waits for this call, whatever came before.
 bool synchronizes(const Operator& op, const Call& call) {
-  // Lengths on the CPU may be sizes of results.
-  const bool unheard = op.path == Path::kByPrecedent &&
-                       (op.inconstant.load(std::memory_order_relaxed) || call.on_host);
-  return op.path == Path::kSynchronizing || unheard || call.composite || call.to_cpu ||
+  return (op.path == Path::kUnknown && !recalls(op, call)) || call.composite || call.to_cpu ||
          host_mode() == HostMode::kCopy;
 }
 
@@ -541,28 +549,33 @@ void run(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stac
     run_synchronously(op, handle, call, stack);
     return;
   }
-  if (op.path != Path::kByPrecedent) {
-    op.asynchronous.fetch_add(1, std::memory_order_relaxed);
-    run_asynchronously(op, handle, call, stack);
-    return;
+  const auto arguments = torch::jit::last(*stack, handle.schema().arguments().size());
+  std::optional<Looks> looks;
+  std::optional<Witness> witness;
+  if (recalls(op, call)) {
+    looks = looks_of(arguments);
   }
-  const size_t count = handle.schema().arguments().size();
-  const auto arguments = torch::jit::last(*stack, count);
-  std::optional<Looks> looks = looks_of(arguments);
-  std::shared_ptr<const Precedent> precedent =
-      looks.has_value() ? op.precedents.find(*looks) : nullptr;
-  if (precedent != nullptr) {
-    op.asynchronous.fetch_add(1, std::memory_order_relaxed);
-    run_by_precedent(op, handle, call, std::move(precedent), stack);
-    return;
+  if (looks.has_value()) {
+    if (std::shared_ptr<const Precedent> precedent = op.precedents.find(*looks)) {
+      op.asynchronous.fetch_add(1, std::memory_order_relaxed);
+      run_by_precedent(op, handle, call, std::move(precedent), stack);
+      return;
+    }
+    witness.emplace(arguments);
   }
-  op.synchronous.fetch_add(1, std::memory_order_relaxed);
-  const Witness witness(arguments);
-  run_synchronously(op, handle, call, stack);
-  std::optional<Precedent> seen =
-      witness.testify(torch::jit::last(*stack, handle.schema().returns().size()));
-  if (looks.has_value() && seen.has_value()) {
-    op.precedents.add(std::move(*looks), std::move(*seen));
+  if (op.path == Path::kUnknown) {
+    op.synchronous.fetch_add(1, std::memory_order_relaxed);
+    run_synchronously(op, handle, call, stack);
+  } else {
+    op.asynchronous.fetch_add(1, std::memory_order_relaxed);
+    run_by_meta(op, handle, call, stack);
+  }
+  if (witness.has_value()) {
+    std::optional<Precedent> seen =
+        witness->testify(torch::jit::last(*stack, handle.schema().returns().size()));
+    if (seen.has_value()) {
+      op.precedents.add(std::move(*looks), std::move(*seen));
+    }
   }
 }
 
@@ -583,9 +596,9 @@ void apply_policy(Operator& op, const Call& call) {
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
         TORCH_WARN(
             "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
-            synchronizes(op, call)           ? "; the host waits for it"
-            : op.path == Path::kByPrecedent ? "; the host waits for it when sizes or dtypes are new"
-                                            : "",
+            synchronizes(op, call)      ? "; the host waits for it"
+            : op.path == Path::kUnknown ? "; the host waits for it when sizes or dtypes are new"
+                                        : "",
             ". This is said once for each operator; torch.openreg.fallback.report() counts.");
       }
       break;

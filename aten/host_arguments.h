@@ -33,8 +33,8 @@
 namespace openreg {
 
 // A kernel wrote to `host`, which stands for a tensor that the caller has already: a conjugate or
-// negative bit that it set there (linalg.lu_solve does) would be lost, so what the bit says is done,
-// and the bits are those of the caller's tensor again.
+// negative bit that it set there (linalg.lu_solve does) would be lost, so what the bit says is
+// done, and the bits are those of the caller's tensor again.
 void settle_bits(const at::Tensor& host, bool conj, bool neg);
 
 enum class HostMode { kAlias, kCopy };

@@ -237,8 +237,7 @@ std::optional<Precedent> Witness::testify(c10::ArrayRef<c10::IValue> results) co
       continue;
     }
     if (is_composite(result) || result.is_conj() || result.is_neg() ||
-        result.storage_offset() != 0 ||
-        at::has_internal_overlap(result) != at::MemOverlap::No) {
+        result.storage_offset() != 0 || at::has_internal_overlap(result) != at::MemOverlap::No) {
       return std::nullopt;
     }
     const c10::StorageImpl* const storage = result.storage().unsafeGetStorageImpl();

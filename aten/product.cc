@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Matrix products of float16 or bfloat16 with float32 results, torch.mm(a, b, out_dtype=...) and
-// its like. The CPU has no kernels for these; here the operands become float32 first, so that no sum
-// is rounded. Like on GPUs there is no gradient. Threads: any.
+// its like. The CPU has no kernels for these; here the operands become float32 first, so that no
+// sum is rounded. Like on GPUs there is no gradient. Threads: any.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -23,8 +23,8 @@ at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
 
 // Two that are multiplied.
 void check_alike(const at::Tensor& left, const at::Tensor& right) {
-  TORCH_CHECK(left.scalar_type() == right.scalar_type(),
-              "expected scalar type ", left.scalar_type(), " but found ", right.scalar_type());
+  TORCH_CHECK(left.scalar_type() == right.scalar_type(), "expected scalar type ",
+              left.scalar_type(), " but found ", right.scalar_type());
 }
 
 at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype) {

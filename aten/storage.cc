@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// torch's functions for set_ and resize_ grow a storage with the CPU's memcpy; here the hooks do, in
-// the order of the device's stream (runtime/c10/hooks.cc).
+// torch's functions for set_ and resize_ grow a storage with the CPU's memcpy; here the hooks do,
+// in the order of the device's stream (runtime/c10/hooks.cc).
 #include "aten/storage.h"
 
 #include <ATen/Context.h>

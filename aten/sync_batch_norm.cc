@@ -112,8 +112,7 @@ Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const 
   const at::Tensor grad = grad_out.to(statistics_dtype(input));
   at::Tensor sum_dy = grad.sum(dims);
   at::Tensor sum_dy_xmu = (grad * (input - by_channel(mean, input))).sum(dims);
-  const at::ScalarType parameters =
-      has(weight) ? weight->scalar_type() : statistics_dtype(input);
+  const at::ScalarType parameters = has(weight) ? weight->scalar_type() : statistics_dtype(input);
   at::Tensor grad_weight;
   at::Tensor grad_bias;
   if (weight_g) {

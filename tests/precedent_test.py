@@ -54,7 +54,9 @@ def _symmetric() -> Arguments:
 CASES: dict[str, tuple[Callable[..., object], Make]] = {
     "max_pool3d": (lambda x: functional.max_pool3d(x, 2), reals((2, 3, 4, 6, 4))),
     "max_unpool2d": (
-        lambda x: functional.max_unpool2d(*functional.max_pool2d(x, 2, return_indices=True), 2),
+        lambda x: functional.max_unpool2d(
+            *functional.max_pool2d(x, 2, return_indices=True), (2, 2)
+        ),
         reals((2, 3, 4, 6)),
     ),
     "adaptive_avg_pool3d": (
@@ -99,7 +101,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
     ),
     "weight_norm": (lambda v, g: torch._weight_norm(v, g, 0), reals((4, 3), (4, 1))),
     "ctc_loss": (
-        lambda x, t: functional.ctc_loss(x, t, (9, 8), (3, 2)),
+        lambda x, t: torch.ctc_loss(x, t, (9, 8), (3, 2)),
         _ctc,
     ),
     # torch's gradients of these four look for data on the host.
@@ -154,11 +156,28 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         reals((1, 2, 3, 4, 3), (2, 3, 2, 2, 2)),
     ),
     "pixel_shuffle": (lambda x: functional.pixel_shuffle(x, 2), reals((2, 8, 3, 3))),
+    # Structured operators never wait; precedents save them the meta function.
+    "lgamma": (torch.lgamma, reals((3, 4))),
+    "lgamma_": (lambda x: x.lgamma_(), plain((4, 3))),
+    "upsample": (
+        lambda x: functional.interpolate(x, scale_factor=2, mode="trilinear"),
+        reals((1, 2, 3, 4, 3)),
+    ),
+    "linalg.qr": (torch.linalg.qr, reals((4, 3))),
+    "linalg.solve": (torch.linalg.solve, reals((3, 3), (3, 2))),
+    "lu_solve": (
+        lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor(x), y.mT, adjoint=True),
+        reals((3, 3), (2, 3), dtype=torch.complex64),
+    ),
+    "integers to reals": (torch.acos, lambda: (torch.randint(0, 2, (3, 4)),)),
+    "out=": (lambda x: torch.erfc(x, out=torch.empty(0, device=x.device)), plain((3, 4))),
     "linspace": (lambda x: torch.linspace(0, 1, 5, device=x.device) * x, plain((5,))),
     "logspace": (lambda x: torch.logspace(0, 1, 5, device=x.device) * x, plain((5,))),
     "eye": (lambda x: torch.eye(3, 4, device=x.device) * x, plain((3, 4))),
-    "lazy bits": (lambda x: torch.linalg.solve_triangular(x.mH, x.conj(), upper=False), 
-                  reals((3, 3), dtype=torch.complex64)),
+    "lazy bits": (
+        lambda x: torch.linalg.solve_triangular(x.mH, x.conj(), upper=False),
+        reals((3, 3), dtype=torch.complex64),
+    ),
 }
 
 
@@ -365,3 +384,25 @@ def test_a_broken_promise_is_an_error_and_then_waits() -> None:
         """
     )
     assert done.stdout.strip() == "done", done.stderr
+
+
+def test_a_meta_function_is_asked_once() -> None:
+    done = child.run(
+        """
+        import torch
+        library = torch.library.Library("aten", "IMPL")
+        asked = []
+
+        def meta(x):
+            asked.append(tuple(x.shape))
+            return torch.empty_like(x)
+
+        library.impl("special_i0e", meta, "Meta")
+        x = torch.rand(3, 4)
+        for part in (x, x + 1, x[:2], x[1:3]):
+            ours = torch.special.i0e(part.to("openreg"))
+            torch.testing.assert_close(ours.cpu(), torch.special.i0e(part))
+        print(asked)
+        """
+    )
+    assert done.stdout.strip() == "[(3, 4), (2, 4)]", done.stderr
