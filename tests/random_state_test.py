@@ -56,6 +56,7 @@ aten = torch.ops.aten
 
 # Every random operator that the device can reach; their variants take the same way.
 DRAWS: dict[str, Callable[[], Any]] = {
+    "_fused_dropout": lambda: torch._fused_dropout(tensor(), 0.5),
     "_sample_dirichlet": lambda: torch._sample_dirichlet(tensor(2)),
     "_scaled_dot_product_attention_math": lambda: attend(
         partial(aten._scaled_dot_product_attention_math, dropout_p=0.5)
