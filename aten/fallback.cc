@@ -2,6 +2,7 @@
 #include "aten/fallback.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
@@ -118,7 +119,8 @@ enum class Path { kSynchronizing, kFunctional, kInplace, kOut };
 struct Operator {
   std::string name;
   Path path = Path::kSynchronizing;
-  std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
+  // Of kFunctional the variant that runs, of kOut the one that tells the strides.
+  std::optional<c10::OperatorHandle> variant;
   bool random = false;
   ProvenDtypes proven;                  // not of kSynchronizing
   const char* irreplaceable = nullptr;  // why it must not fall back
@@ -157,10 +159,13 @@ std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
   const StructuredGroup* const group = found->random ? nullptr : find_structured(found->name);
   if (group != nullptr) {
     if (found->name == group->functional) {
-      found->out_variant = find_schema(group->out);
-      found->path = found->out_variant.has_value() ? Path::kFunctional : Path::kSynchronizing;
+      found->variant = find_schema(group->out);
+      found->path = found->variant.has_value() ? Path::kFunctional : Path::kSynchronizing;
+    } else if (found->name == group->out) {
+      found->variant = find_schema(group->functional);
+      found->path = found->variant.has_value() ? Path::kOut : Path::kSynchronizing;
     } else {
-      found->path = found->name == group->out ? Path::kOut : Path::kInplace;
+      found->path = Path::kInplace;
     }
   }
   return found;
@@ -220,6 +225,7 @@ struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
   Dtypes dtypes;
+  bool empty = false;      // one of the tensors that are read has no elements
   bool composite = false;  // one of the tensors is, at least
   bool sparse = false;
   bool to_cpu = false;  // the operator was asked for a result on the CPU
@@ -255,6 +261,7 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
         }
         call.device = tensor.get_device();
         call.numel += tensor.numel();
+        call.empty |= tensor.numel() == 0 && !op.writes[i - first];
         on_device = true;
       } else if (tensor.is_cpu()) {
         on_host |= tensor.dim() != 0;
@@ -360,11 +367,19 @@ void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const C
   for (c10::IValue& value : metas) {
     replace_tensors(value, meta_of);
   }
+  Stack read;  // metas of what is not written
   // The arguments' metas that the operator writes to are among its results.
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   for (size_t i = 0; i < count; ++i) {
     if (op.writes[i] && metas[i].isTensor()) {
-      written.emplace_back(metas[i].toTensor(), arguments[i].toTensor());
+      const at::Tensor& tensor = arguments[i].toTensor();
+      // Without elements a Meta kernel resizes it without the warning, which is for the tensor.
+      if (op.path == Path::kOut) {
+        metas[i] = at::detail::empty_meta({0}, tensor.scalar_type());
+      }
+      written.emplace_back(metas[i].toTensor(), tensor);
+    } else {
+      read.push_back(metas[i]);
     }
   }
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);
@@ -377,12 +392,21 @@ void run_asynchronously(Operator& op, const c10::OperatorHandle& handle, const C
           empty_strided_on(call.device, shape.sizes(), shape.strides(), shape.scalar_type()));
     }
     arguments.insert(arguments.end(), results.begin(), results.end());
-    queue(op, call, *op.out_variant, std::move(arguments));
+    queue(op, call, *op.variant, std::move(arguments));
   } else {
-    for (const auto& [meta, tensor] : written) {
-      if (meta.sizes() != tensor.sizes()) {  // out= of another shape; torch has warned already
+    Stack fresh;  // what a new result looks like: torch has Meta kernels that do not say it of out=
+    for (size_t i = 0; i < written.size(); ++i) {
+      const auto& [meta, tensor] = written[i];
+      if (meta.sizes() != tensor.sizes()) {
+        if (fresh.empty()) {
+          fresh = read;
+          op.variant->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &fresh);
+        }
         at::native::resize_output(tensor, meta.sizes());
-        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides());
+        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(),
+                                                            fresh[i].toTensor().strides());
+      } else {
+        at::assert_no_internal_overlap(tensor);
       }
       results.emplace_back(tensor);
     }
@@ -424,8 +448,10 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
   op.bytes_out.fetch_add(hosts.bytes_out(), std::memory_order_relaxed);
 }
 
+// Of tensors without elements torch's Meta kernels refuse some that the CPU's take (index_reduce).
 bool synchronizes(const Operator& op, const Call& call) {
-  return op.path == Path::kSynchronizing || call.composite || host_mode() == HostMode::kCopy;
+  return op.path == Path::kSynchronizing || call.empty || call.composite ||
+         host_mode() == HostMode::kCopy;
 }
 
 // Throws where this operator may not fall back, warns where the user wants to know.
@@ -523,6 +549,13 @@ std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
     result.emplace_back(name, reason);
   }
   return result;
+}
+
+// torch has a function for all devices, which would go first. It refuses those that it does not know
+// by name, or wants a loop of theirs.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("conj_physical_", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {

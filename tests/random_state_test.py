@@ -153,3 +153,15 @@ def test_default_generator_is_one_object() -> None:
     assert len(generators) == torch.openreg.device_count()
     assert generators[0].device == torch.device("openreg:0")
     assert torch.openreg.default_generator(0) is generators[0]
+
+
+@pytest.mark.parametrize(("name", "size"), [("uniform_", 0), ("uniform_", 3), ("normal_", 3)])
+def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
+    integers = torch.zeros(size, dtype=torch.int64, device="openreg")
+
+    def fill() -> None:
+        getattr(integers, name)()
+        torch.openreg.synchronize()
+
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        fill()
