@@ -50,7 +50,6 @@ at::Tensor empty_memory_format(at::IntArrayRef sizes, std::optional<at::ScalarTy
                                std::optional<bool> pin_memory,
                                std::optional<at::MemoryFormat> memory_format) {
   check_options(layout, pin_memory);
-  at::detail::check_size_nonnegative(sizes);
   at::Tensor result =
       empty_on(device_of(device), sizes, c10::dtype_or_default(dtype), memory_format);
   fill_if_deterministic(result);
@@ -61,7 +60,6 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                          std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
                          std::optional<at::Device> device, std::optional<bool> pin_memory) {
   check_options(layout, pin_memory);
-  at::detail::check_size_nonnegative(sizes);
   at::Tensor result =
       empty_strided_on(device_of(device), sizes, strides, c10::dtype_or_default(dtype));
   fill_if_deterministic(result);
@@ -113,6 +111,7 @@ at::Tensor from_file(std::string_view filename, std::optional<bool> /*shared*/,
 
 at::Tensor empty_on(c10::DeviceIndex device, at::IntArrayRef sizes, c10::ScalarType dtype,
                     std::optional<c10::MemoryFormat> memory_format) {
+  at::detail::check_size_nonnegative(sizes);
   const auto type = c10::scalarTypeToTypeMeta(dtype);
   const size_t bytes = at::detail::computeStorageNbytesContiguous(sizes, type.itemsize());
   at::Tensor result =
@@ -128,6 +127,7 @@ at::Tensor empty_on(c10::DeviceIndex device, at::IntArrayRef sizes, c10::ScalarT
 
 at::Tensor empty_strided_on(c10::DeviceIndex device, at::IntArrayRef sizes, at::IntArrayRef strides,
                             c10::ScalarType dtype) {
+  at::detail::check_size_nonnegative(sizes);
   const auto type = c10::scalarTypeToTypeMeta(dtype);
   const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, type.itemsize());
   at::Tensor result =

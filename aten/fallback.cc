@@ -2,6 +2,7 @@
 #include "aten/fallback.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
@@ -121,7 +122,8 @@ enum class Path { kUnknown, kFunctional, kInplace, kOut };
 struct Operator {
   std::string name;
   Path path = Path::kUnknown;
-  std::optional<c10::OperatorHandle> out_variant;  // of kFunctional
+  // Of kFunctional the variant that runs, of kOut the one that tells the strides.
+  std::optional<c10::OperatorHandle> variant;
   bool random = false;
   ProvenDtypes proven;  // of structured operators
   bool has_precedents = false;
@@ -163,10 +165,13 @@ std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
   const StructuredGroup* const group = found->random ? nullptr : find_structured(found->name);
   if (group != nullptr) {
     if (found->name == group->functional) {
-      found->out_variant = find_schema(group->out);
-      found->path = found->out_variant.has_value() ? Path::kFunctional : Path::kUnknown;
+      found->variant = find_schema(group->out);
+      found->path = found->variant.has_value() ? Path::kFunctional : Path::kUnknown;
+    } else if (found->name == group->out) {
+      found->variant = find_schema(group->functional);
+      found->path = found->variant.has_value() ? Path::kOut : Path::kUnknown;
     } else {
-      found->path = found->name == group->out ? Path::kOut : Path::kInplace;
+      found->path = Path::kInplace;
     }
   }
   found->has_precedents = has_precedents(handle);
@@ -226,6 +231,7 @@ struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
   Dtypes dtypes;
+  bool empty = false;      // one of the tensors that are read has no elements
   bool composite = false;  // one of the tensors is, at least
   bool sparse = false;
   bool on_host = false;  // a tensor with dimensions is the CPU's
@@ -261,6 +267,7 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
         }
         call.device = tensor.get_device();
         call.numel += tensor.numel();
+        call.empty |= tensor.numel() == 0 && !op.writes[i - first];
         on_device = true;
       } else if (tensor.is_cpu()) {
         call.on_host |= tensor.dim() != 0;
@@ -413,11 +420,19 @@ void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
   for (c10::IValue& value : metas) {
     replace_tensors(value, meta_of);
   }
+  Stack read;  // metas of what is not written
   // The arguments' metas that the operator writes to are among its results.
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   for (size_t i = 0; i < count; ++i) {
     if (op.writes[i] && metas[i].isTensor()) {
-      written.emplace_back(metas[i].toTensor(), arguments[i].toTensor());
+      const at::Tensor& tensor = arguments[i].toTensor();
+      // Without elements a Meta kernel resizes it without the warning, which is for the tensor.
+      if (op.path == Path::kOut) {
+        metas[i] = at::detail::empty_meta({0}, tensor.scalar_type());
+      }
+      written.emplace_back(metas[i].toTensor(), tensor);
+    } else {
+      read.push_back(metas[i]);
     }
   }
   handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);
@@ -430,12 +445,21 @@ void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
           empty_strided_on(call.device, shape.sizes(), shape.strides(), shape.scalar_type()));
     }
     arguments.insert(arguments.end(), results.begin(), results.end());
-    queue(op, call, *op.out_variant, std::move(arguments));
+    queue(op, call, *op.variant, std::move(arguments));
   } else {
-    for (const auto& [meta, tensor] : written) {
-      if (meta.sizes() != tensor.sizes()) {  // out= of another shape; torch has warned already
+    Stack fresh;  // what a new result looks like: torch has Meta kernels that do not say it of out=
+    for (size_t i = 0; i < written.size(); ++i) {
+      const auto& [meta, tensor] = written[i];
+      if (meta.sizes() != tensor.sizes()) {
+        if (fresh.empty()) {
+          fresh = read;
+          op.variant->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &fresh);
+        }
         at::native::resize_output(tensor, meta.sizes());
-        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(), meta.strides());
+        tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(),
+                                                            fresh[i].toTensor().strides());
+      } else {
+        at::assert_no_internal_overlap(tensor);
       }
       results.emplace_back(tensor);
     }
@@ -480,7 +504,7 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
                                                     : promised.back());
   }
   replace_places(op, handle.schema(), call, arguments, 0);
-  const bool writes_results = op.out_variant.has_value();
+  const bool writes_results = op.path == Path::kFunctional;
   if (writes_results) {
     arguments.insert(arguments.end(), promised.begin(), promised.end());
     promised.clear();
@@ -494,7 +518,7 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
         for (at::Tensor& result : promised) {
           result = own_tensor(aliases, result);
         }
-        return PromisedCall{{writes_results ? *op.out_variant : handle, std::move(arguments)},
+        return PromisedCall{{writes_results ? *op.variant : handle, std::move(arguments)},
                             &op,
                             std::move(precedent),
                             std::move(promised)};
@@ -537,9 +561,14 @@ bool recalls(const Operator& op, const Call& call) {
   return op.has_precedents && !op.inconstant.load(std::memory_order_relaxed) && !call.on_host;
 }
 
+// Of tensors without elements torch's Meta kernels refuse some that the CPU's take (index_reduce).
+bool has_meta(const Operator& op, const Call& call) {
+  return op.path != Path::kUnknown && !call.empty;
+}
+
 // Whether the host waits for this call, whatever came before.
 bool synchronizes(const Operator& op, const Call& call) {
-  return (op.path == Path::kUnknown && !recalls(op, call)) || call.composite || call.to_cpu ||
+  return (!has_meta(op, call) && !recalls(op, call)) || call.composite || call.to_cpu ||
          host_mode() == HostMode::kCopy;
 }
 
@@ -563,12 +592,12 @@ void run(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stac
     }
     witness.emplace(arguments);
   }
-  if (op.path == Path::kUnknown) {
-    op.synchronous.fetch_add(1, std::memory_order_relaxed);
-    run_synchronously(op, handle, call, stack);
-  } else {
+  if (has_meta(op, call)) {
     op.asynchronous.fetch_add(1, std::memory_order_relaxed);
     run_by_meta(op, handle, call, stack);
+  } else {
+    op.synchronous.fetch_add(1, std::memory_order_relaxed);
+    run_synchronously(op, handle, call, stack);
   }
   if (witness.has_value()) {
     std::optional<Precedent> seen =
@@ -597,7 +626,7 @@ void apply_policy(Operator& op, const Call& call) {
         TORCH_WARN(
             "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
             synchronizes(op, call)      ? "; the host waits for it"
-            : op.path == Path::kUnknown ? "; the host waits for it when sizes or dtypes are new"
+            : !has_meta(op, call)       ? "; the host waits for it when sizes or dtypes are new"
                                         : "",
             ". This is said once for each operator; torch.openreg.fallback.report() counts.");
       }
@@ -670,6 +699,13 @@ std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
     result.emplace_back(name, reason);
   }
   return result;
+}
+
+// torch has a function for all devices, which would go first. It refuses those that it does not know
+// by name, or wants a loop of theirs.
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("conj_physical_", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {

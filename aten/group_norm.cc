@@ -50,11 +50,12 @@ Three group_norm(const at::Tensor& input, const std::optional<at::Tensor>& weigh
               "channels in input, but got bias of shape ", bias.sizes(), " and input of shape ",
               input.sizes());
   check_floating("GroupNormKernelImpl", input);
-  const c10::MemoryFormat format = input.suggest_memory_format();
-  TORCH_CHECK(input.is_contiguous(format));
+  const at::Tensor& X = input;  // torch words the error by the names of its variables
+  const c10::MemoryFormat memory_format = X.suggest_memory_format();
+  TORCH_CHECK(X.is_contiguous(memory_format));
 
   const c10::DeviceIndex device = operands.device();
-  at::Tensor output = empty_on(device, input.sizes(), input.scalar_type(), format);
+  at::Tensor output = empty_on(device, input.sizes(), input.scalar_type(), memory_format);
   at::Tensor mean = empty_on(device, {samples, groups}, statistics);
   at::Tensor rstd = empty_on(device, {samples, groups}, statistics);
   launch_kernel(

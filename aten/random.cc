@@ -54,17 +54,16 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   }
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
-  if (self.numel() > 0) {
-    launch_kernel({handle.schema().name().c_str(), self.numel() * kCostPerElement},
-                  operands.device(), [&](AliasPool& aliases) {
-                    for (c10::IValue& argument : arguments) {
-                      if (argument.isTensor()) {
-                        argument = own_tensor(aliases, argument.toTensor());
-                      }
+  // Without elements, too: the kernel refuses dtypes.
+  launch_kernel({handle.schema().name().c_str(), self.numel() * kCostPerElement},
+                operands.device(), [&](AliasPool& aliases) {
+                  for (c10::IValue& argument : arguments) {
+                    if (argument.isTensor()) {
+                      argument = own_tensor(aliases, argument.toTensor());
                     }
-                    return RandomKernel{handle, std::move(arguments), generator, state};
-                  });
-  }
+                  }
+                  return RandomKernel{handle, std::move(arguments), generator, state};
+                });
   stack->emplace_back(self);
 }
 

@@ -4,6 +4,7 @@
 //
 // An index out of range is found where the kernel runs, and thrown at the next synchronization.
 // Threads: any.
+#include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
@@ -110,6 +111,9 @@ at::Tensor& index_select_out(const at::Tensor& self, int64_t dim, const at::Tens
   const at::DimVector sizes = index_select_sizes(self, wrapped, index);
   TORCH_CHECK(self.scalar_type() == out.scalar_type(),
               "index_select(): self and result must have the same scalar type");
+  at::assert_no_internal_overlap(out);
+  at::assert_no_overlap(out, self);
+  at::assert_no_overlap(out, index);
   at::native::resize_output(out, sizes);
   launch_cpu({"aten::index_select", out.numel() * kIndexCost}, operands.device(),
              &at::cpu::index_select_outf, self, wrapped, index, out);

@@ -197,6 +197,29 @@ def test_dot() -> None:
     check_error(torch.dot, x, y.view(1, 3))
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64, torch.int64])
+def test_addr(dtype: torch.dtype) -> None:
+    matrix = torch.arange(12).view(4, 3).t().to(dtype)
+    column, row = torch.tensor([3, 1, 2]).to(dtype), torch.arange(4, 12)[::2].to(dtype)
+    inputs = [x.requires_grad_(dtype.is_floating_point) for x in (matrix, column, row)]
+    check(lambda x, c, r: torch.addr(x, c, r, beta=2, alpha=3), *inputs)
+    check(torch.addr, row.detach(), column, row)
+    check(torch.addr, matrix.detach().double(), column.detach(), row.detach())
+    check(lambda x, c, r: x.addr_(c, r), matrix.detach(), column, row)
+    out = torch.zeros(0, dtype=dtype)
+    check(lambda out, *x: torch.addr(*x, out=out), out, *[x.detach() for x in inputs])
+
+
+def test_addr_refuses_other_shapes_and_dtypes() -> None:
+    matrix, column, row = torch.ones(3, 4), torch.ones(3), torch.ones(4)
+    check_error(lambda x, c, r: x.addr_(c, r), torch.ones(()), column, row)
+    check_error(lambda x, c, r: x.addr_(c, r), row, column, row)
+    check_error(lambda x, c, r: x.addr_(c, r), matrix.long(), column, row)
+    check_error(torch.addr, matrix, row, row)
+    check_error(torch.addr, matrix, matrix, row)
+    check_error(lambda x, c, r: torch.addr(x, c, r, alpha=0.5), matrix.long(), *[row.long()] * 2)
+
+
 @pytest.mark.parametrize("p", [0.0, 1.0, 2.0, 3.0, float("inf")])
 @pytest.mark.parametrize("rows", [5, 40])
 def test_cdist(rows: int, p: float) -> None:
@@ -257,4 +280,5 @@ def test_does_not_wait() -> None:
     for name in ACTIVATIONS:
         assert is_queued(ACTIVATIONS[name], x), name
     assert is_queued(lambda x: torch.cdist(x, x), x)
+    assert is_queued(lambda x: torch.addr(x[0, 0], x[0, 0, :, 0], x[0, 0, 0]), x)
     assert is_queued(lambda x: functional.binary_cross_entropy(x, x), x)

@@ -138,6 +138,13 @@ def test_between_devices_in_order(count: int) -> None:
     assert torch.equal(back.cpu(), (numbers(count) + 1) * 2)
 
 
+def test_conjugation_in_place() -> None:
+    x = torch.randn(3, dtype=torch.complex64)
+    ours = x.to(DEVICE)
+    assert ours.conj_physical_() is ours
+    assert torch.equal(ours.cpu(), x.conj())
+
+
 def test_conjugate_and_negative_bits() -> None:
     source = torch.complex(numbers(50), numbers(50).flip(0))
     assert torch.equal(source.to(DEVICE).conj().cpu(), source.conj())

@@ -159,6 +159,8 @@ def test_errors_are_those_of_the_cpu_at_the_call() -> None:
     check_error(lambda x, i: x.index_select(0, i), x, index.view(1, 2))
     check_error(lambda x, i: x.sum().index_select(0, i), x, index)
     check_error(lambda x, i, o: torch.index_select(x, 0, i, out=o), x, index, x.double())
+    check_error(lambda x, m: x.sum().index_put((m,), x.sum()), x, torch.tensor(True))
+    check_error(lambda x, m: x.index_put((m, m), x.sum()), x, x > 0)
     check_error(torch.where, x, x, x)
     check_error(torch.where, x > 0, x, x[:2])
     check_error(lambda c, x, o: torch.where(c, x, x, out=o), x > 0, x, x.double())

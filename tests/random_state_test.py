@@ -420,3 +420,15 @@ def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
     result, gradients, _ = train(remembers=False, checkpointed=True)
     assert torch.equal(result, plain[0])
     assert not torch.allclose(gradients[0], plain[1][0])
+
+
+@pytest.mark.parametrize(("name", "size"), [("uniform_", 0), ("uniform_", 3), ("normal_", 3)])
+def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
+    integers = torch.zeros(size, dtype=torch.int64, device="openreg")
+
+    def fill() -> None:
+        getattr(integers, name)()
+        torch.openreg.synchronize()
+
+    with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
+        fill()

@@ -157,6 +157,9 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask, const at::Tensor
 
 c10::List<std::optional<at::Tensor>> index_tensors(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
+                    "too many indices for tensor of dimension ", self.dim(), " (got ",
+                    indices.size(), ")");
   const auto is_ready = [&](const std::optional<at::Tensor>& index) {
     return !index.has_value() || !index->defined() ||
            (index->scalar_type() == at::kLong && index->device() == self.device());
@@ -192,9 +195,6 @@ c10::List<std::optional<at::Tensor>> index_tensors(
 
 void check_index_put(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                      const at::Tensor& values) {
-  TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
-                    "too many indices for tensor of dimension ", self.dim(), " (got ",
-                    indices.size(), ")");
   TORCH_CHECK(self.scalar_type() == values.scalar_type(),
               "Index put requires the source and destination dtypes match, got ",
               self.scalar_type(), " for the destination and ", values.scalar_type(),

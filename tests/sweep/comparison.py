@@ -13,6 +13,7 @@ values count as different.
 
 import itertools
 import math
+import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -23,23 +24,17 @@ import torch
 from torch import Tensor
 from torch._prims_common import check_significant_strides
 from torch.testing import assert_close
+from torch.testing._comparison import default_tolerances
 from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
 from torch.testing._internal.opinfo.core import DecorateInfo
 
-from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, UNSUPPORTED, Outcome
+from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
 
 CPU = torch.device("cpu")
 
-# What assert_close allows, relative and absolute, unless an entry asks for more.
-TOLERANCES = {
-    torch.float16: (1e-3, 1e-5),
-    torch.bfloat16: (1.6e-2, 1e-5),
-    torch.float32: (1.3e-6, 1e-5),
-    torch.float64: (1e-7, 1e-7),
-    torch.complex32: (1e-3, 1e-5),
-    torch.complex64: (1.3e-6, 1e-5),
-    torch.complex128: (1e-7, 1e-7),
-}
+# What the device adds to the words of an error that a kernel found.
+KERNEL = re.compile(r" \(openreg: kernel .*")
+DEVICE_NAME = re.compile("cpu|openreg|privateuse", re.IGNORECASE)
 
 SEEDS = 16
 
@@ -59,10 +54,17 @@ class ReferenceError_(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """Results of one run: leaves of the output, and gradients (or None) of inputs, by name."""
+    """What came of one run.
+
+    Attributes:
+        outputs: leaves of the results, and what else was seen, by name.
+        gradients: of inputs, or None, by name.
+        error: what was raised instead, if anything.
+    """
 
     outputs: dict[str, Any]
     gradients: dict[str, Tensor | None]
+    error: Exception | None = None
 
 
 class Entry(ABC):
@@ -71,14 +73,18 @@ class Entry(ABC):
     Attributes:
         name: of the entry, unique in its database.
         uninitialized: whether its values are whatever the memory held.
+        drawn: whether the distribution of random values is compared, too; it takes long.
+        raises: whether every sample may raise an error; else such an entry does not count.
     """
 
     name: str
     uninitialized: bool = False
+    drawn: bool = True
+    raises: bool = False
 
     @abstractmethod
     def supports(self, dtype: torch.dtype) -> bool:
-        """Whether the CPU has the entry for the dtype."""
+        """Whether there is anything to compare for the dtype."""
 
     @abstractmethod
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
@@ -97,6 +103,10 @@ class Entry(ABC):
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
         """Runs a copy of a sample on a device, forward and, if it can, backward."""
 
+    def label(self, sample: Any) -> str:
+        """What a sample is called in a message."""
+        return ""
+
     def place(self, sample: Any, device: torch.device) -> torch.device:
         """Where the results of a sample must be that runs on the device."""
         return device
@@ -111,7 +121,8 @@ def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, fl
         decorators: of tests, as the entry of torch's database gives them.
         dtype: of the samples.
     """
-    rtol, atol = TOLERANCES.get(dtype, TOLERANCES[torch.float32])
+    inexact = dtype.is_floating_point or dtype.is_complex
+    rtol, atol = default_tolerances(dtype if inexact else torch.float32)
     for info in decorators:
         if not isinstance(info, DecorateInfo) or info.active_if is False:
             continue
@@ -124,6 +135,11 @@ def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, fl
     return rtol, atol
 
 
+def random_like(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Random numbers from a generator of the CPU, the same for every device."""
+    return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
+
+
 def gradients(outputs: Iterable[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
     """Gradients (or None) of inputs for random gradients of all outputs that require them."""
     roots = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.requires_grad]
@@ -131,10 +147,7 @@ def gradients(outputs: Iterable[Any], inputs: Sequence[Tensor]) -> list[Tensor |
         return []
     # Its own generator, on the CPU: the same on every device.
     generator = torch.Generator().manual_seed(0)
-    weights = [
-        torch.randn(root.shape, dtype=root.dtype, generator=generator).to(root.device)
-        for root in roots
-    ]
+    weights = [random_like(root, generator) for root in roots]
     return list(torch.autograd.grad(roots, inputs, weights, allow_unused=True))
 
 
@@ -183,12 +196,39 @@ def check_values(what: str, actual: Any, expected: Any, rtol: float, atol: float
         if not (expected.is_floating_point() or expected.is_complex()):
             rtol = atol = 0
     elif not isinstance(expected, (bool, int, float, complex)):
+        if actual != expected:
+            raise Difference(f"{what} is {actual!r}, not {expected!r}")
         return
     try:
         assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
     except AssertionError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
         raise Difference(f"{what}: {' '.join(lines[:3])}") from None
+
+
+def check_errors(actual: Exception | None, expected: Exception | None) -> None:
+    """Both are None, or exceptions of one type with the same words.
+
+    Only the first line counts, without what the device adds to it. Words that name a device are
+    not compared.
+
+    Raises:
+        Difference: they differ.
+    """
+    if actual is None and expected is None:
+        return
+    if type(actual) is not type(expected):
+        raise Difference(f"raises {describe(actual)}, not {describe(expected)}")
+    found, wanted = (KERNEL.sub("", str(error).split("\n")[0]) for error in (actual, expected))
+    if found != wanted and not (DEVICE_NAME.search(found) or DEVICE_NAME.search(wanted)):
+        raise Difference(f"says {found!r}, not {wanted!r}")
+
+
+def describe(error: Exception | None) -> str:
+    """Type and first line of an exception."""
+    if error is None:
+        return "nothing"
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
 
 
 def compare(
@@ -207,6 +247,7 @@ def compare(
     Raises:
         Difference: the first difference.
     """
+    check_errors(actual.error, expected.error)
     for part, plural, found, wanted in (
         ("forward", "outputs", actual.outputs, expected.outputs),
         ("backward", "gradients", actual.gradients, expected.gradients),
@@ -285,16 +326,16 @@ def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> No
             )
 
 
-def evaluate(entry: Entry, device: torch.device, dtype: torch.dtype) -> Outcome:
+def evaluate(case: Case, entry: Entry, device: torch.device) -> Outcome:
     """Compares all samples of an entry, up to the first difference."""
     start = time.perf_counter()
-    if not entry.supports(dtype):
-        return Outcome(entry.name, UNSUPPORTED)
+    dtype = getattr(torch, case.dtype)
     tolerance = entry.tolerances(dtype)
-    done, status, message = 0, AGREES, ""
+    done, raised, status, message, label = 0, 0, AGREES, "", "no sample"
     compared = "metadata" if entry.uninitialized else "values"
     try:
         for sample in samples(entry, dtype, device):
+            label = f"sample {done} {entry.label(sample)}".strip()
             expected = reference(entry, sample, 0)
             random = not entry.uninitialized and differs(entry, sample, expected, tolerance, [1])
             actual = run(entry, sample, device, 0)
@@ -308,18 +349,21 @@ def evaluate(entry: Entry, device: torch.device, dtype: torch.dtype) -> Outcome:
                     if not random:
                         raise
             if random:
-                compared = "distribution"
-                compare_distributions(entry, sample, device)
+                compared = "distribution" if entry.drawn else "metadata"
+                if entry.drawn:
+                    compare_distributions(entry, sample, device)
             done += 1
-        if not done:
-            status, message = CPU_FAILS, "the entry has no sample"
+            raised += expected.error is not None
+        if raised == done and not (entry.raises and done):
+            reason = describe(expected.error) if done else "the entry has no sample"
+            status, message = CPU_FAILS, reason
     except ReferenceError_ as error:
         status, message = CPU_FAILS, str(error)
     except Exception as error:
         kind = "" if isinstance(error, Difference) else f"{type(error).__name__}: "
-        status, message = DIFFERS, f"{kind}{error} [sample {done}]"
+        status, message = DIFFERS, f"{kind}{error} [{label}]"
         settle(device)
-    return Outcome(entry.name, status, compared, message, done, time.perf_counter() - start)
+    return Outcome(case, status, compared, message, done, time.perf_counter() - start)
 
 
 def samples(entry: Entry, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:

@@ -15,13 +15,15 @@ from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerIn
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
 
 from tests.sweep import comparison
-from tests.sweep.comparison import apart, tolerances
+from tests.sweep.comparison import Entry, apart, tolerances
+from tests.sweep.database import entries
 from tests.sweep.modules import Module
-from tests.sweep.operators import Operator, copy_to, operators
+from tests.sweep.operators import Operator, copy_to
 from tests.sweep.optimizers import OptimizerWay
-from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, UNSUPPORTED, Outcome, cause
+from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome, cause
 
 OPENREG = torch.device("openreg")
+CASE = Case("op", "results", "float32", "add")
 
 
 def samples(
@@ -49,9 +51,14 @@ def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
     )
 
 
-def evaluate(op: OpInfo, device: torch.device, dtype: torch.dtype) -> Outcome:
+def evaluate(op: OpInfo, check: type[Operator] = Operator) -> Outcome:
     """What comes of the entry in a sweep."""
-    return comparison.evaluate(Operator(op), device, dtype)
+    return evaluate_entry(check(op))
+
+
+def evaluate_entry(entry: Entry) -> Outcome:
+    """What comes of the entry in a sweep."""
+    return comparison.evaluate(Case("op", "", "float32", entry.name), entry, OPENREG)
 
 
 def on_device(
@@ -62,7 +69,7 @@ def on_device(
 
 
 def test_right_result_agrees() -> None:
-    outcome = evaluate(planted(lambda x: (x * 2, [x.sum()])), OPENREG, torch.float32)
+    outcome = evaluate(planted(lambda x: (x * 2, [x.sum()])))
     assert (outcome.status, outcome.message, outcome.samples) == (AGREES, "", 3)
 
 
@@ -94,7 +101,7 @@ def test_right_result_agrees() -> None:
 def test_planted_difference_is_found(
     wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any], message: str
 ) -> None:
-    outcome = evaluate(planted(on_device(wrong, right)), OPENREG, torch.float32)
+    outcome = evaluate(planted(on_device(wrong, right)))
     assert outcome.status == DIFFERS
     assert outcome.counts
     assert re.search(message, outcome.message)
@@ -148,14 +155,14 @@ def layer(mistake: str) -> Module:
     ],
 )
 def test_planted_mistake_of_a_module_is_found(mistake: str, message: str) -> None:
-    outcome = comparison.evaluate(layer(mistake), OPENREG, torch.float32)
+    outcome = evaluate_entry(layer(mistake))
     assert outcome.status == DIFFERS
     assert re.match(message, outcome.message)
 
 
 @pytest.mark.parametrize(("mistake", "compared"), [("", "values"), ("dropout", "distribution")])
 def test_right_module_agrees(mistake: str, compared: str) -> None:
-    outcome = comparison.evaluate(layer(mistake), OPENREG, torch.float32)
+    outcome = evaluate_entry(layer(mistake))
     assert (outcome.status, outcome.message, outcome.samples) == (AGREES, "", 3)
     assert outcome.compared == compared
 
@@ -196,7 +203,7 @@ def test_planted_mistake_of_an_optimizer_is_found(way: str, mistake: str, messag
         optim_inputs_func=lambda device: inputs,
         supported_impls=("foreach", "fused"),
     )
-    outcome = comparison.evaluate(OptimizerWay(info, way, capturable=False), OPENREG, torch.float32)
+    outcome = evaluate_entry(OptimizerWay(info, way, capturable=False))
     assert outcome.status == (DIFFERS if mistake else AGREES)
     assert re.match(message, outcome.message)
 
@@ -207,12 +214,12 @@ def test_draws_that_are_equal_by_chance_are_random() -> None:
         chance = x.device.type == "cpu" and torch.initial_seed() < 2
         return torch.zeros_like(x) if chance else torch.rand_like(x).round()
 
-    outcome = evaluate(planted(draw), OPENREG, torch.float32)
+    outcome = evaluate(planted(draw))
     assert (outcome.status, outcome.compared) == (AGREES, "distribution")
 
 
 def test_random_numbers_agree_in_distribution() -> None:
-    outcome = evaluate(planted(lambda x: torch.rand_like(x)), OPENREG, torch.float32)
+    outcome = evaluate(planted(lambda x: torch.rand_like(x)))
     assert (outcome.status, outcome.compared) == (AGREES, "distribution")
 
 
@@ -226,7 +233,7 @@ def test_random_numbers_agree_in_distribution() -> None:
     ],
 )
 def test_wrong_distribution_is_found(wrong: Callable[[Tensor], Tensor]) -> None:
-    outcome = evaluate(planted(on_device(wrong, torch.rand_like)), OPENREG, torch.float32)
+    outcome = evaluate(planted(on_device(wrong, torch.rand_like)))
     assert outcome.status == DIFFERS
     assert outcome.message.startswith("distribution: value 0 is")
 
@@ -242,10 +249,10 @@ def test_distance_of_distributions() -> None:
 
 
 def test_what_the_cpu_cannot_do_does_not_count() -> None:
-    outcome = evaluate(planted(on_device(torch.neg, missing)), OPENREG, torch.float32)
+    outcome = evaluate(planted(on_device(torch.neg, missing)))
     assert outcome.status == CPU_FAILS
     assert not outcome.counts
-    assert evaluate(planted(torch.neg), OPENREG, torch.float16).status == UNSUPPORTED
+    assert not Operator(planted(torch.neg)).supports(torch.float16)
 
 
 def test_copy_keeps_strides_offsets_and_sharing() -> None:
@@ -276,7 +283,7 @@ def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
 
 
 def test_tolerance_is_the_widest_of_the_entry() -> None:
-    assert operators()["add"].tolerances(torch.float32) == (1.3e-6, 1e-5)
+    assert entries("op", "results")["add"].tolerances(torch.float32) == (1.3e-6, 1e-5)
     decorators = [
         asks("TestCommon", torch.float32, 1e-7, 1e-2),
         asks("TestCommon", torch.float64, 1, 1),
@@ -288,7 +295,7 @@ def test_tolerance_is_the_widest_of_the_entry() -> None:
 
 
 def test_causes_ignore_numbers() -> None:
-    first = Outcome("a", DIFFERS, message="forward: output 0: 3 of 7 differ (42.9%) [sample 1]")
-    second = Outcome("b", DIFFERS, message="forward: output 1: 1 of 2 differ (50%) [sample 12]")
+    first = Outcome(CASE, DIFFERS, message="forward: output 0: 3 of 7 differ (42.9%) [sample 1]")
+    second = Outcome(CASE, DIFFERS, message="forward: output 1: 1 of 2 differ (50%) [sample 12]")
     assert cause(first) == cause(second)
-    assert cause(first) != cause(Outcome("c", DIFFERS, message="backward: gradient 0: x"))
+    assert cause(first) != cause(Outcome(CASE, DIFFERS, message="backward: gradient 0: x"))

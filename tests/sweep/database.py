@@ -1,27 +1,96 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The databases of torch that can be swept."""
+"""The databases of torch that can be swept, and the checks that each has."""
 
+import functools
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 
+from tests.sweep.aliases import Aliases
 from tests.sweep.comparison import Entry, evaluate
+from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
+from tests.sweep.errors import Errors
+from tests.sweep.inputs import Conjugates, Dtypes, Layouts, Sizes
 from tests.sweep.modules import modules
-from tests.sweep.operators import operators
+from tests.sweep.operators import Operator, operators
 from tests.sweep.optimizers import optimizers
-from tests.sweep.outcome import Outcome
+from tests.sweep.outcome import Case, Outcome
+from tests.sweep.transforms import Batches, Fakes
+from tests.sweep.writes import InPlace, Out
 
-DATABASES: dict[str, Callable[[], dict[str, Entry]]] = {
-    "op": operators,
-    "module": modules,
-    "optim": optimizers,
+OPERATOR_CHECKS: dict[str, type[Operator]] = {
+    "results": Operator,
+    "aliases": Aliases,
+    "conjugates": Conjugates,
+    "double_backward": SecondDerivative,
+    "dtypes": Dtypes,
+    "errors": Errors,
+    "forward_ad": ForwardDerivative,
+    "inplace": InPlace,
+    "layouts": Layouts,
+    "meta": Fakes,
+    "out": Out,
+    "sizes": Sizes,
+    "vmap": Batches,
 }
 
+# By database and check.
+DATABASES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
+    "op": {check: functools.partial(operators, kind) for check, kind in OPERATOR_CHECKS.items()},
+    "module": {"results": modules},
+    "optim": {"results": optimizers},
+}
 
-def prepare(database: str, device: str, dtype: str, threads: int) -> Callable[[str], Outcome]:
-    """Makes the function that evaluates an entry by its name; runs in a worker."""
+CHECKS = tuple(OPERATOR_CHECKS)
+
+DTYPES = (
+    "float32",
+    "float64",
+    "float16",
+    "bfloat16",
+    "complex64",
+    "complex128",
+    "complex32",
+    "int64",
+    "int32",
+    "int16",
+    "int8",
+    "uint8",
+    "bool",
+    "uint16",
+    "uint32",
+    "uint64",
+)
+
+
+@functools.cache
+def entries(database: str, check: str) -> dict[str, Entry]:
+    """The entries of a database, as a check sees them, by name."""
+    return {entry.name: entry for entry in DATABASES[database][check]()}
+
+
+def cases(databases: Iterable[str], checks: Iterable[str], dtypes: Iterable[str]) -> list[Case]:
+    """What there is to compare, always in the same order."""
+    wanted = set(checks)
+    return [
+        Case(database, check, dtype, name)
+        for database in databases
+        for check in DATABASES[database]
+        if check in wanted
+        for dtype in dtypes
+        for name, entry in entries(database, check).items()
+        if entry.supports(getattr(torch, dtype))
+    ]
+
+
+def prepare(device: str, threads: int) -> Callable[[Case], Outcome]:
+    """Makes the function that evaluates a case; runs in a worker."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
-    known = DATABASES[database]()
-    return lambda name: evaluate(known[name], torch.device(device), getattr(torch, dtype))
+
+    def evaluate_case(case: Case) -> Outcome:
+        entry = entries(case.database, case.check)[case.name]
+        return evaluate(case, entry, torch.device(device))
+
+    return evaluate_case

@@ -6,23 +6,24 @@ import signal
 import time
 from collections.abc import Callable
 
-from tests.sweep.outcome import AGREES, DIFFERS, Outcome
+from tests.sweep.outcome import AGREES, DIFFERS, Case, Outcome
 
 
-def prepare(file: str) -> Callable[[str], Outcome]:
+def prepare(file: str) -> Callable[[Case], Outcome]:
     """Makes the function whose entries' names say what is to happen.
 
     Args:
         file: gets a line with the name of each entry that is begun.
     """
 
-    def evaluate(name: str) -> Outcome:
+    def evaluate(case: Case) -> Outcome:
+        name = case.name
         with open(file, "a") as seen:
             seen.write(f"{name}\n")
         if name == "crash":
             os.kill(os.getpid(), signal.SIGSEGV)
         if name == "hang":
             time.sleep(600)
-        return Outcome(name, DIFFERS if name == "differ" else AGREES)
+        return Outcome(case, DIFFERS if name == "differ" else AGREES)
 
     return evaluate

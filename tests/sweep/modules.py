@@ -2,7 +2,7 @@
 """Entries of torch's module database, module_db: the classes of torch.nn."""
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -107,10 +107,9 @@ class Module(Entry):
         return lambda device: copy.deepcopy(module).to(device)
 
 
-def modules() -> dict[str, Entry]:
-    """torch's module database by name."""
-    entries = map(Module, module_db)
-    return {entry.name: entry for entry in entries}
+def modules() -> Iterable[Entry]:
+    """torch's module database."""
+    return map(Module, module_db)
 
 
 def flatten(tree: Any) -> list[Any]:

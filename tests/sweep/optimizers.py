@@ -178,8 +178,8 @@ def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
     return found
 
 
-def optimizers() -> dict[str, Entry]:
-    """torch's optimizer database by name."""
+def optimizers() -> list[Entry]:
+    """torch's optimizer database."""
     entries: list[Entry] = []
     for info in optim_db:
         ways = ["", *(["for_loop"] if info.supported_impls else []), *info.supported_impls]
@@ -188,4 +188,4 @@ def optimizers() -> dict[str, Entry]:
             entries.append(OptimizerWay(info, "sparse", capturable=False))
         if info.has_capturable_arg:
             entries += [OptimizerWay(info, way, capturable=True) for way in ways]
-    return {entry.name: entry for entry in entries}
+    return entries

@@ -1,73 +1,75 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs torch's databases of operators, modules and optimizers on the device beside the CPU.
 
-The score is the share of the entries that agree, among those that the CPU itself passes.
+A case is one check of one entry with one dtype. The score is the share of the cases that agree,
+among those that the CPU itself passes. known.py lists those that need not agree.
 """
 
 import argparse
-import json
 import os
 import queue
 import re
 import sys
 import threading
-from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
-from pathlib import Path
+from collections.abc import Callable, Collection, Iterator, Sequence
+from time import monotonic
 from typing import Any
 
 import torch
 from tqdm import tqdm
 
-from tests.sweep.database import DATABASES, prepare
-from tests.sweep.outcome import AGREES, CRASHED, TIMED_OUT, Outcome, cause
+from tests.sweep import known
+from tests.sweep.database import CHECKS, DATABASES, DTYPES, cases, prepare
+from tests.sweep.outcome import CRASHED, TIMED_OUT, Case, Outcome
+from tests.sweep.record import load, save
+from tests.sweep.summary import score, summary
 from tools.flags.flags import Flags, device, output, whole_number
 from tools.worker.worker import Died, Silent, Worker
 
-BOUND = 0.95
+# Between two times that the outcomes are written, seconds.
+WRITE_EVERY = 5.0
 
 
 def sweep(
-    names: Sequence[str],
+    todo: Sequence[Case],
     jobs: int,
     timeout: float,
-    prepare: Callable[..., Callable[[str], Outcome]],
+    prepare: Callable[..., Callable[[Case], Outcome]],
     *arguments: Any,
 ) -> Iterator[Outcome]:
-    """Evaluates entries in sub-processes; one that dies or hangs is the outcome of its entry.
+    """Evaluates cases in sub-processes; one that dies or hangs is the outcome of its case.
 
     Args:
-        names: of the entries.
+        todo: the cases.
         jobs: sub-processes at a time.
-        timeout: seconds that an entry may take.
-        prepare: makes the function that evaluates an entry, in a sub-process.
+        timeout: seconds that a case may take.
+        prepare: makes the function that evaluates a case, in a sub-process.
         *arguments: of prepare.
 
     Yields:
-        An outcome an entry, as they come.
+        An outcome a case, as they come.
     """
-    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
-    for name in names:
-        waiting.put(name)
+    for case in todo:
+        waiting.put(case)
 
     def work() -> None:
-        worker: Worker[str, Outcome] | None = None
+        worker: Worker[Case, Outcome] | None = None
         try:
             while True:
                 try:
-                    name = waiting.get_nowait()
+                    case = waiting.get_nowait()
                 except queue.Empty:
                     return
                 worker = worker or Worker(prepare, *arguments)
                 try:
-                    done.put(worker.ask(name, timeout))
+                    done.put(worker.ask(case, timeout))
                 except Died as died:
-                    done.put(Outcome(name, CRASHED, message=str(died)))
+                    done.put(Outcome(case, CRASHED, message=str(died)))
                     worker = None
                 except Silent as silent:
-                    done.put(Outcome(name, TIMED_OUT, message=str(silent)))
+                    done.put(Outcome(case, TIMED_OUT, message=str(silent)))
                     worker = None
         except BaseException as error:  # else the reader would wait for ever
             done.put(error)
@@ -75,89 +77,49 @@ def sweep(
             if worker:
                 worker.close()
 
-    for _ in range(min(jobs, len(names))):
+    for _ in range(min(jobs, len(todo))):
         threading.Thread(target=work, daemon=True).start()
-    for _ in names:
+    for _ in todo:
         outcome = done.get()
         if isinstance(outcome, BaseException):
             raise outcome
         yield outcome
 
 
-def score(outcomes: Sequence[Outcome]) -> tuple[int, int]:
-    """How many entries agree, and how many count."""
-    counted = [o for o in outcomes if o.counts]
-    return sum(o.status == AGREES for o in counted), len(counted)
-
-
-def summary(outcomes: Sequence[Outcome]) -> str:
-    """What failed, by cause; what does not count, and why; what was compared how; the score."""
-    lines = []
-    failed: dict[str, list[Outcome]] = defaultdict(list)
-    left_out: dict[str, list[Outcome]] = defaultdict(list)
-    for o in sorted(outcomes, key=lambda o: o.name):
-        if not o.counts:
-            left_out[o.status].append(o)
-        elif o.status != AGREES:
-            failed[cause(o)].append(o)
-    for group in sorted(failed.values(), key=lambda group: -len(group)):
-        lines.append(f"{len(group)} x {group[0].status}: {', '.join(o.name for o in group)}")
-        lines += [f"    {line}" for line in group[0].message.splitlines()[:6]]
-    for reason, group in left_out.items():
-        lines.append(f"not counted, {reason}: {len(group)}")
-        lines += [f"    {o.name}: {o.message.splitlines()[0]}" for o in group if o.message]
-    for way, reason in (
-        ("distribution", "random: metadata, and the distribution of 100 draws"),
-        ("metadata", "uninitialized memory: metadata only"),
-    ):
-        names = sorted(o.name for o in outcomes if o.counts and o.compared == way)
-        if names:
-            lines.append(f"{reason}: {len(names)}\n    {', '.join(names)}")
-    agree, count = score(outcomes)
-    states = Counter(o.status for o in outcomes)
-    lines.append(", ".join(f"{n} {status}" for status, n in states.most_common()))
-    share = f"{agree / count:.1%}" if count else "nothing to compare"
-    lines.append(
-        f"score: {agree} of {count} entries agree with the CPU: {share} (bound {BOUND:.0%})"
-    )
-    return "\n".join(lines)
-
-
-def document(outcomes: Sequence[Outcome], heading: dict[str, str]) -> dict[str, Any]:
-    """The outcomes as objects of JSON."""
-    agree, count = score(outcomes)
-    found = [asdict(o) for o in sorted(outcomes, key=lambda o: o.name)]
-    return {**heading, "agree": agree, "counted": count, "entries": found}
-
-
-def save(path: Path, outcomes: Sequence[Outcome], heading: dict[str, str]) -> None:
-    """Writes the outcomes; a reader never sees half of them."""
-    part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps(document(outcomes, heading), indent=1) + "\n")
-    os.replace(part, path)
-
-
-def saved(path: Path, heading: dict[str, str]) -> list[Outcome]:
-    """Reads what a run before this one wrote.
-
-    Raises:
-        ValueError: the file is something else, or of another device, dtype or torch.
-    """
-    if not path.exists():
-        return []
-    content = dict(json.loads(path.read_text()))
-    for key, value in heading.items():
-        if content.get(key) != value:
-            raise ValueError(f"{path} has {key} {content.get(key)!r}, this run {value!r}")
-    return [Outcome(**entry) for entry in content["entries"]]
-
-
 def dtype(text: str) -> str:
-    """Name of a floating point or complex dtype."""
-    found = getattr(torch, text, None)
-    if not isinstance(found, torch.dtype):
+    """Name of a dtype of torch."""
+    if not isinstance(getattr(torch, text, None), torch.dtype):
         raise argparse.ArgumentTypeError(f"torch has no dtype {text!r}")
     return text
+
+
+def several(
+    everything: Collection[str], one: Callable[[str], str] | None = None
+) -> Callable[[str], list[str]]:
+    """Makes the type of a flag: names with commas between them, or "all".
+
+    Args:
+        everything: what "all" means.
+        one: checks a name; without it, a name has to be among everything.
+    """
+
+    def known_name(text: str) -> str:
+        if text not in everything:
+            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(everything)}, all")
+        return text
+
+    def names(text: str) -> list[str]:
+        return list(everything) if text == "all" else [*map(one or known_name, text.split(","))]
+
+    return names
+
+
+def shard(text: str) -> tuple[int, int]:
+    """Two numbers: I/N, the I-th of N parts."""
+    found = re.fullmatch(r"(\d+)/(\d+)", text)
+    if not found or not 1 <= int(found[1]) <= int(found[2]):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shard: 1/4 is the first of four")
+    return int(found[1]), int(found[2])
 
 
 def pattern(text: str) -> re.Pattern[str]:
@@ -172,12 +134,34 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the sweep.
 
     Returns:
-        0 if the score reaches the bound, else 1.
+        0 if every outcome is the expected one, else 1.
     """
-    parser = Flags("sweep", __doc__, "Exit status: 0 if the score reaches the bound, 1 if not.")
-    parser.add_argument("--database", choices=DATABASES, default="op", help="what is swept")
+    parser = Flags(
+        "sweep", __doc__, "Exit status: 0 if all cases were run and are as expected, 1 if not."
+    )
+    lists = "; several with commas between them, or all"
+    parser.add_argument(
+        "--database",
+        type=several(DATABASES),
+        default="op",
+        metavar="NAMES",
+        help=f"what is swept: {', '.join(DATABASES)}{lists}",
+    )
+    parser.add_argument(
+        "--check",
+        type=several(CHECKS),
+        default="results",
+        metavar="NAMES",
+        help=f"what is compared: {', '.join(CHECKS)}{lists}",
+    )
+    parser.add_argument(
+        "--dtype",
+        type=several(DTYPES, dtype),
+        default="float32",
+        metavar="NAMES",
+        help=f"of the sample inputs{lists}",
+    )
     parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
-    parser.add_argument("--dtype", type=dtype, default="float32", help="of the sample inputs")
     parser.add_argument(
         "--filter",
         type=pattern,
@@ -185,10 +169,14 @@ def main(argv: Sequence[str] | None = None) -> int:
         metavar="REGEX",
         help="run the entries whose name it finds",
     )
+    parser.add_argument(
+        "--shard", type=shard, default="1/1", metavar="I/N", help="run one of N parts, always alike"
+    )
     parser.add_argument("--jobs", type=whole_number(1), default=2, help="sub-processes at a time")
     parser.add_argument(
-        "--timeout", type=whole_number(1), default=300, help="seconds that one entry may take"
+        "--timeout", type=whole_number(1), default=300, help="seconds that one case may take"
     )
+    parser.add_argument("--minutes", type=whole_number(1), help="stop after them; --resume goes on")
     parser.add_argument(
         "--json", type=output, metavar="FILE", help="write all outcomes, as they come"
     )
@@ -198,44 +186,47 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = parser.parse_args(argv)
     if flags.resume and not flags.json:
         parser.error("--resume needs --json")
-    names = [name for name in DATABASES[flags.database]() if flags.filter.search(name)]
-    if not names:
-        parser.error(f"{flags.filter.pattern!r} finds none of the entries of {flags.database}_db")
-    heading = {
-        "database": flags.database,
-        "device": str(flags.device),
-        "dtype": flags.dtype,
-        "torch": torch.__version__,
-    }
+    chosen = [
+        case
+        for case in cases(flags.database, flags.check, flags.dtype)
+        if flags.filter.search(case.name) and known.reason(known.UNSUPPORTED, case) is None
+    ]
+    if not chosen:
+        parser.error(f"{flags.filter.pattern!r} finds no entry that has such a check and dtype")
+    part, parts = flags.shard
+    chosen = chosen[part - 1 :: parts]
+    heading = {"device": str(flags.device), "torch": torch.__version__}
     outcomes: list[Outcome] = []
-    if flags.resume:
+    if flags.resume and flags.json.exists():
         try:
-            outcomes = [o for o in saved(flags.json, heading) if o.name in set(names)]
-        except (ValueError, KeyError, TypeError) as error:
+            wanted = set(chosen)
+            outcomes = [o for o in load(flags.json, heading) if o.case in wanted]
+        except ValueError as error:
             parser.error(f"cannot resume: {error}")
-    have = {o.name for o in outcomes}
-    rest = [name for name in names if name not in have]
+    have = {o.case for o in outcomes}
+    rest = [case for case in chosen if case not in have]
     threads = max(1, len(os.sched_getaffinity(0)) // flags.jobs)
-    with tqdm(total=len(names), initial=len(have), unit="entry", disable=None) as bar:
-        for outcome in sweep(
-            rest,
-            flags.jobs,
-            flags.timeout,
-            prepare,
-            flags.database,
-            heading["device"],
-            flags.dtype,
-            threads,
-        ):
+    start = written = monotonic()
+    with tqdm(total=len(chosen), initial=len(have), unit="case", disable=None) as bar:
+        for outcome in sweep(rest, flags.jobs, flags.timeout, prepare, heading["device"], threads):
             outcomes.append(outcome)
-            if flags.json:
+            now = monotonic()
+            late = flags.minutes and now - start > 60 * flags.minutes
+            if flags.json and (late or now - written > WRITE_EVERY):
                 save(flags.json, outcomes, heading)
+                written = now
             agree, count = score(outcomes)
-            bar.set_postfix_str(f"{agree}/{count} {outcome.name}", refresh=False)
+            bar.set_postfix_str(f"{agree}/{count} {outcome.case}", refresh=False)
             bar.update()
+            if late:
+                break
+    if flags.json:
+        save(flags.json, outcomes, heading)
     print(summary(outcomes))
-    agree, count = score(outcomes)
-    return int(agree < BOUND * count or not count)
+    left = len(chosen) - len(outcomes)
+    if left:
+        print(f"{left} cases are left: --resume runs them")
+    return int(left > 0 or any(map(known.surprising, outcomes)))
 
 
 if __name__ == "__main__":

@@ -2,14 +2,19 @@
 """A fixed part of the sweep runs as a test, and the sweep survives what its entries do."""
 
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.sweep import database, hazards
+from tests.sweep import hazards, known, merge
 from tests.sweep import sweep as program
-from tests.sweep.outcome import AGREES, CRASHED, DIFFERS, TIMED_OUT, UNSUPPORTED, Outcome
-from tests.sweep.sweep import score, summary, sweep
+from tests.sweep.database import CHECKS, DATABASES, cases, prepare
+from tests.sweep.known import Known
+from tests.sweep.outcome import AGREES, CPU_FAILS, CRASHED, DIFFERS, TIMED_OUT, Case, Outcome
+from tests.sweep.summary import score, summary
+from tests.sweep.sweep import sweep
 
 # Some of each kind: what networks use, what has a kernel of its own, what falls back, what is
 # random, what returns views, several outputs, other dtypes or unknown shapes.
@@ -115,41 +120,91 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
+# Every check, with some of each kind of operators.
+CHECKED = (
+    "add",
+    "addr",
+    "cat",
+    "cumsum",
+    "diagonal",
+    "index_put",
+    "index_select",
+    "linalg.qr",
+    "linalg.svd",
+    "matmul",
+    "max.reduction_with_dim",
+    "mode",
+    "mul",
+    "nn.functional.adaptive_max_pool2d",
+    "nn.functional.layer_norm",
+    "nn.functional.pad.constant",
+    "sigmoid",
+    "sort",
+    "split",
+    "sub",
+    "sum",
+    "view",
+    "where",
+)
+
+OTHER_DTYPES = ("float16", "bfloat16", "complex64", "int32", "uint8", "bool")
+
 CHOSEN = [
-    (kind, name)
-    for kind, names in (("op", OPERATORS), ("module", MODULES), ("optim", OPTIMIZERS))
-    for name in names
+    case
+    for databases, checks, dtypes, names in (
+        (["op"], ["results"], ["float32"], OPERATORS),
+        (["module"], ["results"], ["float32"], MODULES),
+        (["optim"], ["results"], ["float32"], OPTIMIZERS),
+        (["op"], [check for check in CHECKS if check != "results"], ["float32"], CHECKED),
+        (["op"], ["results", "dtypes"], OTHER_DTYPES, CHECKED),
+    )
+    for case in cases(databases, checks, dtypes)
+    if case.name in names and known.reason(known.UNSUPPORTED, case) is None
 ]
 
 
+def case(name: str) -> Case:
+    """A case of the results with float32."""
+    return Case("op", "results", "float32", name)
+
+
 @pytest.fixture(scope="module")
-def outcomes() -> dict[tuple[str, str], Outcome]:
-    found = {}
-    for kind in database.DATABASES:
-        names = [name for of, name in CHOSEN if of == kind]
-        for outcome in sweep(names, 2, 60, database.prepare, kind, "openreg", "float32", 1):
-            found[kind, outcome.name] = outcome
-    return found
+def outcomes() -> dict[Case, Outcome]:
+    return {outcome.case: outcome for outcome in sweep(CHOSEN, 2, 60, prepare, "openreg", 1)}
 
 
-@pytest.mark.parametrize(("kind", "name"), CHOSEN)
-def test_entry_agrees_with_the_cpu(
-    kind: str, name: str, outcomes: dict[tuple[str, str], Outcome]
-) -> None:
-    outcome = outcomes[kind, name]
-    assert outcome.status == AGREES, outcome.message
-    assert outcome.samples > 0
+@pytest.mark.parametrize("chosen", CHOSEN, ids=str)
+def test_entry_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) -> None:
+    outcome = outcomes[chosen]
+    assert not known.surprising(outcome), outcome.message
+    assert outcome.samples > 0 or not outcome.counts
 
 
-def test_random_module_is_recognized(outcomes: dict[tuple[str, str], Outcome]) -> None:
-    assert outcomes["module", "nn.LazyConv1d"].compared == "distribution"
-    assert outcomes["module", "nn.Conv2d"].compared == "values"
+def test_every_chosen_name_has_a_case() -> None:
+    assert {case.name for case in CHOSEN} == {*OPERATORS, *MODULES, *OPTIMIZERS, *CHECKED}
+    assert {case.check for case in CHOSEN} == set(CHECKS)
+
+
+def test_random_module_is_recognized(outcomes: dict[Case, Outcome]) -> None:
+    def compared(name: str) -> str:
+        return outcomes[Case("module", "results", "float32", name)].compared
+
+    assert compared("nn.LazyConv1d") == "distribution"
+    assert compared("nn.Conv2d") == "values"
+
+
+def test_cases_of_known_lists_exist() -> None:
+    everything = {str(case) for case in cases(DATABASES, CHECKS, program.DTYPES)}
+    for item in (*known.UNSUPPORTED, *known.FAILING):
+        assert any(re.fullmatch(item.cases, case) for case in everything), item.cases
+        assert item.reason
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_crash_and_hang_are_outcomes(jobs: int, tmp_path: Path) -> None:
-    names = ["one", "crash", "two", "hang", "differ", "three"]
-    found = {o.name: o for o in sweep(names, jobs, 5, hazards.prepare, str(tmp_path / "seen"))}
+    todo = [case(name) for name in ("one", "crash", "two", "hang", "differ", "three")]
+    ran = sweep(todo, jobs, 5, hazards.prepare, str(tmp_path / "seen"))
+    found = {o.case.name: o for o in ran}
     assert {name: outcome.status for name, outcome in found.items()} == {
         "one": AGREES,
         "crash": CRASHED,
@@ -162,38 +217,46 @@ def test_crash_and_hang_are_outcomes(jobs: int, tmp_path: Path) -> None:
     assert score(list(found.values())) == (3, 6)
 
 
-def test_summary_groups_by_cause() -> None:
-    text = summary(
-        [
-            Outcome("a", DIFFERS, message="forward: output 0: shape is (1, 2) [sample 0]"),
-            Outcome("b", AGREES),
-            Outcome("c", DIFFERS, message="forward: output 1: shape is (3, 4) [sample 9]"),
-            Outcome("d", CRASHED, message="SIGSEGV: last words"),
-            Outcome("e", UNSUPPORTED),
-            Outcome("f", AGREES, compared="distribution"),
-        ]
-    )
-    assert "2 x differs: a, c\n    forward: output 0: shape is (1, 2) [sample 0]" in text
-    assert "1 x crashed: d\n    SIGSEGV: last words" in text
-    assert "not counted, no such dtype: 1" in text
-    assert "random: metadata, and the distribution of 100 draws: 1\n    f" in text
-    assert text.endswith("score: 2 of 5 entries agree with the CPU: 40.0% (bound 95%)")
+def test_summary_groups_by_cause(monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = Known("op/results/float32/[gh]", "it is so")
+    monkeypatch.setattr(known, "FAILING", (expected,))
+    outcomes = [
+        Outcome(case("a"), DIFFERS, message="forward: output 0: shape is (1, 2) [sample 0]"),
+        Outcome(case("b"), AGREES),
+        Outcome(case("c"), DIFFERS, message="forward: output 1: shape is (3, 4) [sample 9 first]"),
+        Outcome(case("d"), CRASHED, message="SIGSEGV: last words"),
+        Outcome(case("e"), CPU_FAILS, message="ValueError: no"),
+        Outcome(case("f"), AGREES, compared="distribution"),
+        Outcome(case("g"), DIFFERS, message="raises nothing"),
+        Outcome(case("h"), AGREES),
+    ]
+    text = summary(outcomes)
+    both = "op/results/float32/a, op/results/float32/c"
+    assert f"2 x differs: {both}\n    forward: output 0: shape is (1, 2) [sample 0]" in text
+    assert "1 x crashed: op/results/float32/d\n    SIGSEGV: last words" in text
+    assert "1 x passes unexpectedly: op/results/float32/h" in text
+    assert "expected failures: 1\n    op/results/float32/g: raises nothing" in text
+    assert "not counted, CPU fails: 1\n    op/results/float32/e: ValueError: no" in text
+    assert "random: metadata, and the distribution of 100 draws: 1\n    op/results" in text
+    assert text.endswith("score: 3 of 7 cases agree with the CPU: 42.9%; unexpected: 4")
 
 
-def run_hazards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, argv: list[str]) -> int:
+def run_hazards(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    argv: Sequence[str],
+    names: Sequence[str] = ("one", "two", "differ"),
+) -> int:
     """The whole program over the names that say what is to happen."""
     seen = str(tmp_path / "seen")
-    real = program.sweep
-    monkeypatch.setattr(
-        program,
-        "sweep",
-        lambda names, jobs, timeout, _prepare, *_: real(
-            names, jobs, timeout, hazards.prepare, seen
-        ),
-    )
-    names = dict.fromkeys(["one", "two", "differ"])
-    monkeypatch.setitem(program.DATABASES, "op", lambda: names)
-    return program.main([*argv, "--device", "cpu"])
+    with monkeypatch.context() as patch:
+        patch.setattr(
+            program,
+            "sweep",
+            lambda todo, jobs, timeout, *_: sweep(todo, jobs, timeout, hazards.prepare, seen),
+        )
+        patch.setattr(program, "cases", lambda *_: [case(name) for name in names])
+        return program.main([*argv, "--device", "cpu"])
 
 
 def test_exit_status_and_resuming(
@@ -203,16 +266,59 @@ def test_exit_status_and_resuming(
     argv = ["--json", str(file), "--resume"]
     assert run_hazards(monkeypatch, tmp_path, [*argv, "--filter", "^(one|two)$"]) == 0
     assert "score: 2 of 2" in capsys.readouterr().out
-    monkeypatch.undo()
     assert run_hazards(monkeypatch, tmp_path, argv) == 1
-    assert "score: 2 of 3 entries agree with the CPU: 66.7%" in capsys.readouterr().out
+    assert "score: 2 of 3 cases agree with the CPU: 66.7%" in capsys.readouterr().out
     # What the first run had done was not done again.
     assert sorted((tmp_path / "seen").read_text().split()) == ["differ", "one", "two"]
     written = json.loads(file.read_text())
-    heading = (written["database"], written["device"], written["dtype"])
-    assert heading == ("op", "cpu", "float32")
-    assert (written["agree"], written["counted"]) == (2, 3)
-    assert [entry["name"] for entry in written["entries"]] == ["differ", "one", "two"]
+    assert written["device"] == "cpu"
+    assert [entry["name"] for entry in written["outcomes"]] == ["differ", "one", "two"]
+    assert written["outcomes"][0]["check"] == "results"
+
+
+def test_expected_failure_must_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(known, "FAILING", (Known(".*/differ", "as planted"),))
+    assert run_hazards(monkeypatch, tmp_path, []) == 0
+    monkeypatch.setattr(known, "FAILING", (Known(".*/(differ|one)", "as planted"),))
+    assert run_hazards(monkeypatch, tmp_path, []) == 1
+
+
+def test_unsupported_is_not_run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(known, "UNSUPPORTED", (Known(".*/differ", "as planted"),))
+    assert run_hazards(monkeypatch, tmp_path, []) == 0
+    assert "differ" not in (tmp_path / "seen").read_text()
+
+
+def test_shards_are_merged(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["one", "two", "three", "differ", "five"]
+    files = [str(tmp_path / f"{part}.json") for part in (1, 2)]
+    for part, file in enumerate(files, 1):
+        run_hazards(monkeypatch, tmp_path, ["--shard", f"{part}/2", "--json", file], names)
+    # Each was run once.
+    assert sorted((tmp_path / "seen").read_text().split()) == sorted(names)
+    capsys.readouterr()
+    assert merge.main(files) == 1
+    printed = capsys.readouterr().out
+    assert "| op | float32 | results | 4 | 5 | 80.0% |" in printed
+    assert "| all |  |  | 4 | 5 | 80.0% |" in printed
+    assert "- `op/results/float32/differ` differs: UNEXPECTED" in printed
+    assert merge.main(files[:1]) == 0
+
+
+def test_time_limit_leaves_cases_for_later(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "out.json"
+    argv = ["--json", str(file), "--resume"]
+    with monkeypatch.context() as patch:
+        clock = iter(range(0, 10_000, 100))
+        patch.setattr(program, "monotonic", lambda: next(clock))
+        assert run_hazards(monkeypatch, tmp_path, [*argv, "--minutes", "3"], ["a", "b", "c"]) == 1
+    assert "1 cases are left: --resume runs them" in capsys.readouterr().out
+    assert run_hazards(monkeypatch, tmp_path, argv, ["a", "b", "c"]) == 0
+    assert "score: 3 of 3" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -220,9 +326,11 @@ def test_exit_status_and_resuming(
     [
         (["--dtype", "float31"], "torch has no dtype 'float31'"),
         (["--filter", "["], "'[' is no regular expression"),
-        (["--filter", "no_such_operator"], "finds none of the entries of op_db"),
-        (["--database", "module", "--filter", "^add$"], "none of the entries of module_db"),
-        (["--database", "dataset"], "invalid choice: 'dataset'"),
+        (["--filter", "no_such_operator"], "finds no entry that has such a check"),
+        (["--database", "module", "--filter", "^add$"], "'^add$' finds no entry"),
+        (["--database", "dataset"], "'dataset' is none of op, module, optim, all"),
+        (["--check", "results,speed"], "'speed' is none of results, aliases"),
+        (["--shard", "3/2"], "'3/2' is no shard"),
         (["--device", "nonsense"], "no device 'nonsense' here"),
         (["--jobs", "0"], "'0' is not a whole number of at least 1"),
         (["--resume"], "--resume needs --json"),

@@ -37,7 +37,11 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
         return copy.requires_grad_(leaf.requires_grad)
 
     def move_tensor(tensor: Tensor) -> Tensor:
-        if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
+        if tensor.is_conj():
+            return move_tensor(tensor.conj()).conj()
+        if tensor.is_neg():
+            return torch._neg_view(move_tensor(torch._neg_view(tensor)))
+        if tensor.layout != torch.strided:
             return tensor.to(device, copy=True)
         storage = tensor.untyped_storage()
         key = storage._cdata

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Each check of the sweep finds what only it can find, and lets pass what is right."""
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.autograd import forward_ad
+from torch.testing._internal.common_dtype import _dispatch_dtypes
+from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
+
+from tests.sweep.comparison import evaluate
+from tests.sweep.database import OPERATOR_CHECKS
+from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
+
+Function = Callable[..., Any]
+
+
+def samples(
+    op: OpInfo, device: str, dtype: torch.dtype, requires_grad: bool, **_: Any
+) -> Iterator[SampleInput]:
+    for shape in ((3, 4), (2, 3)):
+        x = torch.randn(shape, device=device, dtype=dtype)
+        yield SampleInput(x.requires_grad_(requires_grad))
+
+
+def wrong_inputs(op: OpInfo, device: str, **_: Any) -> Iterator[ErrorInput]:
+    yield ErrorInput(SampleInput(torch.ones(0, device=device)), error_regex="")
+
+
+def planted(function: Function, **kwargs: Any) -> OpInfo:
+    """An entry of a database of our own."""
+    return OpInfo(
+        "planted",
+        op=function,
+        dtypes=_dispatch_dtypes((torch.float32, torch.complex64)),
+        sample_inputs_func=samples,
+        error_inputs_func=wrong_inputs,
+        supports_forward_ad=True,
+        **kwargs,
+    )
+
+
+def outcome(check: str, op: OpInfo, dtype: str = "float32") -> Outcome:
+    """What comes of one check of the entry."""
+    entry = OPERATOR_CHECKS[check](op)
+    return evaluate(Case("op", check, dtype, entry.name), entry, torch.device("openreg"))
+
+
+def on_device(wrong: Function, right: Function) -> Function:
+    """A function that does another thing on the device than on the CPU."""
+    return lambda x, **kwargs: (right if x.device.type == "cpu" else wrong)(x, **kwargs)
+
+
+def when(condition: Callable[[Tensor], bool]) -> Function:
+    """Wrong on the device for some tensors only."""
+    return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
+
+
+def refuse(kind: type[Exception], words: str) -> Function:
+    """A function that raises an error for a tensor without elements."""
+
+    def function(x: Tensor) -> Tensor:
+        if not x.numel():
+            raise kind(words)
+        return x * 1
+
+    return function
+
+
+def to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
+    return torch.mul(x, 2, out=out)
+
+
+def new_memory(x: Tensor, out: Tensor | None = None) -> Tensor:
+    result = x * 2
+    if out is None or out.dtype != result.dtype or out.requires_grad:
+        return to_out(x, out=out)
+    out.set_(result.untyped_storage(), 0, result.shape, result.stride())
+    return out
+
+
+def one_more_warning(x: Tensor, out: Tensor | None = None) -> Tensor:
+    if out is not None and out.shape != x.shape:
+        warnings.warn("resized", stacklevel=1)
+    return to_out(x, out=out)
+
+
+def another_result(x: Tensor, out: Tensor | None = None) -> Tensor:
+    result = to_out(x, out=out)
+    return result if out is None else result[...]
+
+
+@pytest.mark.parametrize("check", OPERATOR_CHECKS)
+def test_right_operator_agrees(check: str) -> None:
+    right = planted(
+        lambda x, out=None: refuse(ValueError, "empty")(x) if out is None else to_out(x, out=out),
+        inplace_variant=lambda x: x.mul_(2),
+    )
+    known = outcome(check, right, "float64" if check == "dtypes" else "float32")
+    assert (known.status, known.message) == (AGREES, "")
+    assert known.samples > 0
+
+
+@pytest.mark.parametrize(
+    ("check", "wrong", "right", "message"),
+    [
+        ("aliases", lambda x: x + 0, lambda x: x[:1], "relation of output 0 is"),
+        ("aliases", lambda x: x.clone()[:1], lambda x: x[:1], "relation of output 0 is"),
+        ("aliases", lambda x: x.detach().add_(1), lambda x: x.detach() + 1, "relation|version"),
+        ("out", new_memory, to_out, "memory 0 kept: .*right"),
+        ("out", one_more_warning, to_out, "warnings is .*resized"),
+        ("out", another_result, to_out, "result 0 is given"),
+        (
+            "errors",
+            refuse(TypeError, "no"),
+            refuse(ValueError, "no"),
+            "raises TypeError: no, not V",
+        ),
+        ("errors", refuse(ValueError, "A"), refuse(ValueError, "B"), "says 'A', not 'B'"),
+        ("errors", lambda x: x * 1, refuse(ValueError, "no"), "raises nothing, not ValueError: no"),
+        ("errors", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError: no, not nothing"),
+        ("sizes", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError.*empty"),
+        (
+            "forward_ad",
+            lambda x: 2 * x - forward_ad.unpack_dual(x).primal,
+            lambda x: x * 1,
+            "derivative 0: Tensor-likes",
+        ),
+        (
+            "double_backward",
+            lambda x: 2 * x.detach() * x - x.detach() ** 2,
+            lambda x: x * x,
+            "second gradient 0 is a NoneType, not a Tensor",
+        ),
+        ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
+    ],
+)
+def test_planted_mistake_is_found(
+    check: str, wrong: Function, right: Function, message: str
+) -> None:
+    found = outcome(check, planted(on_device(wrong, right)))
+    assert found.status == DIFFERS
+    assert re.search(message, found.message)
+
+
+@pytest.mark.parametrize(
+    ("check", "condition"),
+    [
+        ("layouts", lambda x: x.stride() == (2 * x.shape[1], 2)),
+        ("layouts", lambda x: x.stride() == (1, x.shape[0]) and x.storage_offset() == 1),
+        ("layouts", lambda x: x.stride(0) == 0),
+        ("sizes", lambda x: x.dim() == 0),
+        ("conjugates", Tensor.is_conj),
+        ("conjugates", Tensor.is_neg),
+        ("vmap", torch._C._functorch.is_batchedtensor),
+    ],
+)
+def test_mistake_for_some_tensors_is_found(check: str, condition: Callable[[Tensor], bool]) -> None:
+    found = outcome(check, planted(when(condition)), "complex64")
+    assert found.status == DIFFERS
+    assert re.search("Tensor-likes are not close|Scalars are not close", found.message)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda x: x.mul_(3), "Tensor-likes are not close"),
+        (lambda x: x.mul(2), "result is given"),
+        (lambda x: x.mul_(2).add_(0), "version: Scalars"),
+    ],
+)
+def test_mistake_in_place_is_found(wrong: Function, message: str) -> None:
+    op = planted(lambda x: x * 2, inplace_variant=on_device(wrong, lambda x: x.mul_(2)))
+    found = outcome("inplace", op)
+    assert found.status == DIFFERS
+    assert re.search(message, found.message)
+
+
+def test_dtype_that_only_the_device_takes_is_found() -> None:
+    def strict(x: Tensor) -> Tensor:
+        if x.dtype == torch.float64:
+            raise RuntimeError("\"planted\" not implemented for 'Double'")
+        return x * 1
+
+    found = outcome("dtypes", planted(on_device(lambda x: x * 1, strict)), "float64")
+    assert found.status == DIFFERS
+    assert "raises nothing, not RuntimeError" in found.message
+
+
+def test_what_always_fails_on_the_cpu_does_not_count() -> None:
+    def fail(x: Tensor) -> Tensor:
+        raise ValueError("never")
+
+    found = outcome("layouts", planted(fail))
+    assert (found.status, found.message) == (CPU_FAILS, "ValueError: never")

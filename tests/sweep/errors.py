@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check of operators on inputs that they have to refuse."""
+
+import torch
+from torch.testing._internal.opinfo.core import SampleInput
+
+from tests.sweep.operators import Attempt
+
+
+class Errors(Attempt):
+    """The wrong inputs of the database.
+
+    The device raises what the CPU raises, at the call or when it is waited for. The inputs have
+    their own dtypes: they are tried once.
+    """
+
+    raises = True
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return dtype == torch.float32 and self.op.error_inputs_func is not None
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        return [wrong.sample_input for wrong in self.op.error_inputs("cpu")]

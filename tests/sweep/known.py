@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the sweep knows of, a reason for each: two short lists.
+
+A case is written database/check/dtype/name; the lists have regular expressions of whole cases.
+"""
+
+import re
+from dataclasses import dataclass
+
+from tests.sweep.outcome import AGREES, Case, Outcome
+
+
+@dataclass(frozen=True)
+class Known:
+    """Cases and the reason why they are special."""
+
+    cases: str
+    reason: str
+
+
+# Not run: there is nothing to compare with.
+UNSUPPORTED = (
+    Known(
+        r"op/out/\w+/tril|op/out/\w+/triu", "the CPU writes past the end of an out= of fewer bytes"
+    ),
+    Known(r"op/out/\w+/narrow_copy", "the CPU writes past the end of an expanded out="),
+    Known(r"op/sizes/\w+/_chunk_cat", "the CPU crashes on tensors without elements"),
+    Known(r"op/sizes/\w+/nn\.functional\.pdist", "the CPU crashes on tensors without elements"),
+)
+
+# Run, and must fail: one that passes has to be taken from the list.
+FAILING = (
+    Known(
+        r"op/aliases/(b?float\d+)/nn\.functional\.max_pool1d",
+        "the CPU has a way of its own without gradients; elsewhere it is a view of max_pool2d's",
+    ),
+    Known(
+        r"op/(aliases|meta)/complex\d+/linalg\.lu_solve",
+        "the CPU conjugates its result lazily, the device at once",
+    ),
+    Known(
+        r"op/dtypes/int64/nn\.functional\.max_pool1d",
+        "max_pool2d, which it is made of here, takes integers",
+    ),
+    Known(
+        r"op/dtypes/\w+/nn\.functional\.dropout",
+        "torch has one operator for it on devices, which words the refusal in its own way",
+    ),
+    Known(
+        r"op/(dtypes|inplace)/(u?int\d+|bool)/(igammac?|polygamma\.\w+)",
+        "torch's Meta kernels in Python word the refusal in another way",
+    ),
+    Known(r"op/errors/float32/narrow_copy", "torch itself expects the CPU alone to word it so"),
+    Known(
+        r"op/layouts/\w+/nn\.functional\.nll_loss",
+        "the CPU refuses a gradient that it has made itself",
+    ),
+    Known(
+        r"op/meta/\w+/nonzero_static|op/meta/\w+/_?native_batch_norm(_legit)?",
+        "fake tensors of the CPU become what no other device's do",
+    ),
+    Known(
+        r"op/results/b?float16/nn\.functional\.linear_cross_entropy\.chunked(_none)?",
+        "torch sums in float32 where the device is called cpu",
+    ),
+    Known(
+        r"op/sizes/\w+/(addmm(\.decomposed)?|nn\.functional\.linear)",
+        "a bias of a wrong shape is found by the kernel, after another error",
+    ),
+    Known(r"op/sizes/\w+/addmv", "the CPU's result has the shape of the scalar it begins with"),
+    Known(
+        r"op/sizes/\w+/(_?native_batch_norm(_legit)?|_batch_norm_with_update)",
+        "the refusal of an input without dimensions is an accident of the CPU's",
+    ),
+    Known(
+        r"op/sizes/\w+/nn\.functional\.pixel_(un)?shuffle",
+        "the CPU gives results without elements another shape in backward",
+    ),
+    Known(
+        r"op/vmap/\w+/nn\.functional\.scaled_dot_product_attention",
+        "torch has no batching rule for the fused operator of devices",
+    ),
+)
+
+
+def reason(known: tuple[Known, ...], case: Case) -> str | None:
+    """Why a case is on a list, or None."""
+    return next((k.reason for k in known if re.fullmatch(k.cases, str(case))), None)
+
+
+def surprising(outcome: Outcome) -> bool:
+    """Whether an outcome is a failure that is not on the list, or a success that is."""
+    if not outcome.counts:
+        return False
+    return (outcome.status == AGREES) == (reason(FAILING, outcome.case) is not None)

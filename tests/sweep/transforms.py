@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of operators under what transforms their calls: vmap and fake tensors."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.testing._internal.opinfo.core import SampleInput
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
+
+from tests.sweep.comparison import Run
+from tests.sweep.inputs import spread
+from tests.sweep.operators import Attempt, changed_tensors, named, with_arguments
+
+# What is batched: all tensors of a sample, or only the first.
+WHOLE = "whole"
+FIRST = "first"
+
+
+class Batches(Attempt):
+    """vmap over a batch of two; in the second example numbers are half of those in the first."""
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = spread(list(self.op.sample_inputs("cpu", dtype)), 40)
+        return [named(sample, what) for sample in made for what in (WHOLE, FIRST)]
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        one = self.copy(sample, device)
+        leaves, form = tree_flatten((one.input, one.args, one.kwargs))
+        places = [n for n, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        if sample.name == FIRST:
+            places = places[:1]
+
+        def function(*batched: Tensor) -> tuple[Tensor, ...]:
+            filled = list(leaves)
+            for place, leaf in zip(places, batched, strict=True):
+                filled[place] = leaf
+            return tuple(self.call(with_arguments(one, *tree_unflatten(filled, form)), seed))
+
+        batches = [pair(leaves[place]) for place in places]
+        outputs = torch.vmap(function, randomness="different")(*batches)
+        return Run({f"output {number}": leaf for number, leaf in enumerate(outputs)}, {})
+
+
+def pair(x: Tensor) -> Tensor:
+    """A batch of two."""
+    half = x * 0.5 if x.is_floating_point() or x.is_complex() else x
+    return torch.stack([x, half.to(x.dtype)])
+
+
+class Fakes(Attempt):
+    """Fake tensors of the device: they become what fake tensors of the CPU become.
+
+    And what real tensors of the device become, where that holds for the CPU.
+    """
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        return spread(list(self.op.sample_inputs("cpu", dtype)), 60)
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        real = tree_leaves(self.raw(self.copy(sample, device), seed))
+        mode = FakeTensorMode()
+        copy = changed_tensors(self.copy(sample, device), mode.from_tensor)
+        with mode:
+            fake = tree_leaves(self.raw(copy, seed))
+        here = self.place(sample, device)
+        found: dict[str, Any] = {"results": len(fake)}
+        for number, (leaf, like) in enumerate(zip(fake, real, strict=True)):
+            if isinstance(leaf, Tensor):
+                seen = metadata(leaf, here)
+                found[f"output {number}"] = seen
+                found[f"output {number} as real"] = seen == metadata(like, here)
+        return Run(found, {})
+
+
+def metadata(x: Tensor, device: torch.device) -> tuple[Any, ...]:
+    """What a fake tensor knows."""
+    strides = x.stride() if x.layout == torch.strided and x.numel() else ()
+    here = "here" if x.device.type == device.type else x.device.type
+    return (here, x.dtype, tuple(x.shape), strides, x.is_conj(), x.is_neg())
