@@ -38,6 +38,7 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/where.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/DeviceType.h>
 #include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 #include <c10/util/Exception.h>
@@ -184,7 +185,7 @@ const Table<const Tensor&, const Tensor&> kChanges{
      }},
     {"foreach",
      [](const Tensor& x, const Tensor& y) {
-       at::_foreach_add_({x}, {y});
+       at::_foreach_add_(at::TensorList(x), at::TensorList(y));
        return x.remainder_(97);
      }},
 };
@@ -470,6 +471,17 @@ class Program {
     return shape.empty() ? "number" : shape;
   }
 
+  // Those that the shape gives a meaning.
+  static std::vector<int64_t> strides_of(const Tensor& tensor) {
+    std::vector<int64_t> strides;
+    for (int64_t dimension = 0; dimension < tensor.dim() && tensor.numel() > 0; ++dimension) {
+      if (tensor.size(dimension) > 1) {
+        strides.push_back(tensor.stride(dimension));
+      }
+    }
+    return strides;
+  }
+
   // Arguments of the present step.
 
   const std::string& word(size_t index) const { return step_->at(index + 1); }
@@ -527,9 +539,10 @@ class Program {
   }
 
   void keep(Tensor theirs, Tensor ours) {
-    if (ours.scalar_type() != theirs.scalar_type() || ours.sizes() != theirs.sizes()) {
-      differ(c10::str("expected ", theirs.toString(), theirs.sizes(), ", found ", ours.toString(),
-                      ours.sizes()));
+    if (ours.scalar_type() != theirs.scalar_type() || ours.sizes() != theirs.sizes() ||
+        strides_of(ours) != strides_of(theirs)) {
+      differ(c10::str("expected ", theirs.toString(), theirs.sizes(), theirs.strides(), ", found ",
+                      ours.toString(), ours.sizes(), ours.strides()));
     }
     if (theirs.numel() <= kMostElements) {
       pairs_.push_back({std::move(theirs), std::move(ours)});
@@ -711,12 +724,13 @@ class Program {
   void switch_stream() {
     const auto device = static_cast<size_t>(number(0));
     const c10::Stream stream = streams_[device][static_cast<size_t>(number(1))];
-    for (const c10::Stream& earlier : current_) {
+    for (size_t other = 0; other < kDevices; ++other) {
       if (number(2) != 0) {
-        event_.record(earlier);  // again, while streams wait for what it recorded before
-        event_.block(stream);
+        // Again, while streams wait for what it recorded before.
+        events_[other].record(current_[other]);
+        events_[other].block(stream);
       } else {
-        wait(stream, earlier);
+        wait(stream, current_[other]);
       }
     }
     wait(current_[1 - device], stream);
@@ -753,7 +767,7 @@ class Program {
 
   const Streams& streams_;
   std::array<c10::Stream, kDevices> current_;
-  c10::Event event_{kOpenRegType};
+  std::array<c10::Event, kDevices> events_{c10::Event(kOpenRegType), c10::Event(kOpenRegType)};
   std::vector<Pair> pairs_;
   std::vector<std::thread> elsewhere_;
   const Step* step_ = nullptr;
@@ -784,6 +798,8 @@ const std::map<std::string, Program::Action> Program::kActions{
 std::optional<std::string> failure_of(const Steps& steps, const Streams& streams) {
   try {
     Program(streams).run(steps);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
   } catch (const std::exception& error) {
     return error.what();
   }
@@ -962,6 +978,8 @@ void set_flag(std::string_view argument) {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
+  // Until the device has a name (in Python the package gives it) torch knows of no accelerator.
+  c10::register_privateuse1_backend("openreg");
   for (const char* argument : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
     openreg::set_flag(argument);
   }
