@@ -1,58 +1,196 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random programs, on the CPU and on the device side by side.
 
-A program makes tensors, views and in-place changes of them, copies between devices and pinned
-memory, switches streams, and lets streams fall behind, so that tensors are freed, resized and
-written again while kernels that use them are still queued. After each read, and at its end, all
-values must be those of the CPU, bit for bit: the numbers are small integers, so that no sum depends
-on its order. A call that fails must fail alike.
+A program makes tensors, views and in-place changes of them, gradients and random numbers, copies
+between devices and pinned memory, switches streams, and lets streams fall behind, so that tensors
+are freed, resized and written again while kernels that use them are still queued. After each read,
+and at its end, all values must be those of the CPU, bit for bit: the numbers are small integers, so
+that no sum depends on its order. A call that fails must fail alike.
+
+A step is a method of ``Program``, and a program can be written as text, a step a line. The driver
+aten/program_test.cc runs the same programs without Python, for the sanitizers; the tests at the end
+hand programs over in both directions. So a step, or what one can choose from, is changed in both.
 
 ``OPENREG_PROGRAMS`` sets how many programs run (default: 40).
 """
 
+import functools
+import inspect
 import os
+import subprocess
+import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
+from hypothesis import HealthCheck, note, settings
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
 from torch import Tensor
 
-DEVICES = (torch.device("openreg:0"), torch.device("openreg:1"))
-DTYPES = (torch.int64, torch.float32, torch.float64, torch.int32)
-SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
+DRIVER = Path(
+    os.environ.get("TEST_SRCDIR", ""), os.environ.get("TEST_WORKSPACE", ""), "aten", "program_test"
+)
 MOST = 12  # tensors at a time
 
-indices = st.integers(0, 1 << 16)
-small = st.integers(-3, 3)
+Operator = Callable[..., Tensor]
+
+
+def wrap(tensor: Tensor) -> Tensor:
+    """Keep the numbers small, so that floating-point arithmetic stays exact."""
+    return tensor.remainder(97)
+
+
+def replace(x: Tensor, y: Tensor) -> Tensor:
+    x = x.clone()
+    x.data = y
+    return x
+
+
+VIEWS: dict[str, Operator] = {
+    "transpose": lambda x, n: x.transpose(0, -1),
+    "select": lambda x, n: x.select(0, n),
+    "narrow": lambda x, n: x[n:],
+    "step": lambda x, n: x[..., :: n + 1],
+    "flatten": lambda x, n: x.view(-1),
+    "expand": lambda x, n: x.unsqueeze(0).expand(n + 1, *x.shape),
+    "unsqueeze": lambda x, n: x.unsqueeze(-1),
+    "diagonal": lambda x, n: x.diagonal(),
+    "squeeze": lambda x, n: x.squeeze(),
+    "unfold": lambda x, n: x.unfold(0, 2, 1),
+    "detach": lambda x, n: x.detach(),
+}
+BINARY: dict[str, Operator] = {
+    "add": lambda x, y: wrap(x + y),
+    "sub": lambda x, y: wrap(x - y),
+    "mul": lambda x, y: wrap(x * y),
+    "max": torch.maximum,
+    "cat": lambda x, y: torch.cat([x, y]),
+    "stack": lambda x, y: torch.stack([x, y]),
+    "where": lambda x, y: torch.where(x > y, x, y),
+    "matmul": lambda x, y: wrap(x @ y),
+}
+UNARY: dict[str, Operator] = {
+    "sum": lambda x: wrap(x.sum(0)),
+    "cumsum": lambda x: wrap(x.cumsum(-1)),
+    "flip": lambda x: x.flip(0),
+    "sort": lambda x: x.sort(dim=-1, stable=True).values,
+    "clone": torch.clone,
+    "double": torch.Tensor.double,
+    "int": torch.Tensor.int,
+    "contiguous": torch.Tensor.contiguous,
+    "amax": lambda x: x.amax(-1, keepdim=True),
+    "nonzero": torch.nonzero,
+    "unique": torch.unique,
+    "roll": lambda x: x.roll(1, 0),
+    "tril": torch.tril,
+    "square": lambda x: wrap(x * x),
+    "index": lambda x: x[torch.tensor([0, 0, 1], device=x.device)],
+    "mask": lambda x: x[x > 0],
+    "mode": lambda x: x.mode(-1).values,
+    # Composite tensors.
+    "sparse": lambda x: x.to_sparse().coalesce().to_dense(),
+    "csr": lambda x: x.to_sparse_csr().to_dense(),
+    "quantize": lambda x: torch.quantize_per_tensor(x.float(), 1, 0, torch.qint32).dequantize(),
+    # For a team of threads; the sum still fits the 24 bits of a float.
+    "large": lambda x: wrap(
+        wrap(torch.arange(1 << 17, dtype=x.dtype, device=x.device) + wrap(x.sum())).sum()
+    ),
+}
+CHANGES: dict[str, Operator] = {
+    "copy_": lambda x, y: x.copy_(y),
+    "add_": lambda x, y: x.add_(y).remainder_(97),
+    "sub_": lambda x, y: x.sub_(y).remainder_(97),
+    "mul_": lambda x, y: x.mul_(y).remainder_(97),
+    # torch warns and resizes where the shapes differ: views of x would then lie outside.
+    "out": lambda x, y: torch.neg(y, out=x) if x.shape == y.shape else x,
+    "index_add_": lambda x, y: x.index_add_(
+        0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
+    ).remainder_(97),
+    "clamp_": lambda x, y: x.clamp_(max=y),
+    "foreach": lambda x, y: torch._foreach_add_([x], [y]) and x.remainder_(97),
+}
+CHANGES_BY_NUMBER: dict[str, Operator] = {
+    "fill_": lambda x, n: x.fill_(n),
+    "zero_": lambda x, n: x.zero_(),
+    "neg_": lambda x, n: x.neg_(),
+    "add": lambda x, n: x.add_(n).remainder_(97),
+    "set": lambda x, n: x.index_put_(
+        (x > n,), torch.full((), n, dtype=x.dtype, device=x.device)
+    ),
+    "shrink": lambda x, n: x.resize_(x.numel() // 2) if x.is_contiguous() else x,
+}
+SWAPS: dict[str, Operator] = {
+    # A new tensor: a larger one has elements that nobody wrote.
+    "resize_": lambda x, y: x.clone().resize_(x.numel() // 2),
+    "set_": lambda x, y: torch.empty(0, dtype=y.dtype, device=y.device).set_(y),
+    "data": replace,
+}
+DRAWS: dict[str, Operator] = {
+    "random_": lambda x, g: torch.empty_like(x).random_(-9, 10, generator=g),
+    "bernoulli_": lambda x, g: torch.empty_like(x).bernoulli_(0.5, generator=g),
+    "geometric_": lambda x, g: torch.empty_like(x).geometric_(0.5, generator=g),
+    "randperm": lambda x, g: wrap(torch.randperm(x.numel(), generator=g, device=x.device)),
+}
+DTYPES = ("int64", "float32", "float64", "int32")
+
+# What steps choose from. Sizes are written as in 2x3; a tensor without dimensions is a "number".
+shapes = st.lists(st.integers(0, 4), max_size=3).map(lambda sizes: shape_text(sizes))
+tensors = st.integers(0, MOST - 1)  # modulo those that there are
+devices = st.integers(0, 1)
+flags = st.integers(0, 1)
+
+
+def shape_text(sizes: list[int] | torch.Size) -> str:
+    return "x".join(map(str, sizes)) or "number"
+
+
+def strides(tensor: Tensor) -> list[int]:
+    """Those that the shape gives a meaning."""
+    steps = zip(tensor.shape, tensor.stride(), strict=True)
+    return [stride for size, stride in steps if size > 1 and tensor.numel()]
 
 
 class Failed:
     """What a call raised."""
 
     def __init__(self, error: Exception) -> None:
-        self.kind = type(error)
+        self.error = error
 
-    def __eq__(self, other: object) -> bool:
-        # The exceptions may be of different classes: others look at that more closely.
-        return isinstance(other, Failed)
-
-    __hash__ = None  # type: ignore[assignment]
+    def __repr__(self) -> str:
+        return f"Failed({self.error!r})"
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
+    # The exceptions may be of different classes: others look at that more closely.
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError) as error:
         return Failed(error)
 
 
-def wrap(tensor: Tensor) -> Tensor:
-    """Keep the numbers small, so that floating-point arithmetic stays exact."""
-    return tensor.remainder(97)
+def step(function: Callable[..., None]) -> Callable[..., None]:
+    """Write the call down; without the tensor that it wants, nothing else happens."""
+    parameters = list(inspect.signature(function).parameters)[1:]
+
+    @functools.wraps(function)
+    def written(self: "Program", **arguments: Any) -> None:
+        words = (str(arguments[parameter]) for parameter in parameters)
+        self.steps.append(" ".join([function.__name__, *words]))
+        if self.pairs or "a" not in parameters:
+            function(self, **arguments)
+
+    return written
+
+
+wants_tensor = precondition(lambda machine: bool(machine.pairs))
 
 
 class Program(RuleBasedStateMachine):
@@ -61,268 +199,343 @@ class Program(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pairs: list[tuple[Tensor, Tensor]] = []
+        self.steps: list[str] = []
+        self.threads: list[threading.Thread] = []
+        self.events = [torch.Event(f"openreg:{device}") for device in range(2)]
+        self.made = 0
+        self.before = [torch.accelerator.current_stream(device) for device in range(2)]
+        self.streams = [
+            [torch.Stream(f"openreg:{device}"), torch.Stream(f"openreg:{device}"), before]
+            for device, before in enumerate(self.before)
+        ]
+        self.current = list(self.before)
 
-    @initialize()
-    def start(self) -> None:
-        self.streams = {
-            device: [torch.Stream(device) for _ in range(2)]
-            + [torch.accelerator.current_stream(device)]
-            for device in DEVICES
-        }
-        self.current = {device: streams[-1] for device, streams in self.streams.items()}
-        self.before = dict(self.current)
-        self.seed = 0
+    # ------------------------------------------------------------------------------------ streams
 
-    # ----------------------------------------------------------------------------------- tensors
+    def make_current(self) -> None:
+        for stream in self.current:
+            with torch.openreg.device(stream.device):
+                torch.openreg.set_stream(stream)
+
+    # ---------------------------------------------------------------------------------- comparing
 
     def pick(self, index: int) -> tuple[Tensor, Tensor]:
         return self.pairs[index % len(self.pairs)]
 
-    def keep(self, theirs: Any, ours: Any) -> None:
-        assert isinstance(ours, Failed) == isinstance(theirs, Failed), (theirs, ours)
-        if isinstance(theirs, Failed):
-            torch.accelerator.synchronize(0)
-            return
+    def keep(self, theirs: Tensor, ours: Tensor) -> None:
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
+        assert strides(ours) == strides(theirs)
         if theirs.numel() <= 4096:
             self.pairs.append((theirs, ours))
         if len(self.pairs) > MOST:
             self.pairs.pop(0)  # freed, whatever is still queued
 
-    def run(
-        self, function: Callable[..., Any], picked: list[tuple[Tensor, Tensor]], theirs: Any
-    ) -> Any:
+    def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
         """Call it on the device. Errors of values come with the next synchronization."""
-        ours = attempt(function, *(pair[1] for pair in picked))
+        ours = attempt(function, where, *others)
         if isinstance(theirs, Failed) and not isinstance(ours, Failed):
-            failed = attempt(torch.openreg.synchronize, picked[0][1].device)
-            return ours if failed is None else failed
+            ours = attempt(self.current[where.device.index].synchronize)
+        assert isinstance(ours, Failed) == isinstance(theirs, Failed), (theirs, ours)
         return ours
 
-    def both(self, function: Callable[..., Tensor], *chosen: int) -> None:
-        picked = [self.pick(index) for index in chosen]
-        theirs = attempt(function, *(pair[0] for pair in picked))
-        self.keep(theirs, self.run(function, picked, theirs))
+    def both(self, function: Operator, *chosen: int) -> None:
+        """Compute a new tensor of those chosen, all on one device."""
+        theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
+        if len({tensor.device for tensor in ours}) == 1:
+            expected = attempt(function, *theirs)
+            found = self.call(expected, function, *ours)
+            if not isinstance(expected, Failed):
+                self.keep(expected, found)
 
-    def in_place(self, function: Callable[..., Any], *chosen: int) -> None:
-        """As ``both``, for a function that changes its first argument and returns nothing new."""
-        picked = [self.pick(index) for index in chosen]
-        devices = {pair[1].device for pair in picked}
-        if len(devices) > 1:
-            return
-        theirs = attempt(function, *(pair[0] for pair in picked))
-        ours = self.run(function, picked, theirs)
-        assert isinstance(ours, Failed) == isinstance(theirs, Failed), (theirs, ours)
+    def in_place(self, function: Operator, *chosen: int) -> None:
+        """As ``both``, for a function that changes its first argument."""
+        theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
+        if len({tensor.device for tensor in ours}) == 1:
+            self.call(attempt(function, *theirs), function, *ours)
 
-    @rule(shape=SHAPES, dtype=st.sampled_from(DTYPES), device=st.sampled_from(DEVICES))
-    def new(self, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> None:
-        self.seed += 1
-        generator = torch.Generator().manual_seed(self.seed)
-        theirs = torch.randint(-9, 10, shape, generator=generator).to(dtype)
-        self.keep(theirs, theirs.to(device))
+    # -------------------------------------------------------------------------------------- steps
 
-    @precondition(lambda self: self.pairs)
-    @rule(
-        a=indices,
-        view=st.sampled_from(
-            [
-                "transpose", "select", "narrow", "step", "flatten", "expand", "unsqueeze",
-                "diagonal", "squeeze", "unfold", "detach",
-            ]
-        ),
-        n=st.integers(0, 3),
-    )  # fmt: skip
-    def view(self, a: int, view: str, n: int) -> None:
-        views: dict[str, Callable[[Tensor], Tensor]] = {
-            "transpose": lambda t: t.transpose(0, -1),
-            "select": lambda t: t.select(0, n),
-            "narrow": lambda t: t[n:],
-            "step": lambda t: t[..., :: n + 1],
-            "flatten": lambda t: t.view(-1),
-            "expand": lambda t: t.unsqueeze(0).expand(n + 1, *t.shape),
-            "unsqueeze": lambda t: t.unsqueeze(-1),
-            "diagonal": lambda t: t.diagonal(),
-            "squeeze": lambda t: t.squeeze(),
-            "unfold": lambda t: t.unfold(0, 2, 1),
-            "detach": lambda t: t.detach(),
-        }
-        self.both(views[view], a)
+    @rule(shape=shapes, dtype=st.sampled_from(DTYPES), device=devices)
+    @step
+    def new(self, shape: str, dtype: str, device: int) -> None:
+        self.made += 1
+        sizes = [int(size) for size in shape.split("x")] if shape != "number" else []
+        generator = torch.Generator().manual_seed(self.made)
+        theirs = torch.randint(-9, 10, sizes, generator=generator).to(getattr(torch, dtype))
+        self.keep(theirs, theirs.to(f"openreg:{device}"))
 
-    @precondition(lambda self: self.pairs)
-    @rule(
-        a=indices,
-        b=indices,
-        operator=st.sampled_from(["add", "sub", "mul", "max", "cat", "where", "stack"]),
-    )
+    @wants_tensor
+    @rule(a=tensors, operator=st.sampled_from(sorted(VIEWS)), n=st.integers(0, 3))
+    @step
+    def view(self, a: int, operator: str, n: int) -> None:
+        self.both(lambda x: VIEWS[operator](x, n), a)
+
+    @wants_tensor
+    @rule(a=tensors, b=tensors, operator=st.sampled_from(sorted(BINARY)))
+    @step
     def binary(self, a: int, b: int, operator: str) -> None:
-        if self.pick(a)[1].device != self.pick(b)[1].device:
-            return
-        operators: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
-            "add": lambda x, y: wrap(x + y),
-            "sub": lambda x, y: wrap(x - y),
-            "mul": lambda x, y: wrap(x * y),
-            "max": torch.maximum,
-            "cat": lambda x, y: torch.cat([x, y]),
-            "stack": lambda x, y: torch.stack([x, y]),
-            "where": lambda x, y: torch.where(x > y, x, y),
-        }
-        self.both(operators[operator], a, b)
+        self.both(BINARY[operator], a, b)
 
-    @precondition(lambda self: self.pairs)
-    @rule(
-        a=indices,
-        operator=st.sampled_from(
-            ["sum", "cumsum", "flip", "sort", "clone", "double", "int", "contiguous", "amax",
-             "nonzero", "unique", "roll", "tril", "square", "index", "mask"]
-        ),
-    )  # fmt: skip
+    @wants_tensor
+    @rule(a=tensors, operator=st.sampled_from(sorted(UNARY)))
+    @step
     def unary(self, a: int, operator: str) -> None:
-        operators: dict[str, Callable[[Tensor], Tensor]] = {
-            "sum": lambda x: wrap(x.sum(0)),
-            "cumsum": lambda x: wrap(x.cumsum(-1)),
-            "flip": lambda x: x.flip(0),
-            "sort": lambda x: x.sort(dim=-1, stable=True).values,
-            "clone": torch.clone,
-            "double": torch.Tensor.double,
-            "int": torch.Tensor.int,
-            "contiguous": torch.Tensor.contiguous,
-            "amax": lambda x: x.amax(-1, keepdim=True),
-            "nonzero": torch.nonzero,
-            "unique": torch.unique,
-            "roll": lambda x: x.roll(1, 0),
-            "tril": torch.tril,
-            "square": lambda x: wrap(x * x),
-            "index": lambda x: x[torch.tensor([0, 0, 1], device=x.device)],
-            "mask": lambda x: x[x > 0],
-        }
-        self.both(operators[operator], a)
+        self.both(UNARY[operator], a)
 
-    # ---------------------------------------------------------------------------------- in place
-
-    @precondition(lambda self: self.pairs)
-    @rule(
-        a=indices,
-        b=indices,
-        operator=st.sampled_from(["copy_", "add_", "sub_", "mul_", "out", "index_add_", "clamp_"]),
-    )
+    @wants_tensor
+    @rule(a=tensors, b=tensors, operator=st.sampled_from(sorted(CHANGES)))
+    @step
     def change(self, a: int, b: int, operator: str) -> None:
-        operators: dict[str, Callable[[Tensor, Tensor], Any]] = {
-            "copy_": lambda x, y: x.copy_(y),
-            "add_": lambda x, y: x.add_(y).remainder_(97),
-            "sub_": lambda x, y: x.sub_(y).remainder_(97),
-            "mul_": lambda x, y: x.mul_(y).remainder_(97),
-            "out": lambda x, y: torch.neg(y, out=x),
-            "index_add_": lambda x, y: x.index_add_(
-                0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
-            ).remainder_(97),
-            "clamp_": lambda x, y: x.clamp_(max=y),
-        }
-        if operator == "out" and self.pick(a)[0].shape != self.pick(b)[0].shape:
-            return  # torch warns and resizes: its views would then lie outside
-        self.in_place(operators[operator], a, b)
+        self.in_place(CHANGES[operator], a, b)
 
-    @precondition(lambda self: self.pairs)
-    @rule(a=indices, n=small, operator=st.sampled_from(["fill_", "zero_", "neg_", "add", "set"]))
+    @wants_tensor
+    @rule(a=tensors, n=st.integers(-3, 3), operator=st.sampled_from(sorted(CHANGES_BY_NUMBER)))
+    @step
     def change_by_number(self, a: int, n: int, operator: str) -> None:
-        operators: dict[str, Callable[[Tensor], Any]] = {
-            "fill_": lambda x: x.fill_(n),
-            "zero_": lambda x: x.zero_(),
-            "neg_": lambda x: x.neg_(),
-            "add": lambda x: x.add_(n).remainder_(97),
-            "set": lambda x: x[x > n].add_(1),
-        }
-        self.in_place(operators[operator], a)
+        self.in_place(lambda x: CHANGES_BY_NUMBER[operator](x, n), a)
 
-    @precondition(lambda self: self.pairs)
-    @rule(a=indices, b=indices, operator=st.sampled_from(["set_", "resize_", "data"]))
+    @wants_tensor
+    @rule(a=tensors, b=tensors, operator=st.sampled_from(sorted(SWAPS)))
+    @step
     def swap_storage(self, a: int, b: int, operator: str) -> None:
         """What is queued keeps the memory that it was launched with."""
-        if operator == "resize_":
-            # A new tensor: a larger one has elements that nobody wrote.
-            self.both(lambda x: x.clone().resize_(x.numel() // 2), a)
-        elif operator == "set_":
-            self.both(lambda x, y: torch.empty(0, dtype=y.dtype, device=y.device).set_(y), a, b)
-        else:
+        self.both(SWAPS[operator], a, b)
 
-            def replace(x: Tensor, y: Tensor) -> Tensor:
-                x = x.clone()
-                x.data = y
-                return x
+    @wants_tensor
+    @rule(a=tensors, operator=st.sampled_from(sorted(DRAWS)), seed=st.integers(0, 9))
+    @step
+    def draw(self, a: int, operator: str, seed: int) -> None:
+        """The same numbers for the same seed, whatever is queued."""
+        like = self.pick(a)[1]
+        generator = torch.Generator(like.device)
+        first, second = (
+            DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2)
+        )
+        self.keep(first.cpu(), second)
 
-            if self.pick(a)[1].device == self.pick(b)[1].device:
-                self.both(replace, a, b)
+    @wants_tensor
+    @rule(a=tensors, b=tensors, number=st.integers(0, 2))
+    @step
+    def backward(self, a: int, b: int, number: int) -> None:
+        """Gradients of the sum of x * x * y, the second product on another stream."""
 
-    # -------------------------------------------------------------------- copies, streams, events
+        def leaf(tensor: Tensor) -> Tensor:
+            return tensor.detach().to(torch.float64, copy=True).requires_grad_()
 
-    @precondition(lambda self: self.pairs)
-    @rule(a=indices, device=st.sampled_from(DEVICES), non_blocking=st.booleans())
-    def move(self, a: int, device: torch.device, non_blocking: bool) -> None:
+        def gradients(x: Tensor, y: Tensor) -> Tensor:
+            x, y = leaf(x), leaf(y)
+            square = x * x
+            if x.is_cpu:
+                total = (square * y).sum()
+            else:
+                here = self.current[x.device.index]
+                there = self.streams[x.device.index][number]
+                there.wait_stream(here)
+                try:
+                    with torch.openreg.stream(there):
+                        total = (square * y).sum()
+                finally:
+                    square.record_stream(there)
+                    y.record_stream(there)
+                    here.wait_stream(there)
+            total.backward()
+            assert x.grad is not None
+            assert y.grad is not None
+            return wrap(torch.cat([x.grad.reshape(-1), y.grad.reshape(-1)]))
+
+        self.both(gradients, a, b)
+
+    @wants_tensor
+    @rule(a=tensors, device=devices, non_blocking=flags)
+    @step
+    def move(self, a: int, device: int, non_blocking: int) -> None:
         theirs, ours = self.pick(a)
-        self.keep(theirs.clone(), ours.to(device, non_blocking=non_blocking, copy=True))
+        moved = ours.to(f"openreg:{device}", non_blocking=bool(non_blocking), copy=True)
+        self.keep(theirs.clone(), moved)
 
-    @precondition(lambda self: self.pairs)
-    @rule(a=indices)
-    def round_trip(self, a: int) -> None:
+    @wants_tensor
+    @rule(a=tensors, way=st.sampled_from(["stream", "event", "query"]))
+    @step
+    def round_trip(self, a: int, way: str) -> None:
         """Through pinned memory, whose last reference goes while the copy back is queued."""
         theirs, ours = self.pick(a)
+        stream = self.current[ours.device.index]
         pinned = torch.empty(ours.shape, dtype=ours.dtype, pin_memory=True)
         pinned.copy_(ours, non_blocking=True)
-        torch.accelerator.current_stream(ours.device).synchronize()
-        self.keep(theirs.clone(), pinned.to(ours.device, non_blocking=True))
+        if way == "stream":
+            stream.synchronize()
+        else:
+            event = stream.record_event()
+            if way == "event":
+                event.synchronize()
+            while not event.query():
+                pass
+        assert torch.equal(pinned, theirs)
+        copy = theirs.clone(memory_format=torch.contiguous_format)
+        self.keep(copy, pinned.to(ours.device, non_blocking=True))
 
-    @rule(device=st.sampled_from(DEVICES), number=st.integers(0, 2), by_event=st.booleans())
-    def switch_stream(self, device: torch.device, number: int, by_event: bool) -> None:
+    @wants_tensor
+    @rule(a=tensors, operator=st.sampled_from(["clone", "forget", "nonzero", "square", "sum"]))
+    @step
+    def elsewhere(self, a: int, operator: str) -> None:
+        """On a thread that goes on with this one's streams. It outlasts the step only to forget."""
+        if operator == "forget":
+            last = [self.pairs.pop(a % len(self.pairs))[1]]
+            self.threads.append(threading.Thread(target=last.clear))
+            self.threads[-1].start()
+            return
+
+        def compute(x: Tensor) -> Tensor:
+            if x.is_cpu:
+                return UNARY[operator](x)
+            results: list[Any] = []
+
+            def target() -> None:
+                self.make_current()
+                results.append(attempt(UNARY[operator], x))
+
+            thread = threading.Thread(target=target)
+            thread.start()
+            thread.join()
+            if isinstance(results[0], Failed):
+                raise results[0].error
+            return results[0]
+
+        self.both(compute, a)
+
+    @rule(device=devices, number=st.integers(0, 2), by_event=flags)
+    @step
+    def switch_stream(self, device: int, number: int, by_event: int) -> None:
         """The new stream goes on behind all that was queued, on both devices."""
         stream = self.streams[device][number]
-        for earlier in self.current.values():
+        for earlier, event in zip(self.current, self.events, strict=True):
             if by_event:
-                stream.wait_event(earlier.record_event())
+                event.record(earlier)  # again, while streams wait for what it recorded before
+                stream.wait_event(event)
             else:
                 stream.wait_stream(earlier)
-        with torch.openreg.device(device):
-            torch.openreg.set_stream(stream)
-        other = self.current[DEVICES[1 - DEVICES.index(device)]]
-        other.wait_stream(self.current[device])
+        self.current[1 - device].wait_stream(stream)
         self.current[device] = stream
+        self.make_current()
         # Memory is used on another stream than the one that it was allocated on.
         for _, ours in self.pairs:
-            if ours.device == device:
+            if ours.device == stream.device:
                 ours.record_stream(stream)
 
-    @rule(device=st.sampled_from(DEVICES))
-    def fall_behind(self, device: torch.device) -> None:
+    @rule(device=devices)
+    @step
+    def fall_behind(self, device: int) -> None:
         with torch.openreg.device(device):
             torch.openreg._sleep(200_000)
 
-    @precondition(lambda self: self.pairs)
-    @rule(a=indices)
+    @wants_tensor
+    @rule(a=tensors)
+    @step
     def forget(self, a: int) -> None:
         self.pairs.pop(a % len(self.pairs))
 
-    @precondition(lambda self: self.pairs)
-    @rule(a=indices)
+    @wants_tensor
+    @rule(a=tensors)
+    @step
     def read(self, a: int) -> None:
         theirs, ours = self.pick(a)
         assert torch.equal(ours.cpu(), theirs)
 
     def teardown(self) -> None:
+        note("\n".join(self.steps))  # for aten/program_test --replay
+        self.finish()
+
+    def finish(self) -> None:
         try:
             for theirs, ours in self.pairs:
                 assert torch.equal(ours.cpu(), theirs)
         finally:
-            for device, stream in getattr(self, "before", {}).items():
-                with torch.openreg.device(device):
-                    torch.openreg.set_stream(stream)
-            torch.accelerator.synchronize(0)
+            for thread in self.threads:
+                thread.join()
+            self.current = self.before
+            self.make_current()
+            for streams in self.streams:
+                for stream in streams:
+                    attempt(stream.synchronize)  # errors belong to this program
+
+    # --------------------------------------------------------------------------------------- text
+
+    def results(self) -> list[str]:
+        """What the CPU has, a line for each tensor."""
+        return [
+            " ".join(
+                [
+                    f"= {str(theirs.dtype).removeprefix('torch.')} {shape_text(theirs.shape)}",
+                    *(str(int(value)) for value in theirs.flatten().tolist()),
+                ]
+            )
+            for theirs, _ in self.pairs
+        ]
+
+    def replay(self, steps: list[str]) -> None:
+        for text in steps:
+            name, *words = text.split()
+            function = getattr(type(self), name)
+            types = inspect.get_annotations(inspect.unwrap(function))
+            parameters = list(inspect.signature(function).parameters)[1:]
+            arguments = zip(parameters, words, strict=True)
+            function(self, **{key: types[key](word) for key, word in arguments})
 
 
-Program.TestCase.settings = settings(
-    max_examples=int(os.environ.get("OPENREG_PROGRAMS", "40")),
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
+# Old and new ways of torch.
+quiet = pytest.mark.filterwarnings(
+    "ignore:An output with one or more elements was resized",
+    "ignore:Sparse CSR tensor support",
+    "ignore:torch.quantize_per_tensor",
+    "ignore:Use of .* on expanded tensors is deprecated",
 )
-TestProgram = pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")(
-    Program.TestCase
-)
+
+
+def some(programs: int) -> settings:
+    return settings(
+        max_examples=programs,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
+
+
+Program.TestCase.settings = some(int(os.environ.get("OPENREG_PROGRAMS", "40")))
+TestProgram = quiet(Program.TestCase)
+
+
+def driver(*flags: str) -> list[list[str]]:
+    """What the driver printed: steps and results of each program."""
+    done = subprocess.run([DRIVER, "--show", *flags], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return [program.splitlines() for program in done.stdout.split("\n\n") if program]
+
+
+@quiet
+def test_the_driver_runs_programs_of_this_test(tmp_path: Path) -> None:
+    written: list[list[str]] = []
+
+    class Written(Program):
+        def teardown(self) -> None:
+            if self.steps:
+                written.append(self.steps + self.results())
+            super().teardown()
+
+    run_state_machine_as_test(Written, settings=some(30))  # type: ignore[no-untyped-call]
+    file = tmp_path / "programs"
+    file.write_text("\n\n".join("\n".join(program) for program in written))
+    assert driver(f"--replay={file}") == written
+
+
+@quiet
+def test_programs_of_the_driver_run_here() -> None:
+    programs = driver("--programs=30", "--seed=1000")
+    assert len(programs) == 30
+    for lines in programs:
+        program = Program()
+        try:
+            program.replay([line for line in lines if not line.startswith("=")])
+            assert program.steps + program.results() == lines
+        finally:
+            program.finish()
