@@ -231,7 +231,6 @@ struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
   Dtypes dtypes;
-  bool empty = false;      // one of the tensors that are read has no elements
   bool composite = false;  // one of the tensors is, at least
   bool sparse = false;
   bool on_host = false;  // a tensor with dimensions is the CPU's
@@ -267,7 +266,6 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
         }
         call.device = tensor.get_device();
         call.numel += tensor.numel();
-        call.empty |= tensor.numel() == 0 && !op.writes[i - first];
         on_device = true;
       } else if (tensor.is_cpu()) {
         call.on_host |= tensor.dim() != 0;
@@ -411,7 +409,9 @@ void queue(const Operator& op, const Call& call, const c10::OperatorHandle& hand
                 });
 }
 
-void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stack* stack) {
+// False, with nothing done, if the Meta kernel refuses these arguments. Some refuse what the CPU's
+// takes (index_reduce without elements), some in other words.
+bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stack* stack) {
   const size_t count = handle.schema().arguments().size();
   const size_t first = stack->size() - count;
   Stack arguments(stack->begin() + static_cast<std::ptrdiff_t>(first), stack->end());
@@ -435,7 +435,11 @@ void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
       read.push_back(metas[i]);
     }
   }
-  handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);
+  try {
+    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);
+  } catch (const std::exception&) {
+    return false;
+  }
 
   Stack results;
   if (op.path == Path::kFunctional) {
@@ -468,6 +472,7 @@ void run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
   op.proven.prove_all(call.dtypes, call.device);
   torch::jit::drop(*stack, count);
   stack->insert(stack->end(), results.begin(), results.end());
+  return true;
 }
 
 // Aliases are used again for other calls: a flag of a tensor needs an object of its own.
@@ -561,14 +566,9 @@ bool recalls(const Operator& op, const Call& call) {
   return op.has_precedents && !op.inconstant.load(std::memory_order_relaxed) && !call.on_host;
 }
 
-// Of tensors without elements torch's Meta kernels refuse some that the CPU's take (index_reduce).
-bool has_meta(const Operator& op, const Call& call) {
-  return op.path != Path::kUnknown && !call.empty;
-}
-
 // Whether the host waits for this call, whatever came before.
 bool synchronizes(const Operator& op, const Call& call) {
-  return (!has_meta(op, call) && !recalls(op, call)) || call.composite || call.to_cpu ||
+  return (op.path == Path::kUnknown && !recalls(op, call)) || call.composite || call.to_cpu ||
          host_mode() == HostMode::kCopy;
 }
 
@@ -592,9 +592,8 @@ void run(Operator& op, const c10::OperatorHandle& handle, const Call& call, Stac
     }
     witness.emplace(arguments);
   }
-  if (has_meta(op, call)) {
+  if (op.path != Path::kUnknown && run_by_meta(op, handle, call, stack)) {
     op.asynchronous.fetch_add(1, std::memory_order_relaxed);
-    run_by_meta(op, handle, call, stack);
   } else {
     op.synchronous.fetch_add(1, std::memory_order_relaxed);
     run_synchronously(op, handle, call, stack);
@@ -626,7 +625,7 @@ void apply_policy(Operator& op, const Call& call) {
         TORCH_WARN(
             "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
             synchronizes(op, call)      ? "; the host waits for it"
-            : !has_meta(op, call)       ? "; the host waits for it when sizes or dtypes are new"
+            : op.path == Path::kUnknown ? "; the host waits for it when sizes or dtypes are new"
                                         : "",
             ". This is said once for each operator; torch.openreg.fallback.report() counts.");
       }
