@@ -76,6 +76,13 @@
 // A sanitizer calls back before it ends the process. Without one there is no such function.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
+// tsan asks for its options here. PyTorch's own libraries are not built with it: of what orders
+// their threads it sees mutexes, but no atomics, as those of reference counts. So it is told to
+// leave out what they read, write and free; of the code of this project it leaves out nothing.
+extern "C" __attribute__((used, visibility("default"))) const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1";
+}
+
 namespace openreg {
 namespace {
 
