@@ -67,9 +67,12 @@ class Alike {
     const c10::TensorImpl& out = *operands_[0].tensor;
     for (size_t i = 1; i < kCount; ++i) {
       const c10::TensorImpl* const other = operands_[i].tensor;
-      if (other != nullptr && other->storage_offset() != out.storage_offset() &&
+      // torch refuses the same memory in other strides, too, those of one element included.
+      if (other != nullptr &&
           other->unsafe_storage().unsafeGetStorageImpl() ==
-              out.unsafe_storage().unsafeGetStorageImpl()) {
+              out.unsafe_storage().unsafeGetStorageImpl() &&
+          (other->storage_offset() != out.storage_offset() ||
+           !same_numbers(other->strides(), out.strides()))) {
         return false;
       }
     }

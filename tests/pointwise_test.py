@@ -158,6 +158,7 @@ ERROR_CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "boolean alpha": lambda x: torch.add(x, x, alpha=True),
     "complex alpha": lambda x: torch.add(x, x, alpha=1j),
     "partly the same memory": lambda x: x.view(-1)[1:].add_(x.view(-1)[:-1]),
+    "the same memory in other strides": lambda x: x.view(1, 12, 1).sub_(x.view(1, 12, 1)[..., ::4]),
     "expanded output": lambda x: x[0].expand(3, 4).add_(x),
     "sizes": lambda x: x + x[:2, :3],
     "dtype in place": lambda x: x.add_(1j),
