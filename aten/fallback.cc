@@ -700,8 +700,8 @@ std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
   return result;
 }
 
-// torch has a function for all devices, which would go first. It refuses those that it does not know
-// by name, or wants a loop of theirs.
+// torch has a function for all devices, which would go first. It refuses those that it does not
+// know by name, or wants a loop of theirs.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("conj_physical_", torch::CppFunction::makeFromBoxedFunction<&fallback>());
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());

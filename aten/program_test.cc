@@ -104,7 +104,9 @@ using Table = std::map<std::string, Tensor (*)(Arguments...)>;
 // Keeps numbers small, so that floating-point arithmetic is exact.
 Tensor wrap(const Tensor& tensor) { return tensor.remainder(97); }
 
-Tensor rows(const Tensor& like) { return at::zeros({like.size(0)}, like.options().dtype(at::kLong)); }
+Tensor rows(const Tensor& like) {
+  return at::zeros({like.size(0)}, like.options().dtype(at::kLong));
+}
 
 const Table<const Tensor&, int64_t> kViews{
     {"transpose", [](const Tensor& x, int64_t) { return x.transpose(0, -1); }},
@@ -154,9 +156,7 @@ const Table<const Tensor&> kUnary{
     {"tril", [](const Tensor& x) { return x.tril(); }},
     {"square", [](const Tensor& x) { return wrap(x.mul(x)); }},
     {"index",
-     [](const Tensor& x) {
-       return x.index({at::tensor({0, 0, 1}, at::kLong).to(x.device())});
-     }},
+     [](const Tensor& x) { return x.index({at::tensor({0, 0, 1}, at::kLong).to(x.device())}); }},
     {"mask", [](const Tensor& x) { return x.index({x.gt(0)}); }},
     {"mode", [](const Tensor& x) { return std::get<0>(x.mode(-1)); }},
     // Composite tensors.
@@ -202,18 +202,15 @@ const Table<const Tensor&, int64_t> kChangesByNumber{
     {"zero_", [](const Tensor& x, int64_t) { return x.zero_(); }},
     {"neg_", [](const Tensor& x, int64_t) { return x.neg_(); }},
     {"add", [](const Tensor& x, int64_t n) { return x.add_(n).remainder_(97); }},
-    {"set",
-     [](const Tensor& x, int64_t n) { return x.index_put_({x.gt(n)}, at::full({}, n, x.options())); }},
+    {"set", [](const Tensor& x,
+               int64_t n) { return x.index_put_({x.gt(n)}, at::full({}, n, x.options())); }},
     {"shrink",
-     [](const Tensor& x, int64_t) {
-       return x.is_contiguous() ? x.resize_({x.numel() / 2}) : x;
-     }},
+     [](const Tensor& x, int64_t) { return x.is_contiguous() ? x.resize_({x.numel() / 2}) : x; }},
 };
 
 const Table<const Tensor&, const Tensor&> kSwaps{
     // A new tensor: a larger one has elements that nobody wrote.
-    {"resize_",
-     [](const Tensor& x, const Tensor&) { return x.clone().resize_({x.numel() / 2}); }},
+    {"resize_", [](const Tensor& x, const Tensor&) { return x.clone().resize_({x.numel() / 2}); }},
     {"set_",
      [](const Tensor&, const Tensor& y) {
        const Tensor empty = at::empty({0}, y.options());
@@ -528,15 +525,19 @@ class Program {
     }
   }
 
-  // Calls it on the device. Errors of values come with the next synchronization.
+  // Calls it on the device. Some errors come with the next synchronization, even a second one: what
+  // was queued may fail, and then what the same step calls next.
   template <class Function>
   Outcome call(const Outcome& theirs, const Tensor& where, Function&& function) {
     Outcome ours = attempt(function);
-    if (theirs.error.has_value() && !ours.error.has_value()) {
-      ours.error = attempt([&] {
-                     synchronize_stream(native_stream(current_[device_of(where)]));
-                     return Tensor();
-                   }).error;
+    if (theirs.error.has_value()) {
+      const Outcome late = attempt([&] {
+        synchronize_stream(native_stream(current_[device_of(where)]));
+        return Tensor();
+      });
+      if (!ours.error.has_value()) {
+        ours.error = late.error;
+      }
     }
     if (theirs.error.has_value() != ours.error.has_value()) {
       differ("the CPU: " + theirs.error.value_or("no error") +
@@ -642,7 +643,8 @@ class Program {
     }
     const auto gradients = [&](const Tensor& a, const Tensor& b) {
       const auto leaf = [](const Tensor& tensor) {
-        return tensor.detach().to(at::kDouble, /*non_blocking=*/false, /*copy=*/true)
+        return tensor.detach()
+            .to(at::kDouble, /*non_blocking=*/false, /*copy=*/true)
             .requires_grad_();
       };
       const Tensor x = leaf(a);
@@ -681,8 +683,7 @@ class Program {
   void round_trip() {
     const Pair from = pair(0);
     const c10::Stream stream = current_[device_of(from.ours)];
-    const Tensor pinned =
-        at::empty(from.ours.sizes(), from.theirs.options().pinned_memory(true));
+    const Tensor pinned = at::empty(from.ours.sizes(), from.theirs.options().pinned_memory(true));
     pinned.copy_(from.ours, /*non_blocking=*/true);
     if (word(1) == "stream") {
       stream.synchronize();
@@ -699,7 +700,7 @@ class Program {
     if (!pinned.equal(from.theirs)) {
       differ(c10::str("expected\n", from.theirs, "\nfound in pinned memory\n", pinned));
     }
-    keep(from.theirs.contiguous().clone(),
+    keep(from.theirs.clone(at::MemoryFormat::Contiguous),
          pinned.to(from.ours.device(), pinned.scalar_type(), /*non_blocking=*/true));
   }
 
@@ -975,7 +976,8 @@ void set_flag(std::string_view argument) {
   } else if (name == "--threads") {
     read(flags.threads);
   } else {
-    TORCH_CHECK_VALUE(false, argument, ": expected --programs --seed --steps --threads --show "
+    TORCH_CHECK_VALUE(false, argument,
+                      ": expected --programs --seed --steps --threads --show "
                       "--replay");
   }
 }

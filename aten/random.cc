@@ -55,8 +55,8 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
   // Without elements, too: the kernel refuses dtypes.
-  launch_kernel({handle.schema().name().c_str(), self.numel() * kCostPerElement},
-                operands.device(), [&](AliasPool& aliases) {
+  launch_kernel({handle.schema().name().c_str(), self.numel() * kCostPerElement}, operands.device(),
+                [&](AliasPool& aliases) {
                   for (c10::IValue& argument : arguments) {
                     if (argument.isTensor()) {
                       argument = own_tensor(aliases, argument.toTensor());

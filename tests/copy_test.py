@@ -145,6 +145,15 @@ def test_conjugation_in_place() -> None:
     assert torch.equal(ours.cpu(), x.conj())
 
 
+def test_of_the_same_elements() -> None:
+    """Nothing changes, so even several elements in one place may be written."""
+    x = torch.arange(3.0).to(DEVICE).expand(2, 3)
+    assert x.copy_(x.detach()) is x
+    assert torch.equal(x.cpu(), torch.arange(3.0).expand(2, 3))
+    with pytest.raises(RuntimeError, match="more than one element of the written-to tensor"):
+        x.copy_(x.clone())
+
+
 def test_conjugate_and_negative_bits() -> None:
     source = torch.complex(numbers(50), numbers(50).flip(0))
     assert torch.equal(source.to(DEVICE).conj().cpu(), source.conj())

@@ -232,10 +232,15 @@ class Program(RuleBasedStateMachine):
             self.pairs.pop(0)  # freed, whatever is still queued
 
     def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
-        """Call it on the device. Errors of values come with the next synchronization."""
+        """Call it on the device.
+
+        Some errors come with the next synchronization, even a second one: what was queued may
+        fail, and then what the same step calls next.
+        """
         ours = attempt(function, where, *others)
-        if isinstance(theirs, Failed) and not isinstance(ours, Failed):
-            ours = attempt(self.current[where.device.index].synchronize)
+        if isinstance(theirs, Failed):
+            late = attempt(self.current[where.device.index].synchronize)
+            ours = ours if isinstance(ours, Failed) else late
         assert isinstance(ours, Failed) == isinstance(theirs, Failed), (theirs, ours)
         return ours
 

@@ -76,6 +76,29 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask) {
   at::assert_no_partial_overlap(self, mask);
 }
 
+// Whether the lists have the same length, sizes, floating-point dtypes and devices.
+bool fits(std::initializer_list<at::TensorList> lists) {
+  const at::TensorList first = *lists.begin();
+  return !first.empty() && std::all_of(first.begin(), first.end(), [](const at::Tensor& tensor) {
+    return tensor.defined() && tensor.is_privateuseone() &&
+           c10::isFloatingType(tensor.scalar_type());
+  }) && std::all_of(lists.begin() + 1, lists.end(), [&](at::TensorList list) {
+    return same_kinds(first, list);
+  });
+}
+
+// Whether no i-th tensor that is written has two elements in one place, or shares a part of its
+// memory with the i-th one that is read.
+bool writes_apart(at::TensorList written, at::TensorList read) {
+  return std::equal(
+      written.begin(), written.end(), read.begin(),
+      [](const at::Tensor& out, const at::Tensor& in) {
+        return out.is_non_overlapping_and_dense() &&
+               (!out.is_alias_of(in) ||
+                (out.storage_offset() == in.storage_offset() && out.strides() == in.strides()));
+      });
+}
+
 }  // namespace
 
 int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right) {
@@ -85,12 +108,8 @@ int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right) {
 
 bool uniform(std::initializer_list<at::TensorList> lists) {
   const at::TensorList first = *lists.begin();
-  return !first.empty() && std::all_of(first.begin(), first.end(), [](const at::Tensor& tensor) {
-    return tensor.defined() && tensor.is_privateuseone() &&
-           c10::isFloatingType(tensor.scalar_type());
-  }) && std::all_of(lists.begin() + 1, lists.end(), [&](at::TensorList list) {
-    return same_kinds(first, list);
-  });
+  return fits(lists) && std::all_of(lists.begin(), lists.end(),
+                                    [&](at::TensorList list) { return writes_apart(first, list); });
 }
 
 bool is_real(const at::Scalar& scalar) { return !scalar.isComplex(); }
@@ -111,7 +130,7 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
                    std::initializer_list<at::TensorList> optional_lists, at::TensorList steps) {
   const at::TensorList first = *lists.begin();
   TORCH_CHECK(
-      uniform(lists),
+      fits(lists),
       "Expected parameters, gradients and states of a fused optimizer to be lists of one length "
       "with the same sizes, floating-point dtypes and devices");
   for (const at::TensorList list : optional_lists) {

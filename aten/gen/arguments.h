@@ -23,8 +23,8 @@ namespace openreg {
 int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right);
 
 // Whether the lists are of one length, not empty, and the i-th tensors of all of them have the same
-// sizes and the same floating-point dtype, on a device of ours: then a kernel can go through the
-// lists without a check.
+// sizes and the same floating-point dtype, on a device of ours, and those of the first list can be
+// written: then a kernel can go through the lists without a check.
 bool uniform(std::initializer_list<at::TensorList> lists);
 
 bool is_real(const at::Scalar& scalar);
@@ -33,8 +33,8 @@ bool is_real(at::ArrayRef<at::Scalar> scalars);
 // Whether `factor` is one number of the tensors' own device and dtype.
 bool is_factor(at::TensorList tensors, const at::Tensor& factor);
 
-// Throws unless uniform(lists), the lists of `optional_lists` that are not empty fit too, and there
-// is a counter in `steps` for each tensor, if there are any.
+// Throws unless the lists have the same length, sizes, floating-point dtypes and devices, those of
+// `optional_lists` that are not empty too, and `steps` a counter for each tensor, if there are any.
 void check_uniform(std::initializer_list<at::TensorList> lists,
                    std::initializer_list<at::TensorList> optional_lists, at::TensorList steps = {});
 
