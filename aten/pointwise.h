@@ -25,6 +25,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -67,13 +68,14 @@ class Alike {
     const c10::TensorImpl& out = *operands_[0].tensor;
     for (size_t i = 1; i < kCount; ++i) {
       const c10::TensorImpl* const other = operands_[i].tensor;
-      // torch refuses the same memory in other strides, too, those of one element included.
-      if (other != nullptr &&
-          other->unsafe_storage().unsafeGetStorageImpl() ==
-              out.unsafe_storage().unsafeGetStorageImpl() &&
-          (other->storage_offset() != out.storage_offset() ||
-           !same_numbers(other->strides(), out.strides()))) {
-        return false;
+      if (other != nullptr && other->unsafe_storage().unsafeGetStorageImpl() ==
+                                  out.unsafe_storage().unsafeGetStorageImpl()) {
+        const int64_t distance = std::abs(other->storage_offset() - out.storage_offset());
+        // torch refuses the same memory in other strides, too, those of one element included.
+        if (distance == 0 ? !same_numbers(other->strides(), out.strides())
+                          : distance < out.numel()) {
+          return false;
+        }
       }
     }
     return true;

@@ -107,6 +107,11 @@ def test_other_layouts_go_the_long_way(operator: str, layout: str) -> None:
     check(call, *given)
 
 
+def halves_added(x: Tensor) -> Tensor:
+    x[0].add_(x[1])
+    return x
+
+
 NUMBER_CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "x * 2": lambda x: x * 2,
     "2.5 * x": lambda x: 2.5 * x,
@@ -134,6 +139,7 @@ NUMBER_CASES: dict[str, Callable[[Tensor], Tensor]] = {
     "in place": lambda x: x.add_(1.5).mul_(2).sub_(0.5, alpha=3).div_(7),
     "in place, itself": lambda x: x.add_(x).mul_(x),
     "in place, views": lambda x: x.view(-1).add_(x.view(-1)),
+    "in place, of one storage": lambda x: halves_added(torch.stack([x, x * 2])),
     "compare in place": lambda x: x.gt_(0.5),
     "sizes of one": lambda x: x.as_strided((1, x.numel()), (1, 1)) * 2,
 }
