@@ -48,6 +48,11 @@ def wrap(tensor: Tensor) -> Tensor:
     return tensor.remainder(97)
 
 
+def foreach_add_(x: Tensor, y: Tensor) -> Tensor:
+    torch._foreach_add_([x], [y])
+    return x
+
+
 def replace(x: Tensor, y: Tensor) -> Tensor:
     x = x.clone()
     x.data = y
@@ -115,16 +120,14 @@ CHANGES: dict[str, Operator] = {
         0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
     ).remainder_(97),
     "clamp_": lambda x, y: x.clamp_(max=y),
-    "foreach": lambda x, y: torch._foreach_add_([x], [y]) and x.remainder_(97),
+    "foreach": lambda x, y: foreach_add_(x, y).remainder_(97),
 }
 CHANGES_BY_NUMBER: dict[str, Operator] = {
     "fill_": lambda x, n: x.fill_(n),
     "zero_": lambda x, n: x.zero_(),
     "neg_": lambda x, n: x.neg_(),
     "add": lambda x, n: x.add_(n).remainder_(97),
-    "set": lambda x, n: x.index_put_(
-        (x > n,), torch.full((), n, dtype=x.dtype, device=x.device)
-    ),
+    "set": lambda x, n: x.index_put_((x > n,), torch.full((), n, dtype=x.dtype, device=x.device)),
     "shrink": lambda x, n: x.resize_(x.numel() // 2) if x.is_contiguous() else x,
 }
 SWAPS: dict[str, Operator] = {
@@ -314,9 +317,7 @@ class Program(RuleBasedStateMachine):
         """The same numbers for the same seed, whatever is queued."""
         like = self.pick(a)[1]
         generator = torch.Generator(like.device)
-        first, second = (
-            DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2)
-        )
+        first, second = (DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2))
         self.keep(first.cpu(), second)
 
     @wants_tensor
@@ -394,7 +395,7 @@ class Program(RuleBasedStateMachine):
         def compute(x: Tensor) -> Tensor:
             if x.is_cpu:
                 return UNARY[operator](x)
-            results: list[Any] = []
+            results: list[Tensor | Failed] = []
 
             def target() -> None:
                 self.make_current()
@@ -403,9 +404,10 @@ class Program(RuleBasedStateMachine):
             thread = threading.Thread(target=target)
             thread.start()
             thread.join()
-            if isinstance(results[0], Failed):
-                raise results[0].error
-            return results[0]
+            (result,) = results
+            if isinstance(result, Failed):
+                raise result.error
+            return result
 
         self.both(compute, a)
 
@@ -527,7 +529,7 @@ def test_the_driver_runs_programs_of_this_test(tmp_path: Path) -> None:
                 written.append(self.steps + self.results())
             super().teardown()
 
-    run_state_machine_as_test(Written, settings=some(30))  # type: ignore[no-untyped-call]
+    run_state_machine_as_test(Written, settings=some(30))
     file = tmp_path / "programs"
     file.write_text("\n\n".join("\n".join(program) for program in written))
     assert driver(f"--replay={file}") == written
