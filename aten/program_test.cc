@@ -74,11 +74,13 @@
 #include "runtime/c10/stream.h"
 
 // A sanitizer calls back before it ends the process. Without one there is no such function.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers give the names.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
 // tsan asks for its options here. PyTorch's own libraries are not built with it: of what orders
 // their threads it sees mutexes, but no atomics, as those of reference counts. So it is told to
 // leave out what they read, write and free; of the code of this project it leaves out nothing.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" __attribute__((used, visibility("default"))) const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1";
 }
