@@ -350,6 +350,7 @@ Stats CachingAllocator::stats() {
     return {};
   }
   const AllPools all(this);
+  peaks_.look(usages_);
   Stats stats = totals();
   for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
     for (const PoolType type : {kAggregate, kSmallPool, kLargePool}) {

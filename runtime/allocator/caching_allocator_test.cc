@@ -462,8 +462,12 @@ TEST_F(CachingAllocatorTest, EightThreads) {
           if (random() % 4 == 0) {
             const std::lock_guard lock(exchange.mutex);
             exchange.blocks.push_back(entry);
-            std::swap(exchange.blocks[random() % exchange.blocks.size()], entry);
-            exchange.blocks.erase(std::ranges::find(exchange.blocks, entry));
+            if (exchange.blocks.size() < kThreads) {
+              continue;
+            }
+            std::swap(exchange.blocks[random() % exchange.blocks.size()], exchange.blocks.back());
+            entry = exchange.blocks.back();
+            exchange.blocks.pop_back();
           }
           check_and_free(entry.first, entry.second);
         }

@@ -143,6 +143,8 @@ class Peaks {
   // Takes the sums over `pools` into the peaks and shares the distance out. The pool `raised` has
   // left its limits and counts with `raised_to` as well: its present figures may be lower already.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
+  // Takes the sums into the peaks. A pool that has left its limits may not have settled yet.
+  void look(std::span<PoolUsage* const> pools) { raise(sum(pools)); }
   // The peaks become the present sums.
   void reset(std::span<PoolUsage* const> pools);
   int64_t peak(Quantity quantity, PoolType type) const { return peaks_[type][quantity]; }
