@@ -61,15 +61,15 @@ void queue_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor
   launch_copy(device, dst, src, /*awaited=*/false);
 }
 
-// Whether the elements are the same bytes in the same order on both sides.
-bool same_bytes(const at::Tensor& dst, const at::Tensor& src) {
+// Whether an element means the same on both sides, and has the same place among the others.
+bool alike(const at::Tensor& dst, const at::Tensor& src) {
   return dst.scalar_type() == src.scalar_type() && dst.sizes() == src.sizes() &&
-         dst.is_contiguous() && src.is_contiguous() && dst.is_conj() == src.is_conj() &&
-         dst.is_neg() == src.is_neg();
+         dst.is_conj() == src.is_conj() && dst.is_neg() == src.is_neg();
 }
 
 void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
-  if (dst.nbytes() <= kStageBytes && same_bytes(dst, src)) {
+  if (dst.nbytes() <= kStageBytes && alike(dst, src) && dst.is_contiguous() &&
+      src.is_contiguous()) {
     // torch's copy_ would first find that out, for as long as the copy itself takes.
     launch_kernel(site_of(dst, /*awaited=*/true), device, [&](AliasPool& /*aliases*/) {
       return
@@ -158,9 +158,7 @@ void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
 bool same_elements(const at::Tensor& src, const at::Tensor& dst) {
   return dst.is_same(src) ||
          (dst.is_alias_of(src) && dst.storage_offset() == src.storage_offset() &&
-          dst.sizes() == src.sizes() && dst.strides() == src.strides() &&
-          dst.scalar_type() == src.scalar_type() && dst.is_conj() == src.is_conj() &&
-          dst.is_neg() == src.is_neg());
+          dst.strides() == src.strides() && alike(dst, src));
 }
 
 // As the CPU's TensorIterator: memory that is written may not be read in another order meanwhile.

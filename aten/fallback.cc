@@ -454,7 +454,7 @@ bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
     Stack fresh;  // what a new result looks like: torch has Meta kernels that do not say it of out=
     for (size_t i = 0; i < written.size(); ++i) {
       const auto& [meta, tensor] = written[i];
-      if (meta.sizes() != tensor.sizes()) {
+      if (op.path == Path::kOut && meta.sizes() != tensor.sizes()) {
         if (fresh.empty()) {
           fresh = read;
           op.variant->redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &fresh);

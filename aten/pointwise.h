@@ -18,6 +18,7 @@
 #ifndef ATEN_POINTWISE_H_
 #define ATEN_POINTWISE_H_
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
@@ -25,7 +26,6 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 
@@ -60,7 +60,8 @@ class Alike {
 
   bool suits() const { return suits_; }
 
-  // Whether the first operand can be written: no other one shares a part of its memory.
+  // Whether the first operand can be written: no other one shares a part of its memory. That two
+  // tensors have storages of their own is said here, at once.
   bool suits_inplace() const {
     if (!suits_ || operands_[0].tensor == nullptr) {
       return false;
@@ -68,14 +69,11 @@ class Alike {
     const c10::TensorImpl& out = *operands_[0].tensor;
     for (size_t i = 1; i < kCount; ++i) {
       const c10::TensorImpl* const other = operands_[i].tensor;
-      if (other != nullptr && other->unsafe_storage().unsafeGetStorageImpl() ==
-                                  out.unsafe_storage().unsafeGetStorageImpl()) {
-        const int64_t distance = std::abs(other->storage_offset() - out.storage_offset());
-        // torch refuses the same memory in other strides, too, those of one element included.
-        if (distance == 0 ? !same_numbers(other->strides(), out.strides())
-                          : distance < out.numel()) {
-          return false;
-        }
+      if (other != nullptr &&
+          other->unsafe_storage().unsafeGetStorageImpl() ==
+              out.unsafe_storage().unsafeGetStorageImpl() &&
+          at::get_overlap_status(&out, other) == at::MemOverlapStatus::Partial) {
+        return false;
       }
     }
     return true;

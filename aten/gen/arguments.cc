@@ -87,16 +87,14 @@ bool fits(std::initializer_list<at::TensorList> lists) {
   });
 }
 
-// Whether no i-th tensor that is written has two elements in one place, or shares a part of its
-// memory with the i-th one that is read.
-bool writes_apart(at::TensorList written, at::TensorList read) {
-  return std::equal(
-      written.begin(), written.end(), read.begin(),
-      [](const at::Tensor& out, const at::Tensor& in) {
-        return out.is_non_overlapping_and_dense() &&
-               (!out.is_alias_of(in) ||
-                (out.storage_offset() == in.storage_offset() && out.strides() == in.strides()));
-      });
+// Whether the CPU's kernels would write each tensor of the first list while they read its
+// counterpart in the other.
+bool can_write(at::TensorList written, at::TensorList read) {
+  return std::equal(written.begin(), written.end(), read.begin(),
+                    [](const at::Tensor& out, const at::Tensor& in) {
+                      return at::has_internal_overlap(out) != at::MemOverlap::Yes &&
+                             at::get_overlap_status(out, in) != at::MemOverlapStatus::Partial;
+                    });
 }
 
 }  // namespace
@@ -109,7 +107,7 @@ int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right) {
 bool uniform(std::initializer_list<at::TensorList> lists) {
   const at::TensorList first = *lists.begin();
   return fits(lists) && std::all_of(lists.begin(), lists.end(),
-                                    [&](at::TensorList list) { return writes_apart(first, list); });
+                                    [&](at::TensorList list) { return can_write(first, list); });
 }
 
 bool is_real(const at::Scalar& scalar) { return !scalar.isComplex(); }
