@@ -33,6 +33,15 @@ c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& 
                                                /*resizable=*/true);
 }
 
+// Has the storage of an alias show another one.
+void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
+  if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
+          kernel_pointer(source.data())))) {
+    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel gave it memory of its own
+  }
+  alias.set_nbytes(source.nbytes());
+}
+
 constexpr c10::DispatchKeySet kCpuKeys(c10::DispatchKey::CPU);
 
 void copy_bits(const c10::TensorImpl& from, c10::TensorImpl& to) {
@@ -80,61 +89,56 @@ AliasPool::Slot* AliasPool::find(const c10::StorageImpl* source) {
   return nullptr;
 }
 
-at::Tensor AliasPool::alias(const at::Tensor& tensor) {
+c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
   const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
   const c10::StorageImpl* storage = source.unsafe_storage().unsafeGetStorageImpl();
   Slot* const twin = find(storage);
   if (twin != nullptr && twin->original == &source) {
-    return at::Tensor(twin->tensor);
+    return c10::MaybeOwned<at::Tensor>::borrowed(twin->tensor);
   }
   if (C10_UNLIKELY(used_ == kSlots)) {
     // Past the pool: shares the storage of an earlier alias where there is one.
     auto fresh = c10::make_intrusive<Impl>(
-        twin != nullptr ? twin->tensor->storage() : c10::Storage(make_alias_storage(*storage)));
+        twin != nullptr ? twin->tensor.storage() : c10::Storage(make_alias_storage(*storage)));
     fresh->view(source);
-    return at::Tensor(std::move(fresh));
+    return c10::MaybeOwned<at::Tensor>::owned(at::Tensor(std::move(fresh)));
   }
   Slot& slot = slots_[used_];
-  if (C10_UNLIKELY(!slot.tensor)) {
+  if (C10_UNLIKELY(!slot.tensor.defined())) {
     slot.storage = make_alias_storage(*storage);
-    slot.tensor = c10::make_intrusive<Impl>(c10::Storage(slot.storage));
+    slot.tensor = at::Tensor(c10::make_intrusive<Impl>(c10::Storage(slot.storage)));
   } else {
-    slot.storage->set_data_ptr_noswap(kernel_data(*storage));
-    slot.storage->set_nbytes(storage->nbytes());
+    show(*storage, *slot.storage);
   }
   slot.original = &source;
   slot.source = storage;
   if (C10_UNLIKELY(twin != nullptr)) {
-    slot.tensor->set_storage_keep_dtype(twin->tensor->storage());
+    slot.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(twin->tensor.storage());
     slot.shares = true;
   }
   ++used_;
-  static_cast<Impl&>(*slot.tensor).view(source);
-  return at::Tensor(slot.tensor);
+  static_cast<Impl&>(*slot.tensor.unsafeGetTensorImpl()).view(source);
+  return c10::MaybeOwned<at::Tensor>::borrowed(slot.tensor);
 }
 
 void AliasPool::refresh(const at::Tensor& alias, const at::Tensor& tensor) {
   const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
   c10::TensorImpl& impl = *alias.unsafeGetTensorImpl();
-  c10::StorageImpl* shown = impl.unsafe_storage().unsafeGetStorageImpl();
-  shown->set_data_ptr_noswap(kernel_data(storage));
-  shown->set_nbytes(storage.nbytes());
+  show(storage, *impl.unsafe_storage().unsafeGetStorageImpl());
   static_cast<Impl&>(impl).view(source);
 }
 
 void AliasPool::reset() {
   for (size_t i = 0; i < used_; ++i) {
     Slot& slot = slots_[i];
-    slot.original = nullptr;
-    slot.source = nullptr;
     const bool kept = slot.tensor.use_count() != 1;
     if (C10_UNLIKELY(kept || slot.storage.use_count() != (slot.shares ? 1U : 2U) ||
                      slot.storage->allocator() != c10::GetCPUAllocator())) {
       slot.tensor.reset();  // a kernel kept it: it is the kernel's now
       slot.storage.reset();
     } else if (C10_UNLIKELY(slot.shares)) {
-      slot.tensor->set_storage_keep_dtype(c10::Storage(slot.storage));
+      slot.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(slot.storage));
     }
     slot.shares = false;
   }

@@ -24,6 +24,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/MaybeOwned.h>
 
 #include <array>
 #include <cstddef>
@@ -64,10 +65,13 @@ class AliasPool {
   AliasPool(const AliasPool&) = delete;
   AliasPool& operator=(const AliasPool&) = delete;
 
-  // A new reference to an alias of `tensor`, which has to be a strided device tensor and to live
-  // until the launch: memory that is freed in between could become the memory of another tensor of
-  // the launch.
-  at::Tensor alias(const at::Tensor& tensor);
+  // An alias of `tensor`, which has to be a strided device tensor and to live until the launch:
+  // memory that is freed in between could become the memory of another tensor of the launch. Good
+  // until reset(): nothing is counted.
+  c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor);
+
+  // The same with a reference of its own.
+  at::Tensor alias(const at::Tensor& tensor) { return *borrow(tensor); }
 
   // Gives the alias, made by this pool, the present storage, sizes and strides of `tensor`: for an
   // output that was resized after its alias was made.
@@ -81,7 +85,7 @@ class AliasPool {
   class Impl;
 
   struct Slot {
-    c10::intrusive_ptr<c10::TensorImpl> tensor;
+    at::Tensor tensor;
     c10::intrusive_ptr<c10::StorageImpl> storage;  // the one that `tensor` normally has
     const c10::TensorImpl* original = nullptr;     // the device tensor, in this launch
     const c10::StorageImpl* source = nullptr;      // its storage

@@ -11,7 +11,6 @@
 
 #include <cstddef>
 #include <tuple>
-#include <type_traits>
 #include <utility>
 
 #include "aten/launch.h"
@@ -34,17 +33,7 @@ class CpuCall {
  private:
   template <size_t... kIndices>
   void call(std::index_sequence<kIndices...> /*indices*/) {
-    (void)function_(pass<Parameters>(std::get<kIndices>(arguments_))...);
-  }
-
-  // Outputs are taken by reference.
-  template <class Parameter>
-  static decltype(auto) pass(Owned<Parameter>& argument) {
-    if constexpr (std::is_same_v<Parameter, at::Tensor&>) {
-      return (argument.value);
-    } else {
-      return std::as_const(argument);
-    }
+    (void)function_(std::get<kIndices>(arguments_)...);
   }
 
   Function function_;

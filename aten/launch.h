@@ -197,9 +197,9 @@ constexpr bool kIsLeaf = requires { Closure::kLeaf; };
 template <class Closure>
 orError_t run_closure(void* arguments) noexcept {
   const Launch launch = *static_cast<const Launch*>(arguments);
+  const bool home = launch.packet->is_home();
   orError_t error = orSuccess;
   {
-    const bool home = launch.packet->is_home();
     std::optional<KernelScope> scope;
     if (!kIsLeaf<Closure> || !home || launch.threads != 0) {
       scope.emplace(launch.threads, launch.float_mode, home);
@@ -213,7 +213,7 @@ orError_t run_closure(void* arguments) noexcept {
     closure->~Closure();
     launch.packet->occupied = false;
   }
-  launch.packet->release();
+  launch.packet->release(home);
   return error;
 }
 
@@ -231,7 +231,7 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
     closure = ::new (static_cast<void*>(packet->closure))
         Closure(packet->aliases, std::forward<Arguments>(arguments)...);
   } catch (...) {
-    packet->release();
+    packet->release(/*at_home=*/true);
     throw;
   }
   packet->occupied = true;
@@ -251,7 +251,7 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
     if (packet->occupied) {
       closure->~Closure();
       packet->occupied = false;
-      packet->release();
+      packet->release(/*at_home=*/true);
     }
     throw;
   }

@@ -17,6 +17,7 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Scalar.h>
+#include <c10/util/MaybeOwned.h>
 #include <c10/util/OptionalArrayRef.h>
 
 #include <cstring>
@@ -24,23 +25,25 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "aten/alias.h"
 
 namespace openreg {
 
-// A tensor argument as a kernel takes it.
-inline at::Tensor own_tensor(AliasPool& aliases, const at::Tensor& tensor) {
+// A tensor argument as a kernel takes it, good until the launch is over.
+inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::Tensor& tensor) {
+  using Borrowed = c10::MaybeOwned<at::Tensor>;
   if (!tensor.defined()) {
-    return tensor;
+    return Borrowed();
   }
   if (C10_LIKELY(is_device(tensor))) {
-    return aliases.alias(tensor);
+    return aliases.borrow(tensor);
   }
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (impl.is_wrapped_number() || !impl.is_cpu() || impl.dim() != 0) {
-    return tensor;  // a Python number: torch made the tensor for this call alone
+    return Borrowed::owned(at::Tensor(tensor));  // a Python number: torch made it for this call
   }
   at::Tensor copy = at::detail::empty_cpu({}, tensor.scalar_type());
   std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.element_size());
@@ -50,7 +53,12 @@ inline at::Tensor own_tensor(AliasPool& aliases, const at::Tensor& tensor) {
   if (tensor.is_neg()) {
     copy._set_neg(true);
   }
-  return copy;
+  return Borrowed::owned(std::move(copy));
+}
+
+// The same with a reference of its own.
+inline at::Tensor own_tensor(AliasPool& aliases, const at::Tensor& tensor) {
+  return *borrow_tensor(aliases, tensor);
 }
 
 template <class T>
@@ -92,8 +100,16 @@ struct Owned<T&> : Owned<T> {
 
 template <>
 struct Owned<at::Tensor> {
+  Owned(AliasPool& aliases, const at::Tensor& argument) : value(borrow_tensor(aliases, argument)) {}
+  operator const at::Tensor&() const { return *value; }
+  c10::MaybeOwned<at::Tensor> value;
+};
+
+// An output, which kernels may change.
+template <>
+struct Owned<at::Tensor&> {
   Owned(AliasPool& aliases, const at::Tensor& argument) : value(own_tensor(aliases, argument)) {}
-  operator const at::Tensor&() const { return value; }
+  operator at::Tensor&() { return value; }
   at::Tensor value;
 };
 

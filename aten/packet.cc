@@ -90,9 +90,9 @@ Packet* Packet::acquire() {
 
 bool Packet::is_home() const { return home == this_home; }
 
-void Packet::release() {
+void Packet::release(bool at_home) {
   aliases.reset();
-  if (is_home()) {
+  if (at_home) {
     home->keep(this);
   } else {
     home->give_back(this);

@@ -39,8 +39,8 @@ struct alignas(64) Packet {
   // Whether the calling thread is the one that acquired it.
   bool is_home() const;
 
-  // The closure has to be destroyed already.
-  void release();
+  // The closure has to be destroyed already. `at_home`: is_home().
+  void release(bool at_home);
 };
 
 }  // namespace openreg

@@ -133,14 +133,15 @@ class StructuredKernel final : public Base {
   // An output that the caller gave: the tensor itself (in-place: the input) and its alias.
   void give_output(size_t index, const at::Tensor& output, const at::Tensor& alias) {
     outputs_.give(index, output);
-    output_aliases_[index] = alias;
+    output_aliases_[index] = c10::MaybeOwned<at::Tensor>::borrowed(alias);
   }
 
   // All outputs of an out= variant.
   template <class... Outputs>
   void give_outputs(const Outputs&... outputs) {
     size_t index = 0;
-    (give_output(index++, outputs, aliases_.alias(outputs)), ...);
+    ((outputs_.give(index, outputs), output_aliases_[index] = aliases_.borrow(outputs), ++index),
+     ...);
   }
 
   const at::Tensor& maybe_get_output(int64_t index) override {
@@ -150,7 +151,7 @@ class StructuredKernel final : public Base {
         return proxies_[i];
       }
     }
-    return output_aliases_[i];
+    return *output_aliases_[i];
   }
 
   void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
@@ -167,10 +168,11 @@ class StructuredKernel final : public Base {
   // device tensor follows its alias. Then the device tensors leave: a closure must not hold any.
   auto take_outputs() {
     for (size_t i = 0; i < kCount; ++i) {
-      if (outputs_.has(i) && output_aliases_[i].defined() &&
-          C10_UNLIKELY(outputs_[i].sizes() != output_aliases_[i].sizes())) {
-        outputs_[i].resize_(output_aliases_[i].sizes());
-        aliases_.refresh(output_aliases_[i], outputs_[i]);
+      const at::Tensor& alias = *output_aliases_[i];
+      if (outputs_.has(i) && alias.defined() &&
+          C10_UNLIKELY(outputs_[i].sizes() != alias.sizes())) {
+        outputs_[i].resize_(alias.sizes());
+        aliases_.refresh(alias, outputs_[i]);
       }
     }
     return outputs_.take();
@@ -188,7 +190,7 @@ class StructuredKernel final : public Base {
     if constexpr (kKind != OutputKind::kFunctional) {
       for (size_t i = 0; i < kCount; ++i) {
         if (C10_UNLIKELY(proxies_[i].defined())) {
-          output_aliases_[i].copy_(proxies_[i]);
+          output_aliases_[i]->copy_(proxies_[i]);
         }
       }
     }
@@ -201,10 +203,10 @@ class StructuredKernel final : public Base {
     at::Tensor& out = outputs_[i];
     const bool resized = detail::set_output<kKind>(out, device_, sizes, strides, options);
     if constexpr (kKind == OutputKind::kFunctional) {
-      output_aliases_[i] = aliases_.alias(out);
+      output_aliases_[i] = aliases_.borrow(out);
     } else {
       if (resized) {
-        aliases_.refresh(output_aliases_[i], out);
+        aliases_.refresh(*output_aliases_[i], out);
       } else if (exact_strides && !strides.empty() && out.strides() != strides) {
         // The kernel can not write these strides: it writes a CPU tensor, finish() copies it.
         proxies_[i] = at::detail::empty_strided_cpu(sizes, strides, out.scalar_type());
@@ -218,7 +220,7 @@ class StructuredKernel final : public Base {
   AliasPool& aliases_;
   const c10::DeviceIndex device_;
   detail::Outputs<kCount, kKind> outputs_;
-  std::array<at::Tensor, kCount> output_aliases_;
+  std::array<c10::MaybeOwned<at::Tensor>, kCount> output_aliases_;
   std::array<at::Tensor, kKind == OutputKind::kFunctional ? 0 : kCount> proxies_;
 };
 

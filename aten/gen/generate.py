@@ -283,7 +283,7 @@ def _declare(bindings: Iterable[Binding]) -> list[str]:
 
 
 def _members(bindings: Iterable[Binding]) -> str:
-    return "".join(f"  Owned<{_value_type(binding)}> {binding.name}_;\n" for binding in bindings)
+    return "".join(f"  Owned<{_tidy(binding.type)}> {binding.name}_;\n" for binding in bindings)
 
 
 def _initializers(bindings: Iterable[Binding]) -> list[str]:
@@ -548,7 +548,7 @@ class StructuredWriter:
         for output in outputs:
             alias = f"aliases.alias({output.name})"
             if self._group.inplace is not None:
-                alias = f"kKind == OutputKind::kInplace ? self_.value : {alias}"
+                alias = f"kKind == OutputKind::kInplace ? *self_.value : {alias}"
             initializers.append(f"{output.name}_({alias})")
         code += _fill(": ", initializers, " {}", 6)
         code += "  std::nullptr_t result() const { return nullptr; }\n  void run() {\n"
@@ -678,10 +678,7 @@ def mutating_block(entry: Entry, torch: Torch) -> Block:
     code += "  std::nullptr_t result() const { return nullptr; }\n  void run() {\n"
     code += _fill(
         f"{qualified}(",
-        [
-            f"{binding.name}_" + (".value" if _tidy(binding.type) == "at::Tensor&" else "")
-            for binding in bindings
-        ],
+        [f"{binding.name}_" for binding in bindings],
         ");",
         4,
     )
