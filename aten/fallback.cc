@@ -475,16 +475,33 @@ bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
   return true;
 }
 
-// Aliases are used again for other calls: a flag of a tensor needs an object of its own.
-at::Tensor own_with_gradient(AliasPool& aliases, const at::Tensor& tensor) {
-  at::Tensor alias = own_tensor(aliases, tensor);
-  if (is_device(tensor) && tensor.requires_grad()) {
+// Aliases of a launch that say whether their tensors require gradients. The pool's are used again
+// for other calls, so a flag needs an object of its own: one, wherever the tensor stands.
+class GradientAliases {
+ public:
+  explicit GradientAliases(AliasPool& pool) : pool_(pool) {}
+
+  at::Tensor own(const at::Tensor& tensor) {
+    at::Tensor alias = own_tensor(pool_, tensor);
+    if (!is_device(tensor) || !tensor.requires_grad()) {
+      return alias;
+    }
+    for (const auto& [known, flagged] : flagged_) {
+      if (known == tensor.unsafeGetTensorImpl()) {
+        return flagged;
+      }
+    }
     alias = at::Tensor(alias.unsafeGetTensorImpl()->shallow_copy_and_detach(
         c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
     alias.set_requires_grad(true);
+    flagged_.emplace_back(tensor.unsafeGetTensorImpl(), alias);
+    return alias;
   }
-  return alias;
-}
+
+ private:
+  AliasPool& pool_;
+  std::vector<std::pair<const c10::TensorImpl*, at::Tensor>> flagged_;
+};
 
 void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Call& call,
                       std::shared_ptr<const Precedent> precedent, Stack* stack) {
@@ -516,9 +533,9 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
   }
   launch_kernel(
       {op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool& aliases) {
+        GradientAliases flagged(aliases);
         for (c10::IValue& value : arguments) {
-          replace_tensors(
-              value, [&](const at::Tensor& tensor) { return own_with_gradient(aliases, tensor); });
+          replace_tensors(value, [&](const at::Tensor& tensor) { return flagged.own(tensor); });
         }
         for (at::Tensor& result : promised) {
           result = own_tensor(aliases, result);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Choosing elements: where and index_select.
+// Choosing elements: where, index_select, and narrow_copy to out=.
 //
 // An index out of range is found where the kernel runs, and thrown at the next synchronization.
 // Threads: any.
@@ -132,6 +132,15 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return out;
 }
 
+// The CPU's takes every output for contiguous, and writes past the end of one that is expanded.
+at::Tensor& narrow_copy_out(const at::Tensor& self, int64_t dim, int64_t start, int64_t length,
+                            at::Tensor& output) {
+  TORCH_CHECK(self.dtype() == output.dtype());
+  const at::Tensor part = self.narrow(dim, start, length);
+  at::native::resize_output(output, part.sizes());
+  return output.copy_(part);
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -139,6 +148,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("where.self_out", TORCH_FN(where_out));
   library.impl("index_select", TORCH_FN(index_select));
   library.impl("index_select.out", TORCH_FN(index_select_out));
+  library.impl("narrow_copy.out", TORCH_FN(narrow_copy_out));
 }
 
 }  // namespace openreg

@@ -72,6 +72,22 @@ def test_a_result_that_overlaps_is_refused() -> None:
     check_error(lambda x, rows: torch.index_select(x, 0, rows, out=x[:2]), square, rows)
 
 
+def test_narrow_copy_minds_the_layout_of_its_result() -> None:
+    # The CPU takes every result for contiguous.
+    x = torch.arange(12.0).view(4, 3)
+    out = torch.zeros(3, 2, device=DEVICE).t()
+    assert torch.narrow_copy(to_device(x), 0, 1, 2, out=out) is out
+    assert torch.equal(out.cpu(), x[1:3])
+    memory = torch.zeros(9, device=DEVICE)
+    for shared in (memory[:1].expand(2, 3), memory[:6].view(2, 3)[:, :1].expand(2, 3)):
+        with pytest.raises(RuntimeError, match="refers to a single memory location"):
+            torch.narrow_copy(to_device(x), 0, 1, 2, out=shared)
+    with pytest.raises(RuntimeError, match="some elements of the input tensor and the written-to"):
+        torch.narrow_copy(memory, 0, 0, 3, out=memory[1:4])
+    assert not memory.any()
+    check_error(lambda x, out: torch.narrow_copy(x, 0, 1, 2, out=out), x, torch.zeros(2, 3).long())
+
+
 def test_mode() -> None:
     x = torch.tensor([[1.0, 2.0, 2.0], [3.0, 3.0, 1.0]])
     check(
