@@ -80,45 +80,55 @@ class AliasPool::Impl final : public c10::TensorImpl {
   }
 };
 
-AliasPool::Slot* AliasPool::find(const c10::StorageImpl* source) {
-  for (size_t i = 0; i < used_; ++i) {
-    if (slots_[i].source == source) {
-      return &slots_[i];
-    }
+size_t AliasPool::find(const c10::StorageImpl& original) const {
+  size_t place = 0;
+  while (place < shown_used_ && shown_[place].original != &original) {
+    ++place;
   }
-  return nullptr;
+  return place;
 }
 
 c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
+  using Borrowed = c10::MaybeOwned<at::Tensor>;
   const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
-  const c10::StorageImpl* storage = source.unsafe_storage().unsafeGetStorageImpl();
-  Slot* const twin = find(storage);
-  if (twin != nullptr && twin->original == &source) {
-    return c10::MaybeOwned<at::Tensor>::borrowed(twin->tensor);
+  for (size_t i = 0; i < used_; ++i) {
+    if (slots_[i].original == &source) {
+      return Borrowed::borrowed(slots_[i].tensor);
+    }
   }
+  const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
+  const size_t place = find(storage);
   if (C10_UNLIKELY(used_ == kSlots)) {
     // Past the pool: shares the storage of an earlier alias where there is one.
     auto fresh = c10::make_intrusive<Impl>(
-        twin != nullptr ? twin->tensor.storage() : c10::Storage(make_alias_storage(*storage)));
+        c10::Storage(place < shown_used_ ? shown_[place].storage : make_alias_storage(storage)));
     fresh->view(source);
-    return c10::MaybeOwned<at::Tensor>::owned(at::Tensor(std::move(fresh)));
+    return Borrowed::owned(at::Tensor(std::move(fresh)));
   }
-  Slot& slot = slots_[used_];
+  Shown& shown = shown_[place];
+  if (place == shown_used_) {
+    if (C10_UNLIKELY(!shown.storage)) {
+      shown.storage = make_alias_storage(storage);
+    } else {
+      show(storage, *shown.storage);
+    }
+    shown.original = &storage;
+    ++shown_used_;
+  }
+  Slot& slot = slots_[used_++];
   if (C10_UNLIKELY(!slot.tensor.defined())) {
-    slot.storage = make_alias_storage(*storage);
-    slot.tensor = at::Tensor(c10::make_intrusive<Impl>(c10::Storage(slot.storage)));
-  } else {
-    show(*storage, *slot.storage);
+    slot.tensor = at::Tensor(c10::make_intrusive<Impl>(c10::Storage(shown.storage)));
+    slot.shown = place;
+    ++shown.holders;
+  } else if (C10_UNLIKELY(slot.shown != place)) {
+    slot.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(shown.storage));
+    --shown_[slot.shown].holders;
+    slot.shown = place;
+    ++shown.holders;
   }
   slot.original = &source;
-  slot.source = storage;
-  if (C10_UNLIKELY(twin != nullptr)) {
-    slot.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(twin->tensor.storage());
-    slot.shares = true;
-  }
-  ++used_;
   static_cast<Impl&>(*slot.tensor.unsafeGetTensorImpl()).view(source);
-  return c10::MaybeOwned<at::Tensor>::borrowed(slot.tensor);
+  return Borrowed::borrowed(slot.tensor);
 }
 
 void AliasPool::refresh(const at::Tensor& alias, const at::Tensor& tensor) {
@@ -129,20 +139,28 @@ void AliasPool::refresh(const at::Tensor& alias, const at::Tensor& tensor) {
   static_cast<Impl&>(impl).view(source);
 }
 
-void AliasPool::reset() {
+bool AliasPool::is_kept() const {
   for (size_t i = 0; i < used_; ++i) {
-    Slot& slot = slots_[i];
-    const bool kept = slot.tensor.use_count() != 1;
-    if (C10_UNLIKELY(kept || slot.storage.use_count() != (slot.shares ? 1U : 2U) ||
-                     slot.storage->allocator() != c10::GetCPUAllocator())) {
-      slot.tensor.reset();  // a kernel kept it: it is the kernel's now
-      slot.storage.reset();
-    } else if (C10_UNLIKELY(slot.shares)) {
-      slot.tensor.unsafeGetTensorImpl()->set_storage_keep_dtype(c10::Storage(slot.storage));
+    if (slots_[i].tensor.use_count() != 1) {
+      return true;
     }
-    slot.shares = false;
+  }
+  for (size_t i = 0; i < shown_used_; ++i) {
+    if (shown_[i].storage.use_count() != shown_[i].holders + 1 ||
+        shown_[i].storage->allocator() != c10::GetCPUAllocator()) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void AliasPool::reset() {
+  if (C10_UNLIKELY(is_kept())) {
+    slots_ = {};
+    shown_ = {};
   }
   used_ = 0;
+  shown_used_ = 0;
 }
 
 at::Tensor make_alias(const at::Tensor& tensor) {

@@ -86,16 +86,26 @@ class AliasPool {
 
   struct Slot {
     at::Tensor tensor;
-    c10::intrusive_ptr<c10::StorageImpl> storage;  // the one that `tensor` normally has
-    const c10::TensorImpl* original = nullptr;     // the device tensor, in this launch
-    const c10::StorageImpl* source = nullptr;      // its storage
-    bool shares = false;                           // `tensor` has the storage of another slot now
+    size_t shown = 0;                           // the place of its storage in shown_
+    const c10::TensorImpl* original = nullptr;  // the device tensor, in this launch
+  };
+  struct Shown {
+    c10::intrusive_ptr<c10::StorageImpl> storage;
+    size_t holders = 0;                          // slots whose tensors have it
+    const c10::StorageImpl* original = nullptr;  // the device's, in this launch
   };
 
-  Slot* find(const c10::StorageImpl* source);
+  // The place of the storage that shows this one, or shown_used_.
+  size_t find(const c10::StorageImpl& original) const;
+  // Whether a kernel holds an alias, or changed what only the pool may change.
+  bool is_kept() const;
 
+  // Those of this launch come first. A slot keeps its storage from launch to launch: programs
+  // repeat themselves, and then there is nothing to count.
   std::array<Slot, kSlots> slots_;
+  std::array<Shown, kSlots> shown_;
   size_t used_ = 0;
+  size_t shown_used_ = 0;
 };
 
 // An alias outside of any pool, with a storage of its own of exactly the right size. For paths

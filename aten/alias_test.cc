@@ -45,10 +45,12 @@ TEST(AliasTest, TensorsOfOneStorageOverlapAsOnTheCpu) {
   const at::Tensor tensor = device_tensor({8});
   const at::Tensor other = device_tensor({8});
   AliasPool pool;
+  const at::Tensor slice = tensor.slice(0, 2, 6);
   const at::Tensor whole = pool.alias(tensor);
-  const at::Tensor part = pool.alias(tensor.slice(0, 2, 6));
+  const at::Tensor part = pool.alias(slice);
   const at::Tensor apart = pool.alias(other);
   EXPECT_TRUE(whole.is_alias_of(part));
+  EXPECT_TRUE(pool.alias(slice).is_same(part));
   EXPECT_EQ(at::get_overlap_status(whole, part), at::MemOverlapStatus::Partial);
   EXPECT_FALSE(whole.is_alias_of(apart));
 }
@@ -56,12 +58,15 @@ TEST(AliasTest, TensorsOfOneStorageOverlapAsOnTheCpu) {
 TEST(AliasTest, StorageIsSharedBeyondThePoolToo) {
   const at::Tensor tensor = device_tensor({8});
   AliasPool pool;
+  std::vector<at::Tensor> slices;
   std::vector<at::Tensor> aliases;
   for (size_t i = 0; i < 3 * AliasPool::kSlots; ++i) {
-    aliases.push_back(pool.alias(tensor));
+    slices.push_back(tensor.slice(0, 1));
+    aliases.push_back(pool.alias(slices.back()));
   }
-  for (const at::Tensor& alias : aliases) {
-    EXPECT_TRUE(alias.is_alias_of(aliases[0]));
+  for (size_t i = 1; i < aliases.size(); ++i) {
+    EXPECT_FALSE(aliases[i].is_same(aliases[i - 1]));
+    EXPECT_TRUE(aliases[i].is_alias_of(aliases[0]));
   }
 }
 
@@ -85,13 +90,29 @@ TEST(AliasTest, ObjectsThatAKernelKeptAreNot) {
   EXPECT_EQ(kept.sizes(), at::IntArrayRef({8}));
 }
 
-TEST(AliasTest, SharedStorageIsGivenUpAfterTheLaunch) {
+TEST(AliasTest, StorageThatAKernelKeptIsNot) {
   const at::Tensor tensor = device_tensor({8});
+  const at::Tensor slice = tensor.slice(0, 1);
+  AliasPool pool;
+  for (int launch = 0; launch < 3; ++launch) {
+    (void)pool.borrow(tensor);
+    const c10::Storage kept = pool.borrow(slice)->storage();
+    pool.reset();
+    EXPECT_NE(pool.borrow(device_tensor({3}))->storage().unsafeGetStorageImpl(),
+              kept.unsafeGetStorageImpl());
+    EXPECT_EQ(kept.data(), kernel_pointer(tensor.storage().data()));
+    pool.reset();
+  }
+}
+
+TEST(AliasTest, StorageIsSharedWithinALaunchAlone) {
+  const at::Tensor tensor = device_tensor({8});
+  const at::Tensor slice = tensor.slice(0, 1);
   AliasPool pool;
   for (int launch = 0; launch < 3; ++launch) {
     {
       const at::Tensor first = pool.alias(tensor);
-      const at::Tensor twin = pool.alias(tensor);
+      const at::Tensor twin = pool.alias(slice);
       EXPECT_TRUE(first.is_alias_of(twin));
     }
     pool.reset();
