@@ -15,9 +15,9 @@
 //
 // Ownership. An alias owns no device memory. The launch order protects it: the block of a freed
 // tensor is reused only by work that its stream runs later. An AliasPool owns the TensorImpls and
-// StorageImpls that it hands out and uses them again; those that a kernel kept a reference to are
-// given up. Threads: a pool belongs to one launch at a time: the launching thread, then the one
-// that runs it.
+// StorageImpls that it hands out and uses them again; if a kernel kept a reference to one, it gives
+// up all. Threads: a pool belongs to one launch at a time: the launching thread, then the one that
+// runs it.
 #ifndef ATEN_ALIAS_H_
 #define ATEN_ALIAS_H_
 
