@@ -9,6 +9,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
 #include <cstddef>
 #include <filesystem>
 #include <iterator>
@@ -37,11 +38,28 @@ void launch_function(int64_t cost, Function&& function) {
   launch_kernel({"test::function", cost}, 0, [&](AliasPool&) { return function; });
 }
 
+// Whether a launch, which tells the thread of its kernel, comes to use this one. At first the
+// worker may hold the stream still, with nothing left to do: a busy machine gives it no time to let
+// go.
+template <class Launch>
+bool comes_to_run_here(Launch&& launch) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (launch() != std::this_thread::get_id()) {
+    if (std::chrono::steady_clock::now() > deadline) {
+      return false;
+    }
+  }
+  return true;
+}
+
 TEST(LaunchTest, CheapKernelsRunOnTheCallerWhenTheStreamIsIdle) {
   synchronize();
-  std::thread::id where;
-  launch_function(1, [&where] { where = std::this_thread::get_id(); });
-  EXPECT_EQ(where, std::this_thread::get_id());
+  EXPECT_TRUE(comes_to_run_here([] {
+    std::thread::id where;
+    launch_function(1, [&where] { where = std::this_thread::get_id(); });
+    synchronize();
+    return where;
+  }));
 }
 
 TEST(LaunchTest, AndBehindOtherWorkWhenItIsNot) {
@@ -151,7 +169,7 @@ TEST(LaunchTest, ACallerThatWaitsAnywayRunsItsKernel) {
     return where;
   };
   synchronize();
-  EXPECT_EQ(launch_awaited(kParallelCost - 1), std::this_thread::get_id());
+  EXPECT_TRUE(comes_to_run_here([&] { return launch_awaited(kParallelCost - 1); }));
   occupy_stream();
   EXPECT_NE(launch_awaited(kParallelCost - 1), std::this_thread::get_id());
 }
