@@ -43,7 +43,7 @@ constexpr const char* kName = "aten::_copy_from";
 
 // Data movement costs about as much as one elementary operation on each side.
 LaunchSite site_of(const at::Tensor& dst, bool awaited) {
-  return {kName, dst.numel() * 2, awaited};
+  return {.name = kName, .cost = dst.numel() * 2, .awaited = awaited, .pointwise = true};
 }
 
 at::Tensor side(AliasPool& aliases, const at::Tensor& tensor) {

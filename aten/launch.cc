@@ -3,6 +3,9 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+#include <limits>
+
 #include "runtime/c10/warning.h"
 
 #if defined(__x86_64__)
@@ -73,6 +76,8 @@ constexpr unsigned kFloatStatus = 0x3f;  // the sticky exception flags: a record
 constexpr unsigned kFloatStatus = 0;
 #endif
 
+constexpr int64_t kCostPerNanosecond = 4;
+
 // Where a kernel runs, the dispatcher only knows the keys of plain CPU tensors.
 constexpr c10::DispatchKeySet kIncluded = c10::default_included_set;
 constexpr c10::DispatchKeySet kExcluded =
@@ -89,10 +94,12 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
 
 KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
     : warning_handler_(nullptr), float_mode_(mode) {
-  if (threads != 0) {
-    team_.emplace(threads);
-  }
-  if (!on_launching_thread) {
+  if (on_launching_thread) {
+    if (threads != 0) {
+      team_.emplace(threads);
+    }
+  } else {
+    set_team(std::max(threads, 1));
     warning_handler_ = c10::WarningUtils::get_warning_handler();
     c10::WarningUtils::set_warning_handler(keep_warnings());
     float_mode_ = float_mode();
@@ -122,16 +129,21 @@ KernelScope::~KernelScope() {
 
 void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet) {
   Launch launch{packet, site.serial ? 0 : 1, float_mode()};
-  orLaunchAttributes attributes{site.name, orLaunchShort};
-  const bool large = site.cost >= kParallelCost;
-  const int team = large ? team_size() : 1;
+  orLaunchAttributes attributes{site.name, orLaunchShort, 0};
+  const int64_t loop = site.cost < kMoldableCost ? site.cost : site.cost / site.loops;
+  const bool moldable =
+      site.pointwise && !site.awaited && loop >= kMoldableCost && loop < kTeamCost;
+  const bool large = loop >= kParallelCost && !moldable;
+  const int team = large || moldable ? team_size() : 1;
   if (team > 1) {
     yield_team();
     launch.threads = team;
-    attributes.flags = orLaunchParallel;
+    attributes.flags = large ? orLaunchParallel : orLaunchMoldable;
+    attributes.work_ns = static_cast<uint32_t>(
+        std::min<int64_t>(site.cost / kCostPerNanosecond, std::numeric_limits<uint32_t>::max()));
   } else if (site.cost < kInlineCost || site.awaited) {
     attributes.flags = orLaunchInline;
-  } else if (large) {
+  } else if (site.cost >= kTeamCost) {
     attributes.flags = 0;  // one thread, but nobody knows for how long
   }
   OPENREG_CHECK(orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes));

@@ -16,8 +16,12 @@
 //   below kInlineCost    on the caller, if the stream is idle: cheaper than waking a worker;
 //   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that has
 //                        the stream already;
-//   above                on the executor, with as many threads as torch.get_num_threads().
-// A kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller, if the stream
+//   above                on the executor, with a team of torch.get_num_threads().
+// What takes several parallel loops, one after the other, has a team if each is worth it. A
+// pointwise kernel, whose numbers do not depend on who computes them, is moldable between
+// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and much is queued.
+// Other kernels have a fixed number of threads, so that a program has the same result each time. A
+// kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller, if the stream
 // is idle and there is no team for it.
 //
 // Threads: any. Exceptions of run() are kept with the stream and thrown at the next
@@ -47,10 +51,13 @@
 namespace openreg {
 
 constexpr int64_t kInlineCost = 16 * 1024;
+constexpr int64_t kMoldableCost = 64 * 1024;
 constexpr int64_t kParallelCost = 128 * 1024;
+constexpr int64_t kTeamCost = 512 * 1024;
 // Up to so many elements no elementwise kernel of torch opens a parallel region, so that the number
-// of threads need not be set: the smallest grain of torch's loops, that of the functions of VML.
-constexpr int64_t kSerialIterations = 2 * 1024;
+// of threads need not be set. The smallest grain is not that of torch's own loops: the functions of
+// MKL's VML within them share out 100 numbers and more, once torch.set_num_threads was called.
+constexpr int64_t kSerialIterations = 99;
 
 // What is known of an operator's tensor arguments after one pass over them.
 class Operands {
@@ -156,15 +163,17 @@ class Operands {
 struct LaunchSite {
   const char* name;  // of the operator; static storage
   int64_t cost;
-  bool awaited = false;  // the caller synchronizes with the stream at once
-  bool serial = false;   // the kernel opens no parallel region, however many threads it may have
+  bool awaited = false;    // the caller synchronizes with the stream at once
+  bool serial = false;     // the kernel opens no parallel region, however many threads it may have
+  bool pointwise = false;  // no number of the result depends on how many threads compute it
+  int64_t loops = 1;       // that share the cost, one after the other
 };
 
 namespace detail {
 
 // What every kernel finds on its thread: only CPU kernels below autograd and autocast, one thread
-// or the executor's team (`threads` 0: whatever is set, for a serial kernel), the launching
-// thread's flush-denormal mode; away from that thread, warnings are kept for the next
+// or the executor's team (`threads` 0: a serial kernel does not care), the launching thread's
+// flush-denormal mode; away from that thread, warnings are kept for the next
 // synchronization.
 class KernelScope {
  public:
@@ -183,7 +192,7 @@ class KernelScope {
 // The bytes that travel through the driver's queue.
 struct Launch {
   Packet* packet;
-  int threads;
+  int threads;          // of the team, if it gets one
   unsigned float_mode;  // of the launching thread: rounding and denormals
 };
 
@@ -202,7 +211,8 @@ orError_t run_closure(void* arguments) noexcept {
   {
     std::optional<KernelScope> scope;
     if (!kIsLeaf<Closure> || !home || launch.threads != 0) {
-      scope.emplace(launch.threads, launch.float_mode, home);
+      const bool lacks_team = launch.threads > 1 && orKernelHasTeam() == 0;
+      scope.emplace(lacks_team ? 1 : launch.threads, launch.float_mode, home);
     }
     auto* const closure = std::launder(reinterpret_cast<Closure*>(launch.packet->closure));
     try {
@@ -218,6 +228,10 @@ orError_t run_closure(void* arguments) noexcept {
 }
 
 }  // namespace detail
+
+// Whether the closure's class says so: it then has no sum over elements.
+template <class Closure>
+constexpr bool kIsPointwise = requires { Closure::kPointwise; };
 
 // Builds Closure(aliases, arguments...), launches it on the current stream of the operands' device
 // and returns its result().
@@ -242,6 +256,7 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
     known.cost = std::max(known.cost, iterations);
     known.serial = iterations <= kSerialIterations;
   }
+  known.pointwise |= kIsPointwise<Closure>;
   // Before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
   try {

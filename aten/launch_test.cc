@@ -83,14 +83,18 @@ TEST(LaunchTest, OnlyTheExecutorHasATeam) {
   const int before = at::get_num_threads();
   int inline_threads = 0;
   int worker_threads = 0;
+  int moldable_threads = 0;
   int executor_threads = 0;
   synchronize();
   launch_function(1, [&] { inline_threads = at::get_num_threads(); });
   launch_function(kInlineCost, [&] { worker_threads = at::get_num_threads(); });
+  launch_kernel({.name = "test::moldable", .cost = kMoldableCost, .pointwise = true}, 0,
+                [&](AliasPool&) { return [&] { moldable_threads = at::get_num_threads(); }; });
   launch_function(kParallelCost, [&] { executor_threads = at::get_num_threads(); });
   synchronize();
   EXPECT_EQ(inline_threads, 1);
   EXPECT_EQ(worker_threads, 1);
+  EXPECT_EQ(moldable_threads, 1);  // alone it is not worth a team
   EXPECT_EQ(executor_threads, before);
   EXPECT_EQ(at::get_num_threads(), before);
 }
@@ -124,18 +128,21 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   at::set_num_threads(before);
 }
 
-TEST(LaunchTest, SerialKernelsOpenNoRegion) {
+// VML has the smallest grain of all, inline and on the worker, where the kernel is serial and where
+// it just is not.
+TEST(LaunchTest, SmallKernelsStartNoTeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 3);
-  const at::Tensor x = to_device(at::ones({kSerialIterations}));
-  (void)at::exp(x);
-  synchronize();
-  const std::ptrdiff_t threads = count_threads();
-  for (int i = 0; i < 4; ++i) {
-    (void)at::exp(x);  // VML: the smallest grain of all
+  for (const int64_t size : {kSerialIterations, kSerialIterations + 1, int64_t{2048}}) {
+    const at::Tensor x = to_device(at::ones({size}));
+    occupy_stream();  // starts the worker
+    const std::ptrdiff_t threads = count_threads();
+    (void)at::exp(x);
+    synchronize();
+    (void)at::exp(x);
+    synchronize();
+    EXPECT_EQ(count_threads(), threads) << size;
   }
-  synchronize();
-  EXPECT_EQ(count_threads(), threads);
   at::set_num_threads(before);
 }
 

@@ -103,9 +103,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   at::Tensor workspace = empty_on(device, {bytes.value_or(0)}, c10::kByte);
   // The kernel's own workspace, while its size is not known.
   const auto made = bytes.has_value() ? nullptr : std::make_shared<at::Tensor>();
-  const int64_t cost = layer_cost(input, hidden_size);
-  launch_kernel({"aten::mkldnn_rnn_layer", cost, /*awaited=*/made != nullptr}, device,
-                [&](AliasPool& aliases) {
+  launch_kernel({.name = "aten::mkldnn_rnn_layer",
+                 .cost = layer_cost(input, hidden_size),
+                 .awaited = made != nullptr,
+                 .loops = input.size(0)},
+                device, [&](AliasPool& aliases) {
                   return [input = aliases.alias(input), weight_ih = aliases.alias(weight_ih),
                           weight_hh = aliases.alias(weight_hh), bias_ih = aliases.alias(bias_ih),
                           bias_hh = aliases.alias(bias_hh), hx = aliases.alias(hx),
@@ -166,8 +168,10 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   const std::array<at::Tensor, 6> gradients{like(input),   like(weight_ih), like(weight_hh),
                                             like(bias_ih), like(hx),        like(cx)};
   launch_kernel(
-      {"aten::mkldnn_rnn_layer_backward", 2 * layer_cost(input, hidden_size)}, device,
-      [&](AliasPool& aliases) {
+      {.name = "aten::mkldnn_rnn_layer_backward",
+       .cost = 2 * layer_cost(input, hidden_size),
+       .loops = input.size(0)},
+      device, [&](AliasPool& aliases) {
         std::array<at::Tensor, 6> results;
         std::transform(gradients.begin(), gradients.end(), results.begin(),
                        [&](const at::Tensor& gradient) { return aliases.alias(gradient); });

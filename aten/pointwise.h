@@ -160,6 +160,7 @@ class PointwiseKernel : public Base {
  public:
   // It calls no operator, only a loop.
   static constexpr bool kLeaf = true;
+  static constexpr bool kPointwise = true;
 
   PointwiseKernel(const Alike<kCount>& alike, const at::Tensor& output) {
     const c10::ScalarType dtype = alike.dtype();

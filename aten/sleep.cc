@@ -19,7 +19,7 @@ void launch_sleep(int64_t nanoseconds) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(*static_cast<const int64_t*>(argument)));
     return orSuccess;
   };
-  const orLaunchAttributes attributes{"openreg::sleep", 0};
+  const orLaunchAttributes attributes{"openreg::sleep", 0, 0};
   OPENREG_CHECK(orLaunchKernel(current_native_stream(current_device()), sleep, &nanoseconds,
                                sizeof(nanoseconds), &attributes));
 }

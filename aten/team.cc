@@ -39,8 +39,17 @@ void yield_team() {
   }
 }
 
-// Asking torch rather than OpenMP has torch make its own setting for this thread now; else it did
-// so in the first parallel region, against the scope's.
+// Asking torch rather than OpenMP, here and below, has torch make its own setting for this thread
+// now; else it did so in the first parallel region, against ours.
+void set_team(int threads) {
+  thread_local int current = 0;
+  if (current != threads) {
+    (void)at::get_num_threads();
+    set_threads(threads, threads);
+    current = threads;
+  }
+}
+
 TeamScope::TeamScope(int threads) : previous_(at::get_num_threads()), threads_(threads) {
   if (previous_ != threads_) {
     set_threads(threads_, threads_);

@@ -24,7 +24,10 @@ int team_size();
 // then pays for the threads now and then, not each time.
 void yield_team();
 
-// Within its lifetime kernels on this thread use `threads` threads.
+// From now on kernels on this thread, one of the device, use `threads` threads.
+void set_team(int threads);
+
+// Within its lifetime kernels on this thread, one of the host, use `threads` threads.
 class TeamScope {
  public:
   explicit TeamScope(int threads);

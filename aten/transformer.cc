@@ -23,6 +23,8 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
+constexpr int64_t kLayerLoops = 8;  // four products, the attention's two, softmax, norms
+
 // Some ten multiplications in a quarter of a nanosecond; a token meets every weight.
 int64_t layer_cost(const at::Tensor& tokens, int64_t weights) {
   return tokens.numel() / std::max<int64_t>(1, tokens.size(-1)) * weights / 8;
@@ -53,7 +55,9 @@ at::Tensor encoder_layer(const at::Tensor& src, int64_t embed_dim, int64_t num_h
   at::Tensor output = empty_on(operands.device(), src.sizes(), src.scalar_type());
   const int64_t weights =
       qkv_weight.numel() + proj_weight.numel() + ffn_weight_1.numel() + ffn_weight_2.numel();
-  launch_kernel({"aten::_transformer_encoder_layer_fwd", layer_cost(src, weights)},
+  launch_kernel({.name = "aten::_transformer_encoder_layer_fwd",
+                 .cost = layer_cost(src, weights),
+                 .loops = kLayerLoops},
                 operands.device(), [&](AliasPool& aliases) {
                   std::array<at::Tensor, 13> arguments;
                   for (size_t i = 0; i < tensors.size(); ++i) {

@@ -20,6 +20,7 @@ from benchmarks.cases import CASES, Step
 from tools.worker.worker import Died, Worker
 
 REFERENCE = "cpu"
+SETTLE = 0.02  # seconds: longer than the OpenMP threads of a process that rests go on spinning
 TIMEOUT = 120.0  # seconds for one window: far more than any takes, so that a hang is reported
 
 
@@ -194,6 +195,8 @@ def measure_case(
     for number in range(effort.rounds):
         # Who begins alternates: what one leaves behind (caches, clock) is the other's as often.
         for side in (0, 1) if number % 2 == 0 else (1, 0):
+            if workers[0] is not workers[1]:
+                time.sleep(SETTLE)
             window = Window(name, devices[side], first[side].calls)
             timing = workers[side].ask(window, TIMEOUT)
             seconds[side].append(timing.seconds / timing.calls)

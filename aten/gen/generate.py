@@ -421,6 +421,8 @@ class StructuredWriter:
         code += "  }\n  auto result() { return op_.take_outputs(); }\n"
         if self._iterates:
             code += "  int64_t iterations() const { return op_.iterations(); }\n"
+            if not any(binding.name == "reduction" for binding in self._inputs):
+                code += "  static constexpr bool kPointwise = true;\n"
         code += "  void run() {\n"
         code += _fill(
             "op_.impl(",
@@ -660,7 +662,10 @@ def _outputs(function: NativeFunction) -> list[Binding]:
 
 
 def _site(function: NativeFunction, entry: Entry) -> str:
-    return _fill("const LaunchSite site{", [f'"aten::{function.func.name}"', _cost(entry)], "};", 2)
+    site = [f'.name = "aten::{function.func.name}"', f".cost = {_cost(entry)}"]
+    if entry.name.startswith("_foreach_"):
+        site += [".pointwise = true", ".loops = static_cast<int64_t>(self.size())"]
+    return _fill("const LaunchSite site{", site, "};", 2)
 
 
 def mutating_block(entry: Entry, torch: Torch) -> Block:

@@ -160,7 +160,7 @@ TEST(EventTest, ElapsedTimeNeedsTwoRecordedEvents) {
 // Throws an exception of type E in a kernel and looks for it at the synchronization.
 template <class E>
 void expect_from_kernel(const c10::Stream& stream, void (*thrower)()) {
-  const orLaunchAttributes attributes{"test::thrower", 0};
+  const orLaunchAttributes attributes{"test::thrower", 0, 0};
   OPENREG_CHECK(orLaunchKernel(
       native_stream(stream),
       [](void* arguments) -> orError_t {
@@ -185,7 +185,7 @@ TEST(ErrorTest, ExceptionsOfKernelsKeepTheirType) {
 
 TEST(ErrorTest, MessageNamesTheOperator) {
   const c10::Stream stream = guard().getNewStream(device(0));
-  const orLaunchAttributes attributes{"test::namesake", 0};
+  const orLaunchAttributes attributes{"test::namesake", 0, 0};
   OPENREG_CHECK(orLaunchKernel(
       native_stream(stream),
       [](void*) -> orError_t {

@@ -134,8 +134,7 @@ orError_t Submit(Stream* stream, uint64_t expected, orKernel_t kernel, const voi
   }
   return stream->Enqueue(expected, nullptr, [&](Command& command) {
     command.kind = Command::kCopy;
-    command.is_short = is_short;
-    command.is_parallel = false;
+    command.place = is_short ? Command::kAnywhere : Command::kOnWorker;
     command.name = name;
     command.kernel = kernel;
     command.sink = &stream->sink();

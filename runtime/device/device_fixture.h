@@ -75,7 +75,7 @@ class Gate {
 
   orError_t Launch(orStream_t stream, uint32_t flags = 0) {
     Gate* self = this;
-    const orLaunchAttributes attributes{"gate", flags};
+    const orLaunchAttributes attributes{"gate", flags, 0};
     return orLaunchKernel(stream, Run, &self, sizeof(self), &attributes);
   }
   void Open() { open_.store(true); }

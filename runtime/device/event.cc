@@ -36,8 +36,7 @@ orError_t Event::Record(Stream* stream, uint64_t expected) {
   uint64_t position;
   const orError_t error = stream->Enqueue(expected, &position, [&](Command& command) {
     command.kind = Command::kTimestamp;
-    command.is_short = true;
-    command.is_parallel = false;
+    command.place = Command::kAnywhere;
     command.name = nullptr;
     command.event = this;
     command.position = record;
@@ -285,8 +284,7 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
   }
   return stream->Enqueue(expected, nullptr, [&](Command& command) {
     command.kind = Command::kWait;
-    command.is_short = false;
-    command.is_parallel = false;
+    command.place = Command::kOnWorker;
     command.name = nullptr;
     command.source = capture.stream;
     command.position = capture.position;

@@ -98,7 +98,7 @@ void Executor::Run() {
         std::exchange(kept, nullptr)->Unpark();
         break;
       case Stream::Outcome::kYield:
-        if (kept->NextIsParallel()) {
+        if (kept->NextWantsTeam()) {
           Submit(std::exchange(kept, nullptr));
         } else {
           std::exchange(kept, nullptr)->OfferToWorker();

@@ -1,9 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/device/executor.h"
 
+#include <unistd.h>
+
+#include <atomic>
+#include <fstream>
 #include <mutex>
 #include <set>
 #include <string>
+#include <thread>
+#include <vector>
 
 #include "runtime/device/device_fixture.h"
 
@@ -15,7 +21,7 @@ class ExecutorTest : public DeviceTest {
   // Launches a callable with flags.
   template <class Function>
   static void Launch(orStream_t stream, uint32_t flags, Function* function) {
-    const orLaunchAttributes attributes{"test", flags};
+    const orLaunchAttributes attributes{"test", flags, 0};
     ASSERT_OK(orLaunchKernel(
         stream,
         [](void* arguments) {
@@ -70,6 +76,63 @@ TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnItsThread) {
   Launch(stream, 0, &where);  // may take long: the worker's
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(threads.size(), 2u);
+}
+
+// Whether the thread sleeps in the kernel of the system.
+bool IsAsleep(pid_t thread) {
+  std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
+  std::string stat;
+  std::getline(file, stat);
+  return stat.substr(stat.rfind(')') + 2, 1) == "S";
+}
+
+// Which of four moldable kernels of 100 us, queued behind a closed gate, have a team.
+template <class Wait>
+std::vector<int> Teams(orStream_t stream, Wait&& wait) {
+  std::vector<int> teams;
+  auto* const where = &teams;
+  Gate gate;
+  EXPECT_OK(gate.Launch(stream));
+  for (int i = 0; i < 4; ++i) {
+    const orLaunchAttributes attributes{"moldable", orLaunchMoldable, 100'000};
+    EXPECT_OK(orLaunchKernel(
+        stream,
+        [](void* arguments) {
+          (*static_cast<std::vector<int>**>(arguments))->push_back(orKernelHasTeam());
+          return orSuccess;
+        },
+        &where, sizeof(where), &attributes));
+  }
+  wait(gate);
+  return teams;
+}
+
+TEST_F(ExecutorTest, MoldableKernelsHaveATeamWhileTheHostSleepsAndMuchIsQueued) {
+  const orStream_t stream = CreateStream();
+  const auto sleep = [&](Gate& gate) {
+    const pid_t host = gettid();
+    std::atomic<bool> waits{false};
+    std::thread opener([&] {
+      EXPECT_TRUE(Eventually([&] { return waits && IsAsleep(host); }));
+      gate.Open();
+    });
+    waits = true;
+    EXPECT_OK(orStreamSynchronize(stream));
+    opener.join();
+  };
+  // A quarter of a millisecond of work is worth a team; the last two kernels are less. A host that
+  // did not need to sleep after all may once be woken early: it is awake then.
+  EXPECT_TRUE(Eventually([&] { return Teams(stream, sleep) == std::vector<int>{1, 1, 0, 0}; }));
+}
+
+TEST_F(ExecutorTest, MoldableKernelsHaveOneThreadWhileTheHostIsAwake) {
+  const orStream_t stream = CreateStream();
+  const auto poll = [&](Gate& gate) {
+    gate.Open();
+    while (orStreamQuery(stream) == orErrorNotReady) {
+    }
+  };
+  EXPECT_EQ(Teams(stream, poll), (std::vector<int>{0, 0, 0, 0}));
 }
 
 TEST_F(ExecutorTest, KindsMixInOrder) {

@@ -29,7 +29,7 @@ TEST_F(FaultInjectionTest, TheNthKernelFailsAndDoesNotRun) {
   ASSERT_OK(orInjectKernelFailure(2));
   int ran = 0;
   int* counter = &ran;
-  const orLaunchAttributes cheap{"cheap", orLaunchInline};
+  const orLaunchAttributes cheap{"cheap", orLaunchInline, 0};
   auto launch = [&] {
     return orLaunchKernel(
         nullptr,
@@ -53,7 +53,7 @@ TEST_F(FaultInjectionTest, ADelayMakesAMissingSynchronizationVisible) {
   ASSERT_OK(orInjectKernelDelay(200'000'000));
   std::atomic<int> shared{0};
   std::atomic<int>* pointer = &shared;
-  const orLaunchAttributes cheap{"cheap", orLaunchInline};
+  const orLaunchAttributes cheap{"cheap", orLaunchInline, 0};
   ASSERT_OK(orLaunchKernel(
       nullptr,
       [](void* arguments) {

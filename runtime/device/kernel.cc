@@ -12,7 +12,9 @@
 namespace openreg::device {
 namespace {
 
-constexpr uint32_t kLaunchFlags = orLaunchInline | orLaunchParallel | orLaunchShort;
+constexpr uint32_t kLaunchFlags =
+    orLaunchInline | orLaunchParallel | orLaunchShort | orLaunchMoldable;
+constexpr uint32_t kWithTeam = orLaunchParallel | orLaunchMoldable;
 
 struct Launch {
   orKernel_t kernel;
@@ -20,15 +22,25 @@ struct Launch {
   size_t size;
   const char* name;
   uint32_t flags;
+  uint32_t work_ns;
 };
+
+Command::Place PlaceOf(uint32_t flags) {
+  return (flags & orLaunchParallel) != 0                   ? Command::kOnExecutor
+         : (flags & orLaunchMoldable) != 0                 ? Command::kMoldable
+         : (flags & (orLaunchInline | orLaunchShort)) != 0 ? Command::kAnywhere
+                                                           : Command::kOnWorker;
+}
 
 [[gnu::always_inline]] inline orError_t Queue(Stream* stream, uint64_t expected,
                                               const Launch& launch, ErrorSink* sink,
                                               uint64_t* position) {
   return stream->Enqueue(expected, position, [&](Command& command) {
     command.kind = Command::kKernel;
-    command.is_parallel = (launch.flags & orLaunchParallel) != 0;
-    command.is_short = (launch.flags & (orLaunchInline | orLaunchShort)) != 0;
+    command.place = PlaceOf(launch.flags);
+    if ((launch.flags & kWithTeam) != 0) {
+      command.work_before = stream->AddWork(launch.work_ns);
+    }
     command.name = launch.name;
     command.kernel = launch.kernel;
     command.sink = sink;
@@ -68,6 +80,7 @@ using openreg::device::FindStream;
 using openreg::device::kBlocking;
 using openreg::device::kInjecting;
 using openreg::device::kLaunchFlags;
+using openreg::device::kWithTeam;
 using openreg::device::Launch;
 using openreg::device::mode;
 using openreg::device::Stream;
@@ -84,26 +97,30 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
       error != orSuccess) [[unlikely]] {
     return error;
   }
-  const Launch launch{kernel, arguments, size, attributes ? attributes->name : nullptr,
-                      attributes ? attributes->flags : 0};
+  const Launch launch{kernel,
+                      arguments,
+                      size,
+                      attributes ? attributes->name : nullptr,
+                      attributes ? attributes->flags : 0,
+                      attributes ? attributes->work_ns : 0};
   if (kernel == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
       (arguments == nullptr && size != 0) || (launch.flags & ~kLaunchFlags) != 0) [[unlikely]] {
     return Fail(
         orErrorInvalidValue,
         "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must not be "
         "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
-        "(0x1), orLaunchParallel (0x2) and orLaunchShort (0x4)",
+        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4) and orLaunchMoldable (0x8)",
         reinterpret_cast<void*>(kernel), arguments, size, launch.flags, OPENREG_MAX_ARGUMENT_BYTES);
   }
   const uint32_t now = mode.load(std::memory_order_relaxed);
-  const bool may_inline = (launch.flags & (orLaunchInline | orLaunchParallel)) == orLaunchInline &&
-                          (now & kInjecting) == 0;
+  const bool may_inline =
+      (launch.flags & (orLaunchInline | kWithTeam)) == orLaunchInline && (now & kInjecting) == 0;
   if ((now & kBlocking) == 0) [[likely]] {
     if (may_inline && stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;
     }
   }
-  if ((launch.flags & orLaunchParallel) != 0) {
+  if ((launch.flags & kWithTeam) != 0) {
     if (const orError_t error = Executor::Get().Start(); error != orSuccess) {
       return error;
     }
@@ -140,13 +157,14 @@ orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
   }
   return stream->Enqueue(expected, nullptr, [&](Command& command) {
     command.kind = Command::kHostFunction;
-    command.is_short = false;
-    command.is_parallel = false;
+    command.place = Command::kOnWorker;
     command.name = nullptr;
     command.function = function;
     command.data = data;
     command.sink = &stream->sink();
   });
 }
+
+int orKernelHasTeam(void) { return thread_state.has_team; }
 
 int orInKernel(void) { return thread_state.running != nullptr; }

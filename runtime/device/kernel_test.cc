@@ -16,7 +16,7 @@ class KernelTest : public DeviceTest {
   static bool RunsHere(orStream_t stream, uint32_t flags) {
     std::thread::id ran_on;
     std::thread::id* where = &ran_on;
-    const orLaunchAttributes attributes{"where", flags};
+    const orLaunchAttributes attributes{"where", flags, 0};
     EXPECT_OK(orLaunchKernel(
         stream,
         [](void* arguments) {
@@ -31,7 +31,7 @@ class KernelTest : public DeviceTest {
 
 TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
   for (uint32_t flags : {uint32_t{0}, uint32_t{orLaunchInline}, uint32_t{orLaunchParallel}}) {
-    const orLaunchAttributes attributes{"copy", flags};
+    const orLaunchAttributes attributes{"copy", flags, 0};
     for (size_t size : {size_t{8}, size_t{9}, size_t{100}, size_t{OPENREG_MAX_ARGUMENT_BYTES}}) {
       struct Result {
         std::atomic<uint64_t> sum{0};
@@ -65,7 +65,7 @@ TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
 
 TEST_F(KernelTest, BadLaunchesAreRefused) {
   char bytes[OPENREG_MAX_ARGUMENT_BYTES + 1] = {};
-  const orLaunchAttributes unknown{"unknown", 0x80};
+  const orLaunchAttributes unknown{"unknown", 0x80, 0};
   EXPECT_FAILS(orLaunchKernel(nullptr, nullptr, nullptr, 0, nullptr), orErrorInvalidValue,
                "orLaunchKernel");
   EXPECT_FAILS(orLaunchKernel(nullptr, Nothing, bytes, sizeof(bytes), nullptr), orErrorInvalidValue,
@@ -129,7 +129,7 @@ TEST_F(KernelTest, WhileOneRunsInlineAnotherThreadsLaunchQueuesBehindIt) {
   ASSERT_TRUE(gate.AwaitEntered());
   std::atomic<bool> ran{false};
   std::atomic<bool>* flag = &ran;
-  const orLaunchAttributes cheap{"flag", orLaunchInline};
+  const orLaunchAttributes cheap{"flag", orLaunchInline, 0};
   ASSERT_OK(orLaunchKernel(
       stream,
       [](void* arguments) {
@@ -149,7 +149,7 @@ TEST_F(KernelTest, TheFirstErrorIsKeptAndReturnedOnceAndLaterKernelsRun) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   std::atomic<int> ran{0};
-  const orLaunchAttributes attributes{"aten::explode", 0};
+  const orLaunchAttributes attributes{"aten::explode", 0, 0};
   ASSERT_OK(orLaunchKernel(
       stream,
       [](void*) { return orKernelFail(orErrorLaunchFailure, "index 7 of 5", nullptr, nullptr); },
@@ -176,7 +176,7 @@ TEST_F(KernelTest, AnErrorThatIsOnlyReturnedCountsToo) {
 TEST_F(KernelTest, AnInlineKernelsErrorWaitsForTheSynchronizationLikeAnyOther) {
   QueueLaunches();
   const orStream_t stream = CreateStream();  // without a worker that may still be leaving
-  const orLaunchAttributes cheap{"cheap", orLaunchInline};
+  const orLaunchAttributes cheap{"cheap", orLaunchInline, 0};
   ASSERT_OK(orLaunchKernel(
       stream, [](void*) { return orKernelFail(orErrorUnknown, "inline", nullptr, nullptr); },
       nullptr, 0, &cheap));
@@ -205,7 +205,7 @@ TEST_F(KernelTest, WithLaunchBlockingTheLaunchReturnsTheKernelsOwnError) {
       nullptr, [] { (void)orKernelFail(orErrorUnknown, "from before", nullptr, nullptr); }));
   ASSERT_OK(orSetLaunchBlocking(1));
   for (uint32_t flags : {uint32_t{0}, uint32_t{orLaunchInline}, uint32_t{orLaunchParallel}}) {
-    const orLaunchAttributes attributes{"blocked", flags};
+    const orLaunchAttributes attributes{"blocked", flags, 0};
     EXPECT_FAILS(
         orLaunchKernel(
             nullptr,
@@ -316,7 +316,7 @@ TEST_F(KernelTest, CallsThatQueueWaitAllocateOrFreeAreRefusedInsideKernelsAndCal
     return orSuccess;
   };
   for (uint32_t flags : {uint32_t{0}, uint32_t{orLaunchInline}, uint32_t{orLaunchParallel}}) {
-    const orLaunchAttributes attributes{"check", flags};
+    const orLaunchAttributes attributes{"check", flags, 0};
     ASSERT_OK(orLaunchKernel(nullptr, kCheck, nullptr, 0, &attributes));
     ASSERT_OK(orStreamSynchronize(nullptr));
   }

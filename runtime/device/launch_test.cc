@@ -10,8 +10,8 @@ namespace {
 
 using LaunchTest = DeviceTest;
 
-constexpr orLaunchAttributes kCheap{"cheap", orLaunchInline};
-constexpr orLaunchAttributes kQueued{"queued", 0};
+constexpr orLaunchAttributes kCheap{"cheap", orLaunchInline, 0};
+constexpr orLaunchAttributes kQueued{"queued", 0, 0};
 
 void Axpy(float a, const float* x, float* y, int64_t size) {
   for (int64_t index = 0; index < size; ++index) {

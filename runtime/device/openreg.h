@@ -312,11 +312,16 @@ enum {
   // Single-threaded and over within some hundred microseconds: the executor runs it too when it
   // stands between parallel kernels, which spares two wake-ups. orLaunchInline implies it.
   orLaunchShort = 0x4,
+  // May use a team, but so small that this seldom pays: it has one while the host sleeps until the
+  // stream has come further, so that a core is free, and much such work is queued. Else it is run
+  // by one thread, as with orLaunchShort. orKernelHasTeam tells the kernel.
+  orLaunchMoldable = 0x8,
 };
 
 typedef struct orLaunchAttributes {
   const char* name;  // of the operator, for errors and traces; static storage; may be null
   uint32_t flags;
+  uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: what one thread would need, about
 } orLaunchAttributes;
 
 // Most bytes of arguments that a launch copies.
@@ -334,6 +339,9 @@ OPENREG_API orError_t orLaunchKernel(orStream_t stream, orKernel_t kernel, const
 // `return orKernelFail(...)`. Elsewhere it returns orErrorNotPermitted and leaves `payload` alone.
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
+
+// 1 inside a kernel that may use the executor's team.
+OPENREG_API int orKernelHasTeam(void);
 
 // Queues a function of the host: never inline, never in parallel with other commands of the stream.
 typedef void (*orHostFn_t)(void* data);

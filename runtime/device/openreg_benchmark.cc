@@ -93,9 +93,9 @@ void* AllocateDevice(size_t size) {
 void MeasureLaunches(int rounds) {
   constexpr int kBatch = 1000;
   constexpr int kQueued = 200;  // fits into the queue, so that no launch waits for room
-  constexpr orLaunchAttributes kCheap{"add", orLaunchInline};
-  constexpr orLaunchAttributes kOrdinary{"add", 0};
-  constexpr orLaunchAttributes kParallel{"add", orLaunchParallel};
+  constexpr orLaunchAttributes kCheap{"add", orLaunchInline, 0};
+  constexpr orLaunchAttributes kOrdinary{"add", 0, 0};
+  constexpr orLaunchAttributes kParallel{"add", orLaunchParallel, 0};
   auto* values = static_cast<float*>(AllocateDevice(4096));
   orAddressWindow window;
   Check(orGetAddressWindow(&window));

@@ -125,7 +125,7 @@ void LooksBeforeTheFirstUse() {
   REQUIRE(MappingsOfTheDevice() == 0 && ThreadCount() == threads);
   REQUIRE(orDeviceSynchronize() == orSuccess);
   REQUIRE(MappingsOfTheDevice() == 6 && ThreadCount() == threads);
-  const orLaunchAttributes cheap{"cheap", orLaunchInline};
+  const orLaunchAttributes cheap{"cheap", orLaunchInline, 0};
   REQUIRE(
       orLaunchKernel(nullptr, [](void*) { return orSuccess; }, nullptr, 0, &cheap) == orSuccess);
   REQUIRE(ThreadCount() == threads);
@@ -411,7 +411,7 @@ bool AwaitStarted() {
 template <uint32_t kFlags>
 void ExitsWithQueuedWork() {
   PrintCountsAtExit();
-  const orLaunchAttributes attributes{"counting", kFlags};
+  const orLaunchAttributes attributes{"counting", kFlags, 0};
   for (int number = 0; number < 100; ++number) {
     REQUIRE(orLaunchKernel(nullptr, CountingKernel, nullptr, 0, &attributes) == orSuccess);
   }
@@ -454,7 +454,7 @@ void ExitsFromAKernel() {
   REQUIRE(orStreamCreate(&elsewhere) == orSuccess);
   REQUIRE(orLaunchKernel(elsewhere, CountingKernel, nullptr, 0, nullptr) == orSuccess);
   REQUIRE(AwaitStarted());
-  const orLaunchAttributes attributes{"exit", kFlags};
+  const orLaunchAttributes attributes{"exit", kFlags, 0};
   REQUIRE(orLaunchKernel(
               nullptr, [](void*) -> orError_t { std::exit(5); }, nullptr, 0, &attributes) ==
           orSuccess);

@@ -17,6 +17,10 @@ namespace {
 
 std::atomic<uint64_t> error_sequence{0};
 
+// So much queued work, in nanoseconds of one thread, is worth waking a team for; its threads then
+// spin for some milliseconds after the last kernel.
+constexpr uint64_t kTeamWork = 250'000;
+
 }  // namespace
 
 // ----------------------------------------------------------------------------------------
@@ -206,13 +210,12 @@ Stream::Outcome Stream::Drain(Role role) {
       break;
     }
     Command& command = ring_[done % kRing];
-    const bool mine =
-        role == Role::kWorker ? !command.is_parallel : command.is_parallel || command.is_short;
-    if (!mine) {
+    const bool with_team = WantsTeam(command);
+    if (role == Role::kWorker ? with_team : command.place == Command::kOnWorker) {
       outcome = Outcome::kHandOver;
       break;
     }
-    Execute(command);
+    Execute(command, with_team);
     ++done;
     done_.store(done, std::memory_order_seq_cst);
     if (done >= wake_at_.load(std::memory_order_seq_cst)) [[unlikely]] {
@@ -227,12 +230,22 @@ Stream::Outcome Stream::Drain(Role role) {
   return outcome;
 }
 
-bool Stream::NextIsParallel() const {
-  const uint64_t done = done_.load(std::memory_order_relaxed);
-  return done != tail_.load(std::memory_order_acquire) && ring_[done % kRing].is_parallel;
+bool Stream::WantsTeam(const Command& command) const {
+  if (command.place != Command::kMoldable) {
+    return command.place == Command::kOnExecutor;
+  }
+  // While the host is busy, one core less is free; and a device that keeps up with one thread needs
+  // no more. Once the host sleeps, it is the device that is waited for.
+  return wake_at_.load(std::memory_order_relaxed) != UINT64_MAX &&
+         work_.load(std::memory_order_relaxed) - command.work_before >= kTeamWork;
 }
 
-void Stream::Execute(Command& command) {
+bool Stream::NextWantsTeam() const {
+  const uint64_t done = done_.load(std::memory_order_relaxed);
+  return done != tail_.load(std::memory_order_acquire) && WantsTeam(ring_[done % kRing]);
+}
+
+void Stream::Execute(Command& command, bool with_team) {
   ThreadState& thread = thread_state;
   thread.device = device();
   switch (command.kind) {
@@ -247,10 +260,12 @@ void Stream::Execute(Command& command) {
           };
         }
       }
-      if (command.is_parallel) {
+      if (with_team) {
         Executor& executor = Executor::Get();
         executor.set_parallel_running(true);
+        thread.has_team = true;
         RunKernel(command.kernel, command.arguments, command.name, command.sink);
+        thread.has_team = false;
         executor.set_parallel_running(false);
       } else {
         RunKernel(command.kernel, command.arguments, command.name, command.sink);
@@ -576,8 +591,7 @@ orError_t RunInOrder(Stream* stream, uint64_t expected, orKernel_t kernel, const
   uint64_t position;
   const orError_t error = stream->Enqueue(expected, &position, [&](Command& command) {
     command.kind = Command::kCopy;
-    command.is_short = false;
-    command.is_parallel = false;
+    command.place = Command::kOnWorker;
     command.name = name;
     command.kernel = kernel;
     command.sink = &stream->sink();

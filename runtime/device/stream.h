@@ -64,9 +64,15 @@ struct Command {
     kWait,      // for `source` to reach `position`
     kTimestamp  // of event `event`, record number `position`
   };
+  // Which of the stream's consumers may run it.
+  enum Place : uint8_t {
+    kOnWorker,  // it may wait or take long
+    kAnywhere,
+    kMoldable,   // on the executor with its team, if that pays; else anywhere
+    kOnExecutor  // it needs the team
+  };
   Kind kind;
-  bool is_short;     // cheap: the executor may run it too
-  bool is_parallel;  // the executor has to run it
+  Place place;
   const char* name;
   union {
     orKernel_t kernel;
@@ -78,7 +84,8 @@ struct Command {
     Event* event;
   };
   uint64_t position;
-  ErrorSink* sink;  // where an error goes
+  uint64_t work_before;  // with a team: work() of the stream before this command
+  ErrorSink* sink;       // where an error goes
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
 static_assert(sizeof(Command) == 512);
@@ -107,6 +114,14 @@ class alignas(64) Stream : public HandleSlot {
   // False: it has to be queued. `arguments` are copied.
   bool TryInline(orKernel_t kernel, const void* arguments, size_t size, const char* name,
                  ErrorSink* sink);
+
+  // Only within `fill` of Enqueue: counts work for a team, in nanoseconds of one thread. Returns
+  // how much was counted before, for ever.
+  uint64_t AddWork(uint32_t nanoseconds) {
+    const uint64_t before = work_.load(std::memory_order_relaxed);
+    work_.store(before + nanoseconds, std::memory_order_relaxed);
+    return before;
+  }
 
   // Queues a command. `fill` writes it in place; it may not call back into the stream. Waits only
   // while the ring is full. `expected` is the handle which the caller looked up: a stream destroyed
@@ -166,8 +181,9 @@ class alignas(64) Stream : public HandleSlot {
   void RunKernel(orKernel_t kernel, void* arguments, const char* name, ErrorSink* sink);
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);
-  void Execute(Command& command);
-  bool NextIsParallel() const;
+  bool WantsTeam(const Command& command) const;
+  bool NextWantsTeam() const;
+  void Execute(Command& command, bool with_team);
 
   void Work();
   bool WatchTail() const {
@@ -198,6 +214,7 @@ class alignas(64) Stream : public HandleSlot {
   bool joinable_ = false;  // both: under the lock of Streams
 
   alignas(64) std::atomic<uint64_t> tail_{0};
+  std::atomic<uint64_t> work_{0};
   alignas(64) std::atomic<uint64_t> done_{0};
   alignas(64) std::atomic<uint32_t> watch_{kWatched};
   std::atomic<bool> closing_{false};

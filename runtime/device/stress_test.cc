@@ -29,6 +29,9 @@ class StressTest : public DeviceTest {
     }
   }
 
+  // Pretended, so that a few moldable kernels are worth a team.
+  static constexpr uint32_t kWork = 100'000;
+
   // Not atomic: the stream has to keep kernels apart and make their writes visible.
   static orError_t Increment(void* arguments) {
     ++**static_cast<int64_t**>(arguments);
@@ -43,8 +46,8 @@ TEST_F(StressTest, OneStreamTakesLaunchesOfAllKindsFromAllThreads) {
     std::mt19937 random(static_cast<unsigned>(number));
     int64_t* pointer = &counter;
     for (int round = 0; round < kRounds; ++round) {
-      const uint32_t kinds[] = {0, orLaunchInline, orLaunchInline, orLaunchParallel};
-      const orLaunchAttributes attributes{"increment", kinds[random() % 4]};
+      const uint32_t kinds[] = {0, orLaunchInline, orLaunchMoldable, orLaunchParallel};
+      const orLaunchAttributes attributes{"increment", kinds[random() % 4], kWork};
       ASSERT_OK(orLaunchKernel(stream, Increment, &pointer, sizeof(pointer), &attributes));
       if (random() % 64 == 0) {
         ASSERT_OK(orStreamSynchronize(stream));
@@ -67,8 +70,8 @@ TEST_F(StressTest, EventsOrderStreamsOfAllThreads) {
     for (int round = 0; round < kRounds / 4; ++round) {
       std::lock_guard lock(mutex);
       ASSERT_OK(orStreamWaitEvent(stream, last, 0));
-      const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel};
-      const orLaunchAttributes attributes{"increment", kinds[round % 3]};
+      const uint32_t kinds[] = {0, orLaunchInline, orLaunchMoldable, orLaunchParallel};
+      const orLaunchAttributes attributes{"increment", kinds[round % 4], kWork};
       ASSERT_OK(orLaunchKernel(stream, Increment, &pointer, sizeof(pointer), &attributes));
       ASSERT_OK(orEventRecord(last, stream));
     }
@@ -125,7 +128,7 @@ TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {
   int64_t* pointer = &counter;
   for (int round = 0; round < kRounds; ++round) {
     const orLaunchAttributes attributes{"increment",
-                                        round % 5 == 0 ? uint32_t{orLaunchParallel} : 0u};
+                                        round % 5 == 0 ? uint32_t{orLaunchParallel} : 0u, 0};
     ASSERT_OK(orLaunchKernel(stream, Increment, &pointer, sizeof(pointer), &attributes));
     const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 60);
     while (std::chrono::steady_clock::now() < end) {

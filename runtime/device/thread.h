@@ -22,6 +22,7 @@ struct ThreadState {
   ErrorSink* sink;          // where that kernel's error goes
   const char* kernel_name;  // of that kernel
   bool kernel_failed;       // that kernel called orKernelFail
+  bool has_team;            // that kernel may use a team
   int device;               // the current device
   orError_t last_error;
 };
