@@ -278,6 +278,32 @@ def test_an_error_of_a_kernel_is_thrown_once_at_the_next_synchronization() -> No
     assert after.tolist() == [4.0] * 3
 
 
+# At this size they have a team, and their sums depend on the number of threads.
+SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "sum": lambda x, y: (x * y).sum(),
+    "dot": torch.dot,
+    "l1_loss": nn.functional.l1_loss,
+    "mse_loss": nn.functional.mse_loss,
+    "smooth_l1_loss": nn.functional.smooth_l1_loss,
+    "huber_loss": nn.functional.huber_loss,
+}
+
+
+@pytest.mark.parametrize("name", SUMS)
+def test_sums_do_not_depend_on_whether_the_host_waits(name: str) -> None:
+    torch.manual_seed(0)
+    pairs = [torch.randn(2, 120_003, device=DEVICE) for _ in range(16)]
+    awake = []
+    for x, y in pairs:
+        awake.append(SUMS[name](x, y))
+        while not torch.openreg.current_stream().query():
+            pass
+    torch.openreg._sleep(LATE)  # so that all are queued when the host begins to wait
+    asleep = [SUMS[name](x, y) for x, y in pairs]
+    torch.openreg.synchronize()
+    assert torch.equal(torch.stack(asleep), torch.stack(awake))
+
+
 def test_deterministic_mode_fills_fresh_memory() -> None:
     torch.use_deterministic_algorithms(True)
     try:

@@ -108,6 +108,7 @@ std::vector<int> Teams(orStream_t stream, Wait&& wait) {
 }
 
 TEST_F(ExecutorTest, MoldableKernelsHaveATeamWhileTheHostSleepsAndMuchIsQueued) {
+  QueueLaunches();
   const orStream_t stream = CreateStream();
   const auto sleep = [&](Gate& gate) {
     const pid_t host = gettid();
@@ -126,6 +127,7 @@ TEST_F(ExecutorTest, MoldableKernelsHaveATeamWhileTheHostSleepsAndMuchIsQueued) 
 }
 
 TEST_F(ExecutorTest, MoldableKernelsHaveOneThreadWhileTheHostIsAwake) {
+  QueueLaunches();
   const orStream_t stream = CreateStream();
   const auto poll = [&](Gate& gate) {
     gate.Open();
