@@ -53,6 +53,8 @@ namespace openreg {
 constexpr int64_t kInlineCost = 16 * 1024;
 constexpr int64_t kMoldableCost = 64 * 1024;
 constexpr int64_t kParallelCost = 128 * 1024;
+// From here on pointwise kernels have a team in any case, and what runs on one thread nevertheless
+// is not short for the driver.
 constexpr int64_t kTeamCost = 512 * 1024;
 // Up to so many elements no elementwise kernel of torch opens a parallel region, so that the number
 // of threads need not be set. The smallest grain is not that of torch's own loops: the functions of

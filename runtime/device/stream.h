@@ -84,7 +84,7 @@ struct Command {
     Event* event;
   };
   uint64_t position;
-  uint64_t work_before;  // with a team: work() of the stream before this command
+  uint64_t work_before;  // with a team: what AddWork had counted before
   ErrorSink* sink;       // where an error goes
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
