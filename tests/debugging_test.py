@@ -36,7 +36,10 @@ WAITS: dict[str, tuple[str, Callable[[Tensor], object]]] = {
     "bool": ("aten::_local_scalar_dense", lambda x: bool(x[0] > 1)),
     "tolist": ("aten::_copy_from", Tensor.tolist),
     "cpu": ("aten::_copy_from", Tensor.cpu),
-    "to cpu, non_blocking": ("aten::_copy_from", lambda x: x.to("cpu", non_blocking=True)),
+    "non_blocking to pageable": (
+        "aten::_copy_from",
+        lambda x: torch.empty(4).copy_(x, non_blocking=True),
+    ),
     "copy to pinned": ("aten::_copy_from", lambda x: torch.empty(4).pin_memory().copy_(x)),
     "large from pageable": (
         "aten::_copy_from",
@@ -59,6 +62,7 @@ NO_WAITS: dict[str, Callable[[Tensor], object]] = {
     "small from pageable": lambda x: torch.tensor([1.0, 2.0], device="openreg"),
     "from pinned": lambda x: torch.empty(LARGE).pin_memory().to("openreg", non_blocking=True),
     "to pinned": lambda x: torch.empty(4).pin_memory().copy_(x, non_blocking=True),
+    "to cpu, non_blocking": lambda x: x.to("cpu", non_blocking=True),  # which torch pins
     "peer copy": lambda x: x.to("openreg:1"),
     "allocation": lambda x: torch.empty(1000, device="openreg"),
     "random": lambda x: torch.rand(100, device="openreg"),

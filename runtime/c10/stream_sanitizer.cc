@@ -252,9 +252,15 @@ void end_call(const at::RecordFunction& function, at::ObserverContext* context) 
   for (const c10::IValue& output : function.outputs()) {
     add_uses(output, UseKind::kWrite, results);
   }
+  // An argument that it returns was used at the launch: since then, a copy between devices has let
+  // the other stream wait for it.
+  std::erase_if(results, [call](const Use& result) {
+    return std::any_of(call->uses.begin(), call->uses.end(),
+                       [&result](const Use& use) { return use.extent.contains(result.extent); });
+  });
   Sanitizer& state = sanitizer();
   const std::lock_guard<std::mutex> lock(state.mutex);
-  // Memory that it has just got, or arguments that it wrote: no race that is not known.
+  // Memory that it has just got and nobody else knows.
   (void)state.detector.launch(call->launched, results, /*keep=*/true);
 }
 
