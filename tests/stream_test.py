@@ -36,8 +36,8 @@ def test_python_goes_on_while_the_device_works() -> None:
 
 
 def test_work_of_a_stream_is_in_order() -> None:
-    value = torch.zeros(1000, device="openreg")
     with torch.openreg.stream(torch.openreg.Stream()):
+        value = torch.zeros(1000, device="openreg")
         torch.openreg._sleep(NAP // 10)
         for factor in range(1, 20):
             value.mul_(2).add_(factor)

@@ -57,7 +57,7 @@ def get_launch_blocking() -> bool:
 def set_launch_sites(on: bool) -> None:
     """Say whether launches keep the Python stack they come from, for the error of their kernel.
 
-    It costs some microseconds for each launch, and nothing waits.
+    It costs about a microsecond for each launch, and nothing waits.
     ``OPENREG_LAUNCH_SITES=1`` has a process start with it.
     """
     _C.set_launch_sites(on)
