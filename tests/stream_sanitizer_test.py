@@ -28,9 +28,9 @@ def _sanitizer() -> Iterator[None]:
     torch.openreg.synchronize(1)
 
 
-def side_stream(device: int = 0) -> torch.openreg.Stream:
+def side_stream(device: int = 0) -> torch.Stream:
     """A stream that has seen nothing of the test."""
-    return torch.openreg.Stream(device)
+    return torch.Stream(f"openreg:{device}")
 
 
 # ---------------------------------------------------------------------------- races
@@ -412,7 +412,7 @@ def test_when_it_is_off_nothing_is_seen() -> None:
 
 def test_wrong_actions_are_refused() -> None:
     with pytest.raises(ValueError, match="'loud': expected one of off, warn, error"):
-        stream_sanitizer.enable("loud")
+        stream_sanitizer.enable("loud")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("value", "expected"), [("1", "error"), ("warn", "warn"), ("0", "off")])

@@ -24,7 +24,7 @@ N = 512
 class Worker:
     """What one thread does. All numbers are small integers, so that sums of them are exact."""
 
-    def __init__(self, number: int, streams: list[list[torch.openreg.Stream]]) -> None:
+    def __init__(self, number: int, streams: list[list[torch.Stream]]) -> None:
         self.random = random.Random(number)
         self.streams = streams
         self.steps = 0
@@ -32,7 +32,7 @@ class Worker:
     def value(self) -> float:
         return float(self.random.randrange(1, 9))
 
-    def place(self) -> tuple[int, torch.openreg.Stream]:
+    def place(self) -> tuple[int, torch.Stream]:
         device = self.random.randrange(DEVICES)
         return device, self.random.choice(self.streams[device])
 
