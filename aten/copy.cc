@@ -30,7 +30,9 @@
 #include "aten/launch.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/host_allocator.h"
+#include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
+#include "runtime/c10/stream_sanitizer.h"
 
 namespace openreg {
 namespace {
@@ -85,6 +87,9 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
 // Lets what is queued on `later` from now on wait for what is queued on `earlier` now.
 void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   const orStream_t first = current_native_stream(earlier);
+  if (C10_UNLIKELY(sanitizes_streams())) {
+    sanitize_order(first, current_native_stream(later));
+  }
   if (orStreamQuery(first) == orSuccess) {
     return;
   }
@@ -127,6 +132,12 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
   }
   const size_t bytes =
       at::detail::computeStorageNbytes(src.sizes(), src.strides(), src.element_size());
+  if (bytes > kStageBytes) {
+    announce_wait(kName,
+                  "it copies from host memory that the program may change afterwards; a "
+                  "copy from pinned memory with non_blocking=True does not wait",
+                  device);
+  }
   if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess) {
     queue_copy(device, dst, stage(src));
     return;
@@ -140,6 +151,10 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
     queue_copy(device, make_alias(dst), src);
     return;
   }
+  announce_wait(kName,
+                "it copies to host memory that the program may read afterwards; a copy to "
+                "pinned memory with non_blocking=True does not wait",
+                device);
   copy_and_wait(device, dst, src);
 }
 
@@ -200,6 +215,10 @@ at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
 }
 
 at::Scalar local_scalar_dense(const at::Tensor& self) {
+  announce_wait("aten::_local_scalar_dense",
+                "the host asks for a number: item(), tolist(), bool(), "
+                "a tensor as an index or a size",
+                self.device().index());
   synchronize_stream(current_native_stream(self.get_device()));
   return at::native::_local_scalar_dense_cpu(make_alias(self));
 }

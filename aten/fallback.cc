@@ -28,6 +28,7 @@
 #include "aten/precedents.h"
 #include "aten/store.h"
 #include "runtime/c10/generator.h"
+#include "runtime/c10/implicit_wait.h"
 
 namespace openreg {
 namespace {
@@ -551,6 +552,10 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
 
 void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Call& call,
                        Stack* stack) {
+  announce_wait(
+      op.name.c_str(),
+      "it has no kernel of the device, and its results are known only when the CPU's has run",
+      call.device);
   const c10::FunctionSchema& schema = handle.schema();
   const size_t first = stack->size() - schema.arguments().size();
   HostArguments hosts(host_mode(), call.device);

@@ -5,7 +5,11 @@
 
 #include <algorithm>
 #include <limits>
+#include <memory>
 
+#include "runtime/c10/launch_site.h"
+#include "runtime/c10/launch_watch.h"
+#include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
 
 #if defined(__x86_64__)
@@ -90,6 +94,48 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
   return c10::impl::LocalDispatchKeySet(pod);
 }
 
+// A launch with the place that it comes from.
+struct SitedLaunch {
+  Launch launch;
+  orKernel_t kernel;
+  CallStack* site;  // owned by whoever runs the kernel
+};
+
+orError_t run_sited(void* arguments) noexcept {
+  SitedLaunch& sited = *static_cast<SitedLaunch*>(arguments);
+  const std::unique_ptr<CallStack> site(sited.site);
+  const LaunchSiteScope scope(*site);
+  return sited.kernel(&sited.launch);
+}
+
+orError_t launch_with_site(orStream_t stream, orKernel_t kernel, const Launch& launch,
+                           const orLaunchAttributes& attributes) {
+  auto site = std::make_unique<CallStack>(capture_call_stack());
+  const SitedLaunch sited{launch, kernel, site.get()};
+  Packet* const packet = launch.packet;
+  // The kernel may have run when this returns, on this thread, and then owns the site no more.
+  (void)site.release();
+  const orError_t error = orLaunchKernel(stream, &run_sited, &sited, sizeof(sited), &attributes);
+  // As in launch(): a packet that is still occupied tells that the launch was refused.
+  if (error != orSuccess && packet->occupied) {
+    site.reset(sited.site);
+  }
+  return error;
+}
+
+// For those who watch launches, before the driver gets this one.
+[[gnu::cold, gnu::noinline]] orError_t launch_watched(orStream_t stream, orKernel_t kernel,
+                                                      const Launch& launch,
+                                                      const orLaunchAttributes& attributes) {
+  if (sanitizes_streams()) {
+    sanitize_launch(stream, attributes.name);
+  }
+  if ((launch_watch() & kLaunchSites) != 0) {
+    return launch_with_site(stream, kernel, launch, attributes);
+  }
+  return orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes);
+}
+
 }  // namespace
 
 KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
@@ -145,6 +191,10 @@ void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet
     attributes.flags = orLaunchInline;
   } else if (site.cost >= kTeamCost) {
     attributes.flags = 0;  // one thread, but nobody knows for how long
+  }
+  if (C10_UNLIKELY(launch_watch() != 0)) {
+    OPENREG_CHECK(launch_watched(stream, kernel, launch, attributes));
+    return;
   }
   OPENREG_CHECK(orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes));
 }

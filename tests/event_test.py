@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Events: marks that order streams and measure time."""
 
+import itertools
+import threading
+
 import pytest
 import torch
 
@@ -130,3 +133,88 @@ def test_many_events_do_not_pile_up() -> None:
     for _ in range(20_000):
         stream.record_event()
     stream.synchronize()
+
+
+def test_elapsed_times_add_up() -> None:
+    marks = [torch.openreg.Event(enable_timing=True) for _ in range(4)]
+    marks[0].record()
+    for mark in marks[1:]:
+        torch.openreg._sleep(20_000_000)
+        mark.record()
+    marks[-1].synchronize()
+    parts = [a.elapsed_time(b) for a, b in itertools.pairwise(marks)]
+    assert all(part >= 20 for part in parts)
+    assert sum(parts) == pytest.approx(marks[0].elapsed_time(marks[-1]), abs=0.01)
+    assert marks[-1].elapsed_time(marks[0]) == pytest.approx(-sum(parts), abs=0.01)
+
+
+def test_times_of_two_streams_are_on_one_clock() -> None:
+    start, one, two = (torch.openreg.Event(enable_timing=True) for _ in range(3))
+    first, second = torch.openreg.Stream(), torch.openreg.Stream()
+    start.record(first)
+    with torch.openreg.stream(first):
+        torch.openreg._sleep(NAP // 6)
+        one.record()
+    second.wait_event(one)
+    two.record(second)
+    two.synchronize()
+    assert start.elapsed_time(two) >= start.elapsed_time(one) >= NAP / 6 / 1e6
+
+
+def test_an_event_passes_between_threads() -> None:
+    value = torch.zeros(1000, device="openreg")
+    events: list[torch.Event] = []
+
+    def produce() -> None:
+        stream = torch.openreg.Stream()
+        stream.wait_stream(torch.openreg.default_stream())
+        with torch.openreg.stream(stream):
+            torch.openreg._sleep(NAP // 3)
+            value.fill_(9)
+            events.append(stream.record_event())
+
+    thread = threading.Thread(target=produce)
+    thread.start()
+    thread.join()
+    torch.openreg.current_stream().wait_event(events[0])
+    assert value.tolist() == [9.0] * 1000
+
+
+def test_many_threads_wait_for_one_event() -> None:
+    torch.openreg._sleep(NAP // 3)
+    event = torch.openreg.current_stream().record_event()
+    ready: list[bool] = []
+
+    def wait() -> None:
+        event.synchronize()
+        ready.append(event.query())
+
+    threads = [threading.Thread(target=wait) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert ready == [True] * 8
+
+
+def test_an_event_may_go_before_those_who_wait_for_it() -> None:
+    side = torch.openreg.Stream()
+    value = torch.zeros(4, device="openreg")
+    torch.openreg._sleep(NAP // 3)
+    value.fill_(2)
+    event = torch.openreg.current_stream().record_event()
+    side.wait_event(event)
+    del event
+    with torch.openreg.stream(side):
+        assert value.tolist() == [2.0] * 4
+
+
+def test_recording_again_does_not_change_a_wait() -> None:
+    event = torch.openreg.current_stream().record_event()
+    side = torch.openreg.Stream()
+    side.wait_event(event)
+    torch.openreg._sleep(NAP)
+    event.record()
+    side.synchronize()
+    assert not event.query()
+    event.synchronize()

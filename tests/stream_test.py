@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Streams: work runs while Python goes on, in order within a stream, apart from other streams."""
 
+import ctypes
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import pytest
 import torch
+import torch_openreg
 
 # Long against what a launch takes on a busy machine.
 NAP = 300_000_000  # ns
@@ -31,8 +36,8 @@ def test_python_goes_on_while_the_device_works() -> None:
 
 
 def test_work_of_a_stream_is_in_order() -> None:
-    value = torch.zeros(1000, device="openreg")
     with torch.openreg.stream(torch.openreg.Stream()):
+        value = torch.zeros(1000, device="openreg")
         torch.openreg._sleep(NAP // 10)
         for factor in range(1, 20):
             value.mul_(2).add_(factor)
@@ -211,3 +216,173 @@ def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
     other = torch.zeros(100_000, device="openreg")
     side.synchronize()
     assert other.abs().max().item() == 0
+
+
+@contextmanager
+def foreign_stream(device: int) -> Iterator[int]:
+    """The handle of a stream that was made without torch."""
+    library = Path(torch_openreg.__file__).parent / "lib" / "libopenreg.so"
+    driver = ctypes.CDLL(str(library))
+    handle = ctypes.c_void_p()
+    with torch.openreg.device(device):
+        assert driver.orStreamCreate(ctypes.byref(handle)) == 0
+    assert handle.value is not None
+    try:
+        yield handle.value
+    finally:
+        assert driver.orStreamDestroy(handle) == 0
+
+
+def test_external_streams() -> None:
+    with foreign_stream(1) as handle:
+        stream = torch.openreg.ExternalStream(handle, device=1)
+        assert isinstance(stream, torch.openreg.Stream)
+        assert stream.device == torch.device("openreg:1")
+        assert stream.native_handle == handle
+        assert stream != torch.openreg.default_stream(1)
+        with torch.openreg.stream(stream):
+            assert torch.openreg.current_stream() == stream
+            torch.openreg._sleep(NAP // 3)
+            value = torch.ones(4, device="openreg:1") + 1
+            assert not stream.query()
+        torch.openreg.current_stream(1).wait_stream(stream)
+        assert (value * 2).tolist() == [4.0] * 4
+        stream.synchronize()
+        del value
+        torch.openreg.empty_cache()
+
+
+def test_a_native_handle_names_its_stream() -> None:
+    stream = torch.openreg.Stream(1)
+    assert torch.openreg.ExternalStream(stream.native_handle, "openreg:1") == stream
+    default = torch.openreg.default_stream(0)
+    assert default.native_handle != 0
+    assert torch.openreg.ExternalStream(default.native_handle, 0) == default
+
+
+def test_wrong_handles_are_refused() -> None:
+    with foreign_stream(0) as handle:
+        with pytest.raises(RuntimeError, match="belongs to device openreg:0"):
+            torch.openreg.ExternalStream(handle, device=1)
+        stream = torch.openreg.ExternalStream(handle, device=0)
+    for wrong in (12345, handle):  # no stream; a dead one
+        with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
+            torch.openreg.ExternalStream(wrong, device=0)
+    with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
+        stream.synchronize()
+    with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
+        torch.openreg.set_stream(stream)
+    assert torch.ones(2, device="openreg").sum().item() == 2
+
+
+def test_streams_of_other_devices_are_refused() -> None:
+    event = torch.openreg.current_stream().record_event()
+    other = torch.Stream("openreg:1")
+    other.wait_event(event)
+    assert other.device.index == 1
+    for index in (7, -2):
+        with pytest.raises((RuntimeError, ValueError)):
+            torch.openreg.Stream(index)
+    assert torch.ones(2, device="openreg").sum().item() == 2
+
+
+def test_nested_contexts_across_devices_and_exceptions() -> None:
+    streams = [torch.openreg.Stream(index % 2) for index in range(6)]
+    seen = []
+    with (
+        torch.openreg.stream(streams[0]),
+        torch.openreg.stream(streams[1]),
+        torch.openreg.device(0),
+        torch.openreg.stream(streams[2]),
+    ):
+        seen.append((torch.openreg.current_device(), torch.openreg.current_stream()))
+        try:
+            with torch.openreg.stream(streams[3]), streams[4]:
+                seen.append((torch.openreg.current_device(), torch.openreg.current_stream()))
+                raise ZeroDivisionError
+        except ZeroDivisionError:
+            pass
+        seen.append((torch.openreg.current_device(), torch.openreg.current_stream(0)))
+        assert torch.openreg.current_stream(1) == streams[1]
+    assert seen == [(0, streams[2]), (0, streams[4]), (0, streams[2])]
+    assert torch.openreg.current_device() == 0
+    assert torch.openreg.current_stream(0) == torch.openreg.default_stream(0)
+    assert torch.openreg.current_stream(1) == torch.openreg.default_stream(1)
+
+
+def test_each_thread_has_its_current_streams() -> None:
+    barrier = threading.Barrier(4)
+    wrong: list[int] = []
+
+    def work(number: int) -> None:
+        mine = [torch.openreg.Stream(device) for device in (0, 1)]
+        with torch.openreg.stream(mine[0]), torch.openreg.stream(mine[1]):
+            for _ in range(20):
+                barrier.wait()
+                value = torch.full((64,), float(number), device="openreg:1").add_(1)
+                if [torch.openreg.current_stream(device) for device in (0, 1)] != mine:
+                    wrong.append(number)
+                if value.tolist() != [number + 1.0] * 64:
+                    wrong.append(number)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == []
+
+
+def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass() -> None:
+    side = torch.openreg.Stream()
+    seen: list[torch.Stream] = []
+
+    class Spy(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: object, x: torch.Tensor) -> torch.Tensor:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: object, gradient: torch.Tensor) -> torch.Tensor:
+            seen.append(torch.openreg.current_stream())
+            return gradient * 2
+
+    x = torch.ones(1000, device="openreg", requires_grad=True)
+    side.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(side):
+        torch.openreg._sleep(NAP // 10)
+        y = Spy.apply(x * 3)  # type: ignore[no-untyped-call]
+    torch.openreg.current_stream().wait_stream(side)
+    (y * 5).sum().backward()
+    assert seen == [side]
+    assert x.grad is not None
+    assert x.grad.tolist() == [30.0] * 1000  # read on the default stream, which waits for the side
+
+
+def test_a_backward_pass_in_another_thread() -> None:
+    x = torch.ones(1000, device="openreg:1", requires_grad=True)
+    y = (x * 3).sum()
+    thread = threading.Thread(target=y.backward)
+    thread.start()
+    thread.join()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3.0] * 1000
+
+
+def test_peer_copies_are_in_the_order_of_both_streams() -> None:
+    first, second = torch.openreg.Stream(0), torch.openreg.Stream(1)
+    with torch.openreg.stream(first), torch.openreg.stream(second):
+        x = torch.zeros(10_000, device="openreg:0")
+        y = torch.zeros(10_000, device="openreg:1")
+        for value in range(1, 6):
+            with torch.openreg.device(0):
+                torch.openreg._sleep(NAP // 30)
+            x.fill_(value)
+            y.copy_(x, non_blocking=True)  # behind the fill, before the next one
+            with torch.openreg.device(1):
+                torch.openreg._sleep(NAP // 30)
+            y.mul_(2)
+            x.copy_(y, non_blocking=True)
+            x.add_(0.5)
+        assert x.tolist() == [10.5] * 10_000
+        assert y.tolist() == [10.0] * 10_000

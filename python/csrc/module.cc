@@ -20,8 +20,11 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
+#include "runtime/c10/implicit_wait.h"
+#include "runtime/c10/launch_site.h"
 #include "runtime/c10/shutdown.h"
 #include "runtime/c10/stream.h"
+#include "runtime/c10/stream_sanitizer.h"
 #include "runtime/device/openreg.h"
 
 namespace py = pybind11;
@@ -64,6 +67,35 @@ int stream_priority(int64_t stream_id, int64_t device) {
   OPENREG_CHECK(orStreamGetPriority(
       native_stream(c10::Stream(c10::Stream::UNSAFE, where, stream_id)), &priority));
   return priority;
+}
+
+int64_t external_stream_id(uintptr_t handle, int64_t device) {
+  return external_stream(reinterpret_cast<orStream_t>(handle), resolve_device(device)).id();
+}
+
+py::dict side_of_race(const Race::Side& side) {
+  py::dict result;
+  result["operator"] = side.launch->name;
+  result["access"] = side.kind == UseKind::kRead    ? "read"
+                     : side.kind == UseKind::kWrite ? "write"
+                                                    : "allocation";
+  result["device"] = side.launch->stream.device;
+  result["stream"] = side.launch->stream.handle;
+  result["stack"] = to_text(side.launch->stack);
+  return result;
+}
+
+py::list stream_sanitizer_races() {
+  py::list result;
+  for (const Race& race : found_races()) {
+    py::dict entry;
+    entry["earlier"] = side_of_race(race.earlier);
+    entry["later"] = side_of_race(race.later);
+    entry["pointer"] = race.block;
+    entry["bytes"] = race.bytes;
+    result.append(entry);
+  }
+  return result;
 }
 
 py::dict get_fallback_stats() {
@@ -131,7 +163,36 @@ PYBIND11_MODULE(_C, module) {
   module.def("stream_priority_range", wrap_pybind_function(&openreg::stream_priority_range));
   module.def("stream_priority", wrap_pybind_function(&openreg::stream_priority),
              py::arg("stream_id"), py::arg("device"));
+  module.def("external_stream_id", wrap_pybind_function(&openreg::external_stream_id),
+             py::arg("handle"), py::arg("device"));
   module.def("sleep", wrap_pybind_function_no_gil(&openreg::launch_sleep), py::arg("ns"));
+
+  module.def("sync_debug_mode",
+             wrap_pybind_function([] { return static_cast<int>(openreg::sync_debug_mode()); }));
+  module.def("set_sync_debug_mode", wrap_pybind_function([](int mode) {
+               openreg::set_sync_debug_mode(static_cast<openreg::SyncDebugMode>(mode));
+             }),
+             py::arg("mode"));
+  module.def("launch_sites", wrap_pybind_function(&openreg::launch_sites));
+  module.def("set_launch_sites", wrap_pybind_function(&openreg::set_launch_sites), py::arg("on"));
+  module.def("launch_blocking", wrap_pybind_function([] {
+               int blocking = 0;
+               OPENREG_CHECK(orGetLaunchBlocking(&blocking));
+               return blocking != 0;
+             }));
+  module.def("set_launch_blocking",
+             wrap_pybind_function([](bool on) { OPENREG_CHECK(orSetLaunchBlocking(on ? 1 : 0)); }),
+             py::arg("on"));
+  module.def("stream_sanitizer", wrap_pybind_function([] {
+               openreg::read_watch_environment();
+               return static_cast<int>(openreg::stream_sanitizer_action());
+             }));
+  module.def("set_stream_sanitizer", wrap_pybind_function([](int action) {
+               openreg::read_watch_environment();
+               openreg::start_stream_sanitizer(static_cast<openreg::RaceAction>(action));
+             }),
+             py::arg("action"));
+  module.def("stream_sanitizer_races", wrap_pybind_function(&openreg::stream_sanitizer_races));
 
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
   module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));

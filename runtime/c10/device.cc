@@ -8,6 +8,8 @@
 
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/launch_watch.h"
+#include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
 
 namespace openreg {
@@ -56,6 +58,9 @@ void synchronize_device(c10::DeviceIndex device) {
   const DeviceScope scope(resolve_device(device));
   const orError_t error = orDeviceSynchronize();
   deliver_warnings();
+  if (C10_UNLIKELY(sanitizes_streams())) {
+    sanitize_host_wait_for_device(resolve_device(device));
+  }
   OPENREG_CHECK(error);
 }
 
@@ -69,6 +74,7 @@ void initialize() {
   orAddressWindow window;
   OPENREG_CHECK(orGetAddressWindow(&window));
   describe_memory_to_driver();
+  read_watch_environment();
   initialized.store(true, std::memory_order_release);
 }
 

@@ -14,6 +14,7 @@
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
+#include "runtime/c10/stream_sanitizer.h"
 
 namespace openreg {
 namespace {
@@ -110,6 +111,9 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
         .record_stream(block, native_stream(stream));
+    if (C10_UNLIKELY(sanitizes_streams())) {
+      sanitize_guard(block->pointer, native_stream(stream));
+    }
   }
 
   stats::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
@@ -202,8 +206,13 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    Block* const block = core_of(device).allocate(bytes, current_native_stream(device));
-    return {block->pointer, block, &free_block, where};
+    const orStream_t stream = current_native_stream(device);
+    Block* const block = core_of(device).allocate(bytes, stream);
+    c10::DataPtr data(block->pointer, block, &free_block, where);
+    if (C10_UNLIKELY(sanitizes_streams())) {
+      sanitize_allocation(block->pointer, bytes, stream);
+    }
+    return data;
   } catch (const allocator::Error& error) {
     throw_allocator_error(error);
   }
@@ -212,6 +221,9 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   try {
+    if (C10_UNLIKELY(sanitizes_streams())) {
+      sanitize_free(block->pointer);  // before another thread can get it
+    }
     core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
   } catch (const std::exception& error) {
     // A deleter must not throw; the memory is free, but the reason must not be lost.

@@ -5,15 +5,22 @@
 #include <unistd.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
+#include <typeinfo>
 
+#include "runtime/c10/launch_site.h"
 #include "runtime/c10/shutdown.h"
 
 namespace openreg {
 namespace {
 
-// What travels with a stream's error: a heap copy of the exception that the kernel threw.
-using Payload = std::exception_ptr;
+// What travels with a stream's error: the exception that the kernel threw, and where it was
+// launched, if launches keep that.
+struct Payload {
+  std::exception_ptr exception;
+  CallStack site;
+};
 
 void drop_payload(void* payload) {
   std::unique_ptr<Payload>(static_cast<Payload*>(payload)).reset();
@@ -31,14 +38,40 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
-// Throws the kernel's exception with its type kept; what the device knows of the launch is added as
-// context, which c10::Error shows below the message.
-[[noreturn]] void rethrow_from_kernel(const std::exception_ptr& exception,
-                                      const std::string& detail) {
+// What the device knows of the launch, and what is known of its place in the program, or how to
+// know it.
+std::string describe_launch(const Payload& payload) {
+  std::string text = orGetLastErrorDetail();
+  // The exception has the message already.
+  const std::string message = ": " + message_of(payload.exception);
+  if (text.ends_with(message)) {
+    text.resize(text.size() - message.size());
+  }
+  const std::string site = to_text(payload.site);
+  if (!site.empty()) {
+    return text + ". It was launched at (most recent call last):\n" + site;
+  }
+  int blocking = 0;
+  if (orGetLaunchBlocking(&blocking) == orSuccess && blocking != 0) {
+    return text;
+  }
+  return text +
+         ". Kernels run later than they are launched: OPENREG_LAUNCH_SITES=1 shows where that was, "
+         "OPENREG_LAUNCH_BLOCKING=1 raises the error there";
+}
+
+// Throws the kernel's exception with its type kept, and what is known of the launch as context,
+// which c10::Error shows below the message. A plain std::runtime_error, which torch makes a
+// RuntimeError like a c10::Error, becomes one.
+[[noreturn]] void rethrow_from_kernel(const Payload& payload) {
   try {
-    std::rethrow_exception(exception);
+    std::rethrow_exception(payload.exception);
   } catch (c10::Error& error) {
-    error.add_context(detail);
+    error.add_context(describe_launch(payload));
+    throw;
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(typeid(error) != typeid(std::runtime_error), error.what(), " (",
+                describe_launch(payload), ")");
     throw;
   }
 }
@@ -53,7 +86,7 @@ void throw_error(orError_t error) {
   if (error == orErrorLaunchFailure) {
     const std::unique_ptr<Payload> payload(static_cast<Payload*>(orTakeErrorPayload()));
     if (payload != nullptr) {
-      rethrow_from_kernel(*payload, detail);
+      rethrow_from_kernel(*payload);
     }
   }
   TORCH_CHECK_WITH(OutOfMemoryError, error != orErrorOutOfMemory, detail);
@@ -67,7 +100,7 @@ void throw_error(orError_t error) {
 orError_t fail_kernel(std::exception_ptr exception) noexcept {
   try {
     const std::string message = message_of(exception);
-    auto payload = std::make_unique<Payload>(std::move(exception));
+    auto payload = std::make_unique<Payload>(Payload{std::move(exception), current_launch_site()});
     return orKernelFail(orErrorLaunchFailure, message.c_str(), payload.release(), &drop_payload);
   } catch (...) {  // no memory for the payload: the kind of the error is lost, not the error
     return orKernelFail(orErrorLaunchFailure, "out of host memory while a kernel failed", nullptr,

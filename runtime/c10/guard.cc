@@ -10,6 +10,7 @@
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
+#include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
 
 namespace openreg {
@@ -65,6 +66,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
     if (event != nullptr) {
+      if (C10_UNLIKELY(sanitizes_streams())) {
+        sanitize_destroy(native_event(event));
+      }
       (void)orEventDestroy(native_event(event));
     }
   }
@@ -84,11 +88,17 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       *event = created;
     }
     OPENREG_CHECK(orEventRecord(created, native));
+    if (C10_UNLIKELY(sanitizes_streams())) {
+      sanitize_record(created, native);
+    }
   }
 
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
       OPENREG_CHECK(orStreamWaitEvent(native_stream(stream), native_event(event), 0));
+      if (C10_UNLIKELY(sanitizes_streams())) {
+        sanitize_wait(native_stream(stream), native_event(event));
+      }
     }
   }
 
@@ -101,6 +111,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       return false;
     }
     OPENREG_CHECK(state);
+    if (C10_UNLIKELY(sanitizes_streams())) {
+      sanitize_host_wait(native_event(event));  // the host knows that it is done
+    }
     return true;
   }
 
@@ -117,6 +130,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       return false;
     }
     OPENREG_CHECK(state);
+    if (C10_UNLIKELY(sanitizes_streams())) {
+      sanitize_host_wait(native_stream(stream));
+    }
     return true;
   }
 
@@ -131,6 +147,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     if (event != nullptr) {
       const orError_t error = orEventSynchronize(native_event(event));
       deliver_warnings();
+      if (C10_UNLIKELY(sanitizes_streams())) {
+        sanitize_host_wait(native_event(event));
+      }
       OPENREG_CHECK(error);
     }
   }

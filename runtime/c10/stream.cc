@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "runtime/c10/error.h"
+#include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
 
 namespace openreg {
@@ -122,6 +123,9 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
 void synchronize_stream(orStream_t stream) {
   const orError_t error = orStreamSynchronize(stream);
   deliver_warnings();
+  if (C10_UNLIKELY(sanitizes_streams())) {
+    sanitize_host_wait(stream);
+  }
   OPENREG_CHECK(error);
 }
 

@@ -53,9 +53,11 @@ orError_t Fail(orError_t error, const char* format, ...) {
 
 orError_t Fail(KernelError* error) {
   ErrorDetail& detail = Detail();
-  std::snprintf(detail.text, sizeof(detail.text),
-                "openreg: kernel %s on stream %u of device %d failed: %s", error->kernel_name(),
-                error->stream, error->device, error->message.c_str());
+  std::snprintf(
+      detail.text, sizeof(detail.text),
+      "openreg: kernel %s on stream %u of device %d, after %llu queued commands, failed: %s",
+      error->kernel_name(), error->stream, error->device,
+      static_cast<unsigned long long>(error->after), error->message.c_str());
   detail.kernel_error.reset(error);
   thread_state.last_error = error->code;
   return error->code;

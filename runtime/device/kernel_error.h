@@ -39,6 +39,7 @@ class KernelError {
   void (*drop)(void*) = nullptr;
   int device = 0;
   uint32_t stream = 0;
+  uint64_t after = 0;     // commands that the stream had done before
   uint64_t sequence = 0;  // order of failure in the process
 };
 

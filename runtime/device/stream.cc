@@ -300,6 +300,7 @@ void Stream::KeepReturned(orError_t error) {
   kept->name = thread.kernel_name;
   kept->device = device();
   kept->stream = index;
+  kept->after = done() - first_position();
   kept->sequence = error_sequence.fetch_add(1, std::memory_order_relaxed);
   thread.sink->Keep(std::move(kept));
 }
@@ -315,6 +316,7 @@ void Stream::KeepFailure(orError_t error, const char* message, void* payload, vo
   kept->drop = drop;
   kept->device = device();
   kept->stream = index;
+  kept->after = done() - first_position();
   kept->sequence = error_sequence.fetch_add(1, std::memory_order_relaxed);
   thread.sink->Keep(std::move(kept));
 }

@@ -2,7 +2,19 @@
 //
 // Eight threads that use everything at once. What they compute has one right result, and the
 // sanitizers watch how they get there.
+//
+// The test of shared streams goes on for OPENREG_STRESS_SECONDS, if that is set:
+//   ./bazelw test --config=tsan //runtime/device:device_test_2_devices_async
+//       --test_filter='StressTest.*Share*' --test_env=OPENREG_STRESS_SECONDS=60
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <optional>
 #include <random>
+#include <string>
 
 #include "runtime/device/device_fixture.h"
 
@@ -118,6 +130,93 @@ TEST_F(StressTest, ThreadsUseEverythingWithStreamsOfTheirOwn) {
     ASSERT_OK(orEventDestroy(event));
     ASSERT_OK(orStreamDestroy(stream));
   });
+}
+
+// A number goes from stream to stream and from device to device, with each step ordered behind the
+// one before by an event, on streams that all threads use.
+TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
+  constexpr int kStreams = 4;
+  constexpr size_t kNumbers = 1000;
+  constexpr size_t kSize = kNumbers * sizeof(int64_t);
+  const int devices = std::min(count_, 2);
+  std::array<std::array<orStream_t, kStreams>, 2> streams{};
+  for (int device = 0; device < devices; ++device) {
+    ASSERT_OK(orSetDevice(device));
+    for (orStream_t& stream : streams[static_cast<size_t>(device)]) {
+      stream = CreateStream();
+    }
+  }
+  const char* const seconds = std::getenv("OPENREG_STRESS_SECONDS");
+  std::optional<std::chrono::steady_clock::time_point> end;
+  if (seconds != nullptr) {
+    end = std::chrono::steady_clock::now() + std::chrono::seconds(std::atoi(seconds));
+  }
+  std::atomic<int64_t> programs{0};
+  OnAllThreads([&](int thread) {
+    struct Addition {
+      int64_t* numbers;
+      int64_t value;
+    };
+    const orKernel_t add = [](void* arguments) {
+      const auto& addition = *static_cast<const Addition*>(arguments);
+      for (size_t i = 0; i < kNumbers; ++i) {
+        addition.numbers[i] += addition.value;
+      }
+      return orSuccess;
+    };
+    std::mt19937 random(static_cast<unsigned>(thread));
+    const auto draw = [&random](int below) {
+      return static_cast<size_t>(random() % static_cast<unsigned>(below));
+    };
+    std::array<void*, 2> memory{};
+    std::array<orEvent_t, 2> events{};
+    void* pinned = nullptr;
+    for (size_t device = 0; device < static_cast<size_t>(devices); ++device) {
+      ASSERT_OK(orSetDevice(static_cast<int>(device)));
+      ASSERT_OK(orMalloc(&memory[device], kSize));
+      ASSERT_OK(orEventCreate(&events[device]));
+    }
+    ASSERT_OK(orMallocHost(&pinned, kSize));
+    for (int round = 0; end ? std::chrono::steady_clock::now() < *end : round < kRounds / 20;
+         ++round) {
+      size_t device = draw(devices);
+      orStream_t stream = streams[device][draw(kStreams)];
+      int64_t expected = 0;
+      ASSERT_OK(orMemsetAsync(memory[device], 0, kSize, stream));
+      for (int hop = 0; hop < 6; ++hop) {
+        ASSERT_OK(orEventRecord(events[device], stream));
+        const size_t next = draw(devices);
+        stream = streams[next][draw(kStreams)];
+        ASSERT_OK(orStreamWaitEvent(stream, events[device], 0));
+        if (next != device) {
+          ASSERT_OK(orMemcpyPeerAsync(memory[next], static_cast<int>(next), memory[device],
+                                      static_cast<int>(device), kSize, stream));
+          device = next;
+        }
+        const auto value = static_cast<int64_t>(draw(1000));
+        void* seen = nullptr;
+        ASSERT_OK(orGetKernelPointer(&seen, memory[device]));
+        const Addition addition{static_cast<int64_t*>(seen), value};
+        const uint32_t kinds[] = {0, orLaunchInline, orLaunchMoldable, orLaunchParallel};
+        const orLaunchAttributes attributes{"add", kinds[draw(4)], kWork};
+        ASSERT_OK(orLaunchKernel(stream, add, &addition, sizeof(addition), &attributes));
+        expected += value;
+      }
+      ASSERT_OK(orMemcpyAsync(pinned, memory[device], kSize, orMemcpyDeviceToHost, stream));
+      ASSERT_OK(orEventRecord(events[device], stream));
+      ASSERT_OK(orEventSynchronize(events[device]));
+      const auto* const numbers = static_cast<const int64_t*>(pinned);
+      ASSERT_EQ(std::count(numbers, numbers + kNumbers, expected), int64_t{kNumbers});
+      programs.fetch_add(1, std::memory_order_relaxed);
+    }
+    for (size_t device = 0; device < static_cast<size_t>(devices); ++device) {
+      ASSERT_OK(orFree(memory[device]));
+      ASSERT_OK(orEventDestroy(events[device]));
+    }
+    ASSERT_OK(orFreeHost(pinned));
+  });
+  RecordProperty("programs", std::to_string(programs.load()));
+  std::cout << programs.load() << " programs of " << kThreads << " threads\n";
 }
 
 TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {

@@ -6,11 +6,28 @@ from typing import Any
 import torch
 
 from torch_openreg.openreg import _utils as _utils
-from torch_openreg.openreg import amp, devices, fallback, memory, random, streams
+from torch_openreg.openreg import (
+    amp,
+    debugging,
+    devices,
+    fallback,
+    memory,
+    random,
+    stream_sanitizer,
+    streams,
+)
 from torch_openreg.openreg.amp import (
     get_amp_supported_dtype,
     is_bf16_supported,
     is_float16_supported,
+)
+from torch_openreg.openreg.debugging import (
+    get_launch_blocking,
+    get_launch_sites,
+    get_sync_debug_mode,
+    set_launch_blocking,
+    set_launch_sites,
+    set_sync_debug_mode,
 )
 from torch_openreg.openreg.devices import (
     DeviceProperties,
@@ -54,6 +71,7 @@ from torch_openreg.openreg.random import (
 )
 from torch_openreg.openreg.streams import (
     Event,
+    ExternalStream,
     Stream,
     StreamContext,
     current_stream,
@@ -65,11 +83,13 @@ from torch_openreg.openreg.streams import (
 __all__ = [
     "DeviceProperties",
     "Event",
+    "ExternalStream",
     "Stream",
     "StreamContext",
     "amp",
     "current_device",
     "current_stream",
+    "debugging",
     "default_generator",
     "default_generators",
     "default_stream",
@@ -83,8 +103,11 @@ __all__ = [
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
+    "get_launch_blocking",
+    "get_launch_sites",
     "get_rng_state",
     "get_rng_state_all",
+    "get_sync_debug_mode",
     "init",
     "initial_seed",
     "is_available",
@@ -106,10 +129,14 @@ __all__ = [
     "seed",
     "seed_all",
     "set_device",
+    "set_launch_blocking",
+    "set_launch_sites",
     "set_rng_state",
     "set_rng_state_all",
     "set_stream",
+    "set_sync_debug_mode",
     "stream",
+    "stream_sanitizer",
     "streams",
     "synchronize",
 ]

@@ -99,6 +99,30 @@ class Stream(torch.Stream):
         return f"<torch.openreg.Stream device={self.device} {name}>"
 
 
+class ExternalStream(Stream):
+    """A stream that other code made through the driver's interface (``orStreamCreate``).
+
+    Whoever made it keeps it alive while it is used and destroys it afterwards.
+
+    Args:
+        stream_ptr: its ``orStream_t`` as an integer, what ``Stream.native_handle`` gives.
+        device: the stream's device; the current one for None.
+
+    Raises:
+        RuntimeError: if it is no stream, was destroyed, or belongs to another device.
+    """
+
+    def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> Self:
+        """Name the stream."""
+        where = _as_device(device)
+        return super().__new__(
+            cls,
+            stream_id=_C.external_stream_id(stream_ptr, where.index),
+            device_index=where.index,
+            device_type=current_stream(where).device_type,
+        )
+
+
 def _wrap(found: torch.Stream) -> Stream:
     return Stream(
         stream_id=found.stream_id,
