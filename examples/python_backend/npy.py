@@ -1,0 +1,292 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Device ``npy``: a backend of PyTorch in Python alone, whose tensors are NumPy arrays.
+
+Importing the module registers the device. It takes torch's one place for an out-of-tree device,
+so that no other backend may be loaded in the process: start it with
+TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md says what such a backend can and can not do.
+
+A tensor of the device is torch's own class. Its array hangs on its storage, because the storage
+is what torch itself hands on where it makes another tensor of the same data (autograd does, when
+it saves a result). Arrays have strides of their own; to torch every tensor is contiguous.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.utils._pytree import tree_map
+from torch.utils.backend_registration import _setup_privateuseone_for_python_backend
+
+Array = NDArray[Any]
+
+NAME = "npy"
+
+
+class Module:
+    """What becomes torch.npy: the functions that torch looks for in a device's module."""
+
+    @staticmethod
+    def is_available() -> bool:
+        """Whether the device can be used."""
+        return True
+
+    @staticmethod
+    def is_initialized() -> bool:
+        """Whether it has been used; there is nothing to start."""
+        return True
+
+    @staticmethod
+    def device_count() -> int:
+        """How many devices there are."""
+        return 1
+
+    @staticmethod
+    def current_device() -> int:
+        """Return the index of the one device."""
+        return 0
+
+    @staticmethod
+    def get_amp_supported_dtype() -> Sequence[torch.dtype]:
+        """Return the dtypes that torch.autocast takes; no operator asks for one here."""
+        return [torch.float16]
+
+    @staticmethod
+    def _is_in_bad_fork() -> bool:
+        return False
+
+    @staticmethod
+    def manual_seed_all(seed: int) -> None:
+        """Do nothing: random numbers are the CPU's, which torch seeds itself."""
+
+
+# First of all: it fails where another backend has the place, whose kernels then stay as they are.
+_setup_privateuseone_for_python_backend(NAME, backend_module=Module())
+
+
+def wrap(array: Array) -> Tensor:
+    """Return a tensor of the device over the memory of ``array``.
+
+    Raises:
+        TypeError: for a dtype that torch does not know.
+    """
+    array = np.asarray(array)  # functions of NumPy make scalars of arrays without dimensions
+    dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
+    tensor = torch._C._acc.create_empty_tensor(array.shape, dtype)
+    storage: Any = tensor.untyped_storage()
+    storage.array = array
+    # To torch the storage has no bytes. A copy of it would crash, a file would have no values.
+    storage.__deepcopy__ = lambda memo: wrap(array.copy()).untyped_storage()
+    storage.cpu = refuse_bytes
+    return tensor
+
+
+def refuse_bytes() -> None:
+    """Refuse to give the bytes of a storage, which torch.save asks for.
+
+    Raises:
+        NotImplementedError: always.
+    """
+    raise NotImplementedError(f"{NAME}: torch sees no bytes in a storage: save tensor.cpu()")
+
+
+def unwrap(tensor: Tensor) -> Array:
+    """Return the array of a tensor of the device."""
+    array: Array = tensor.untyped_storage().array
+    return array
+
+
+def is_ours(value: object) -> bool:
+    """Whether ``value`` is a tensor of the device."""
+    return isinstance(value, Tensor) and value.device.type == NAME
+
+
+def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
+    """Run any operator: torch's kernels for the CPU work on the memory of the arrays."""
+    given: dict[int, tuple[Tensor, Tensor]] = {}
+    outs = {argument.name for argument in operator._schema.arguments if argument.is_out}
+
+    def to_host(value: Any) -> Any:
+        if isinstance(value, torch.device):
+            return torch.device("cpu")
+        if not is_ours(value):
+            return value
+        array = unwrap(value)
+        host = torch.from_numpy(np.ascontiguousarray(array) if operator in STRIDED else array)
+        host = flip(host, value.is_conj(), value.is_neg())  # views take such tensors as they are
+        given[id(host)] = host, value
+        return host
+
+    def to_device(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        # An argument that was changed, or a new array, which may be a view of an argument's.
+        if id(value) in given:
+            return given[id(value)][1]
+        bits = value.is_conj(), value.is_neg()
+        tensor = wrap(flip(value, *bits).numpy())
+        torch._C._set_conj(tensor, bits[0])
+        torch._C._set_neg(tensor, bits[1])
+        return tensor
+
+    arguments, named = tree_map(to_host, (args, kwargs))
+    for name in outs & named.keys():
+        # A kernel may resize its output, which memory of NumPy does not allow.
+        named[name] = named[name].clone()
+        given[id(named[name])] = named[name], kwargs[name]
+    results = operator(*arguments, **named)
+    for name in outs & named.keys():
+        write_out(named[name].numpy(), kwargs[name])
+    return tree_map(to_device, results)
+
+
+def flip(host: Tensor, conjugate: bool, negative: bool) -> Tensor:
+    """Return a view of a tensor of the host that is conjugated or negated, lazily, or is not."""
+    if conjugate:
+        host = host.conj()
+    return torch._neg_view(host) if negative else host
+
+
+def write_out(array: Array, tensor: Tensor) -> None:
+    """Give an output its values, and its size where that was another."""
+    if tensor.shape == array.shape:
+        np.copyto(unwrap(tensor), array)
+    else:
+        tensor.data = wrap(array)
+
+
+library = torch.library.Library("aten", "IMPL")
+fallback = torch.library.Library("_", "IMPL")
+
+# They take strides as torch knows them, which are those of a contiguous array.
+STRIDED = {
+    torch.ops.aten.as_strided.default,
+    torch.ops.aten._reshape_alias.default,
+    torch.ops.aten.view.default,
+}
+
+# torch makes them of as_strided, by strides; a host tensor over the array knows the real ones.
+VIEWS = (
+    "alias",
+    "diagonal",
+    "expand",
+    "permute",
+    "select.int",
+    "slice.Tensor",
+    "split.Tensor",
+    "split_with_sizes",
+    "squeeze",
+    "squeeze.dim",
+    "squeeze.dims",
+    "t",
+    "transpose.int",
+    "unbind.int",
+    "unsqueeze",
+)
+
+
+def overload(name: str) -> torch._ops.OpOverload:
+    """Return the operator of torch that a registration names."""
+    packet, _, variant = name.partition(".")
+    found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), variant or "default")
+    return found
+
+
+def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Register a function as the device's kernel of an operator."""
+
+    def register(function: Callable[..., Any]) -> Callable[..., Any]:
+        library.impl(name, function, "PrivateUse1")
+        return function
+
+    return register
+
+
+def host_kernel(name: str) -> None:
+    """Let the host run an operator that torch would make of others."""
+    operator = overload(name)
+    library.impl(
+        name, lambda *args, **kwargs: run_on_host(operator, *args, **kwargs), "PrivateUse1"
+    )
+
+
+@kernel("_copy_from")
+def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
+    """All copies to, from and within the device; NumPy converts dtypes and broadcasts."""
+    read = unwrap(source) if is_ours(source) else source.resolve_conj().resolve_neg().numpy()
+    write = unwrap(target) if is_ours(target) else target.numpy()
+    if is_ours(source) and source.is_conj():
+        read = read.conj()
+    if is_ours(source) and source.is_neg():
+        read = -read
+    np.copyto(write, read, casting="unsafe")
+    return target
+
+
+@kernel("resize_")
+def resize_(x: Tensor, size: Sequence[int], memory_format: Any = None) -> Tensor:
+    """Elements keep their order; new ones are 0."""
+    array = np.zeros(size, unwrap(x).dtype)
+    kept = min(array.size, unwrap(x).size)
+    array.reshape(-1)[:kept] = unwrap(x).reshape(-1)[:kept]
+    x.data = wrap(array)
+    return x
+
+
+@kernel("set_.source_Storage_storage_offset")
+def set_(
+    x: Tensor,
+    source: torch.UntypedStorage,
+    offset: int,
+    size: Sequence[int],
+    stride: Sequence[int] = (),
+) -> Tensor:
+    """What copy.deepcopy does with the copy of a storage: all of its array.
+
+    Raises:
+        NotImplementedError: for a part of a storage, which has no bytes to take it from.
+    """
+    if offset != 0 or tuple(size) != source.array.shape:
+        raise NotImplementedError(f"npy: set_ takes a whole storage, {source.array.shape}")
+    x.data = wrap(source.array)
+    return x
+
+
+@kernel("convolution_overrideable")
+def convolution(*args: Any) -> Any:
+    """A convolution on a device that torch does not know comes here, not to aten::convolution."""
+    return run_on_host(torch.ops.aten.convolution.default, *args)
+
+
+@kernel("convolution_backward_overrideable")
+def convolution_backward(
+    gradient: Tensor, x: Tensor, weight: Tensor, *args: Any
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Its gradients; the bias has as many elements as the output has channels."""
+    operator = torch.ops.aten.convolution_backward.default
+    results: tuple[Tensor, Tensor, Tensor] = run_on_host(
+        operator, gradient, x, weight, [gradient.shape[1]], *args
+    )
+    return results
+
+
+@kernel("mm")
+def mm(left: Tensor, right: Tensor) -> Tensor:
+    """A kernel of the device's own; a vendor's calls its library here."""
+    return wrap(unwrap(left) @ unwrap(right))
+
+
+@kernel("relu")
+def relu(x: Tensor) -> Tensor:
+    """Another one."""
+    return wrap(np.maximum(unwrap(x), 0))
+
+
+fallback.fallback(run_on_host, "PrivateUse1")
+for view in VIEWS:
+    host_kernel(view)
+for lazy in ("Conjugate", "Negative"):  # else torch would ask for a copy to make a copy
+    library.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
+fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")
