@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Generators: seeds repeat, states come back, devices and the CPU stay apart."""
 
+import copy
+import pickle
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
+from torch.distributed import tensor as distributed_tensor
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Placement, Replicate, Shard
+from torch.distributed.tensor import _random as distributed_random
+from torch.distributed.tensor._random import OffsetBasedRNGTracker
+from torch.testing._internal.distributed.fake_pg import FakeStore
 from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
@@ -432,3 +440,101 @@ def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
 
     with pytest.raises(NotImplementedError, match="not implemented for 'Long'"):
         fill()
+
+
+def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]:
+    """What one of four ranks draws as its part of a distributed tensor, and its state after it."""
+    distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
+    try:
+        mesh = init_device_mesh("openreg", (4,))
+        assert distributed_random.is_rng_supported_mesh(mesh)
+        torch.manual_seed(7)
+        drawn = distributed_tensor.rand(8, 4, device_mesh=mesh, placements=[placement])
+        assert drawn.device.type == "openreg"
+        assert isinstance(distributed_random._rng_tracker, OffsetBasedRNGTracker)
+        return drawn.to_local().flatten().tolist(), torch.openreg.get_rng_state()
+    finally:
+        distributed_random._rng_tracker = None
+        distributed.destroy_process_group()
+
+
+def test_the_tracker_of_distributed_tensors() -> None:
+    """The real tracker, on each rank in turn: it reads and writes seed and offset in 16 bytes."""
+    sharded = [shard_numbers(rank, Shard(0)) for rank in range(4)]
+    replicated = [shard_numbers(rank, Replicate()) for rank in range(4)]
+    # Parts have numbers of their own, copies the same; the state is everywhere the same.
+    assert len({number for numbers, _ in sharded for number in numbers}) == 8 * 4
+    assert all(numbers == replicated[0][0] for numbers, _ in replicated)
+    for ranks in (sharded, replicated):
+        for _, state in ranks:
+            seed, offset = state.view(torch.int64).tolist()
+            assert seed == 7
+            assert offset > 0
+            assert torch.equal(state, ranks[0][1])
+
+
+def test_shared_state() -> None:
+    """graphsafe_set_state shares a state between generators; get_state copies it."""
+    first = torch.Generator(device="openreg:1").manual_seed(3)
+    second = torch.Generator(device="openreg:1").manual_seed(4)
+    second.graphsafe_set_state(first.graphsafe_get_state())
+    copied = first.clone_state()
+    torch.rand(8, device="openreg:1", generator=first)
+    assert second.get_offset() == first.get_offset() > 0
+    assert second.initial_seed() == 3
+    assert copied.get_offset() == 0
+    second.manual_seed(5)
+    assert first.initial_seed() == 5
+    with pytest.raises(RuntimeError, match="expected the state of an openreg generator"):
+        first.graphsafe_set_state(torch.Generator())
+
+
+def test_offsets() -> None:
+    generator = torch.Generator(device="openreg:1").manual_seed(3)
+    numbers = torch.rand(64, device="openreg:1", generator=generator)
+    after = generator.get_offset()
+    generator.set_offset(0)
+    assert torch.equal(torch.rand(64, device="openreg:1", generator=generator), numbers)
+    generator.set_offset(after + 4)
+    assert generator.get_state().view(torch.int64).tolist() == [3, after + 4]
+    with pytest.raises(RuntimeError, match="must be a multiple of 4, but got 3"):
+        generator.set_offset(3)
+    assert generator.get_offset() == after + 4
+
+
+BAD_STATES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "device": (lambda: tensor(0, 16).byte(), TypeError, "must be a torch.ByteTensor on the CPU"),
+    "dtype": (lambda: torch.zeros(2, dtype=torch.int64), TypeError, "must be a torch.ByteTensor"),
+    "text": (lambda: "state", TypeError, "expected a torch.ByteTensor, but got str"),
+    "size": (lambda: torch.zeros(15, dtype=torch.uint8), RuntimeError, "has 16 .* but got 15"),
+    "gaps": (lambda: torch.zeros(32, dtype=torch.uint8)[::2], RuntimeError, "16 contiguous bytes"),
+    "CPU's": (lambda: torch.Generator().get_state(), RuntimeError, "has 16 .* but got 5056"),
+    "offset": (
+        lambda: torch.tensor([1, 3]).view(torch.uint8),
+        RuntimeError,
+        "must be a multiple of 4, but got 3",
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "error", "message"), BAD_STATES.values(), ids=BAD_STATES)
+def test_what_is_wrong_with_a_state(
+    make: Callable[[], Any], error: type[Exception], message: str
+) -> None:
+    generator = torch.Generator(device="openreg").manual_seed(3)
+    with pytest.raises(error, match=message):
+        generator.set_state(make())
+    assert generator.get_state().view(torch.int64).tolist() == [3, 0]
+
+
+@pytest.mark.parametrize("again", [copy.deepcopy, lambda given: pickle.loads(pickle.dumps(given))])
+def test_generators_are_copied_with_their_state(again: Callable[[Any], Any]) -> None:
+    generator = torch.Generator(device="openreg:1").manual_seed(3)
+    torch.rand(8, device="openreg:1", generator=generator)
+    other = again(generator)
+    assert other.device == torch.device("openreg:1")
+    assert torch.equal(other.get_state(), generator.get_state())
+    numbers = torch.rand(8, device="openreg:1", generator=generator)
+    assert torch.equal(torch.rand(8, device="openreg:1", generator=other), numbers)
+    state = generator.get_state()
+    assert torch.equal(again(state), state)
