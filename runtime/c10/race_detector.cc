@@ -16,7 +16,7 @@ bool Extent::overlaps(const Extent& other) const {
     return false;
   }
   const size_t common = std::max(period, other.period);
-  const auto window = [common](const Extent& extent) {
+  const auto window = [](const Extent& extent) {
     return extent.period == 0 ? extent.end - extent.begin : extent.width;
   };
   if (common == 0 || (period != 0 && other.period != 0 && period != other.period) ||
