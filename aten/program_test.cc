@@ -21,6 +21,7 @@
 //     .bazel/bin/aten/program_test --show --replay=FILE      those in FILE, divided by blank lines
 //
 // --steps=N says how long programs are, --threads=N how many run at the same time.
+#include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_foreach_add.h>
 #include <ATen/ops/_unique2.h>
@@ -106,6 +107,16 @@ using Table = std::map<std::string, Tensor (*)(Arguments...)>;
 // Keeps numbers small, so that floating-point arithmetic is exact.
 Tensor wrap(const Tensor& tensor) { return tensor.remainder(97); }
 
+// As Python's x[index], which takes masks of numbers, as the operator does not.
+Tensor index(const Tensor& x, const Tensor& index) {
+  return at::indexing::get_item(x, {at::indexing::TensorIndex(index)});
+}
+
+// The operator, as Python's index_put_.
+Tensor set(const Tensor& x, const Tensor& index, const Tensor& values) {
+  return x.index_put_(c10::List<std::optional<Tensor>>({index}), values);
+}
+
 Tensor rows(const Tensor& like) {
   return at::zeros({like.size(0)}, like.options().dtype(at::kLong));
 }
@@ -158,8 +169,8 @@ const Table<const Tensor&> kUnary{
     {"tril", [](const Tensor& x) { return x.tril(); }},
     {"square", [](const Tensor& x) { return wrap(x.mul(x)); }},
     {"index",
-     [](const Tensor& x) { return x.index({at::tensor({0, 0, 1}, at::kLong).to(x.device())}); }},
-    {"mask", [](const Tensor& x) { return x.index({x.gt(0)}); }},
+     [](const Tensor& x) { return index(x, at::tensor({0, 0, 1}, at::kLong).to(x.device())); }},
+    {"mask", [](const Tensor& x) { return index(x, x.gt(0)); }},
     {"mode", [](const Tensor& x) { return std::get<0>(x.mode(-1)); }},
     // Composite tensors.
     {"sparse", [](const Tensor& x) { return x.to_sparse().coalesce().to_dense(); }},
@@ -204,8 +215,8 @@ const Table<const Tensor&, int64_t> kChangesByNumber{
     {"zero_", [](const Tensor& x, int64_t) { return x.zero_(); }},
     {"neg_", [](const Tensor& x, int64_t) { return x.neg_(); }},
     {"add", [](const Tensor& x, int64_t n) { return x.add_(n).remainder_(97); }},
-    {"set", [](const Tensor& x,
-               int64_t n) { return x.index_put_({x.gt(n)}, at::full({}, n, x.options())); }},
+    {"set",
+     [](const Tensor& x, int64_t n) { return set(x, x.gt(n), at::full({}, n, x.options())); }},
     {"shrink",
      [](const Tensor& x, int64_t) { return x.is_contiguous() ? x.resize_({x.numel() / 2}) : x; }},
 };

@@ -40,6 +40,8 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     """
     root = Path(env["TEST_SRCDIR"], env["TEST_WORKSPACE"])
     args = ["-p", "no:cacheprovider", "--rootdir", str(root), "-c", str(root / "pyproject.toml")]
+    # The same examples in each run of hypothesis: Bazel remembers what a test said.
+    args.append("--hypothesis-profile=ci")
     if "XML_OUTPUT_FILE" in env:
         args += ["--junitxml", env["XML_OUTPUT_FILE"]]
     chosen = env.get("TESTBRIDGE_TEST_ONLY")
