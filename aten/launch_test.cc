@@ -8,11 +8,13 @@
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <filesystem>
-#include <iterator>
+#include <latch>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -30,8 +32,8 @@ at::Tensor to_device(const at::Tensor& tensor) { return tensor.to(c10::Device(kO
 
 void synchronize() { synchronize_device(0); }
 
-// Keeps the stream busy, so that what follows can not run on this thread.
-void occupy_stream() { launch_sleep(20'000'000); }
+// Keeps the stream busy, so that what follows soon can not run on this thread.
+void occupy_stream() { launch_sleep(200'000'000); }
 
 template <class Function>
 void launch_function(int64_t cost, Function&& function) {
@@ -63,10 +65,12 @@ TEST(LaunchTest, CheapKernelsRunOnTheCallerWhenTheStreamIsIdle) {
 }
 
 TEST(LaunchTest, AndBehindOtherWorkWhenItIsNot) {
-  occupy_stream();
+  std::latch gate(1);
   std::atomic<bool> ran{false};
+  launch_function(kInlineCost, [&gate] { gate.wait(); });
   launch_function(1, [&ran] { ran = true; });
   EXPECT_FALSE(ran);
+  gate.count_down();
   synchronize();
   EXPECT_TRUE(ran);
 }
@@ -99,9 +103,19 @@ TEST(LaunchTest, OnlyTheExecutorHasATeam) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-std::ptrdiff_t count_threads() {
-  const std::filesystem::directory_iterator threads("/proc/self/task");
-  return std::distance(begin(threads), end(threads));
+// The threads of this process.
+std::set<std::string> threads() {
+  std::set<std::string> names;
+  for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
+    names.insert(thread.path().filename());
+  }
+  return names;
+}
+
+// How many there are that were not there before. (Those of a team that ended go when they come to
+// run: counting all would count some of them.)
+std::ptrdiff_t count_started(const std::set<std::string>& before) {
+  return std::ranges::count_if(threads(), [&](const auto& name) { return !before.contains(name); });
 }
 
 // Large enough for a team. (A loop here would not do: this file is compiled without OpenMP.)
@@ -112,9 +126,9 @@ std::ptrdiff_t threads_started_by(int64_t cost) {
   const c10::Stream before = exchange_stream(pooled_stream(0, 0));
   std::ptrdiff_t started = 0;
   launch_function(cost, [&] {
-    started = -count_threads();
+    const std::set<std::string> running = threads();
     compute();
-    started += count_threads();
+    started = count_started(running);
   });
   synchronize();
   exchange_stream(before);
@@ -136,12 +150,12 @@ TEST(LaunchTest, SmallKernelsStartNoTeam) {
   for (const int64_t size : {kSerialIterations, kSerialIterations + 1, int64_t{2048}}) {
     const at::Tensor x = to_device(at::ones({size}));
     occupy_stream();  // starts the worker
-    const std::ptrdiff_t threads = count_threads();
+    const std::set<std::string> running = threads();
     (void)at::exp(x);
     synchronize();
     (void)at::exp(x);
     synchronize();
-    EXPECT_EQ(count_threads(), threads) << size;
+    EXPECT_EQ(count_started(running), 0) << size;
   }
   at::set_num_threads(before);
 }
@@ -161,9 +175,9 @@ TEST(LaunchTest, ParallelLaunchesEndTheCallersOwnTeam) {
     launch_function(kParallelCost, [] {});
   }
   synchronize();
-  const std::ptrdiff_t without = count_threads();
+  const std::set<std::string> running = threads();
   compute();
-  EXPECT_EQ(count_threads() - without, before + 2);
+  EXPECT_EQ(count_started(running), before + 2);
   at::set_num_threads(before);
 }
 
