@@ -222,7 +222,7 @@ Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
   const size_t needed = round_up(bytes <= kLargestClass ? slab_bytes(size_class(bytes)) : bytes,
                                  kTightSegmentGranule);
   size_t size = !large                ? kSmallSegment
-                : bytes < kOwnSegment ? kLargeSegment
+                : bytes < kOwnSegment ? std::max(settings()->large_segment, needed)
                                       : round_up(bytes, kSegmentGranule);
   collect_garbage(size);
   void* base = source_->allocate(size, reason);

@@ -34,6 +34,9 @@ struct Settings {
   // larger ones too. Empty: no rounding.
   std::vector<size_t> divisions;
 
+  // Of requests between kLargestSmall and kOwnSegment.
+  size_t large_segment = kLargeSegment;
+
   // When the segments would be more than this part of what the allocator may hold, those unused for
   // longest go back before another is taken. 0: only when there is no room.
   double collect_above = 0;
