@@ -2,7 +2,6 @@
 #include "python/csrc/memory.h"
 
 #include <ATen/core/CachingHostAllocator.h>
-#include <c10/core/CachingDeviceAllocator.h>
 #include <torch/csrc/Exceptions.h>
 
 #include <cstdint>
@@ -58,15 +57,6 @@ py::dict host_memory_stats() {
   return result;
 }
 
-py::dict private_pool_reserved(int64_t device) {
-  const auto stats = device_allocator()->getDeviceStats(resolve_device(device));
-  py::dict result;
-  for (const auto& [id, reserved] : stats.reserved_bytes_by_private_pools) {
-    result[py::make_tuple(id.first, id.second)] = to_dict(reserved[0]);
-  }
-  return result;
-}
-
 }  // namespace
 
 void bind_memory(py::module_& module) {
@@ -102,8 +92,6 @@ void bind_memory(py::module_& module) {
                return pool_use_count(resolve_device(device), id);
              }),
              py::arg("device"), py::arg("id"));
-  module.def("private_pool_reserved", wrap_pybind_function(&private_pool_reserved),
-             py::arg("device"));
 
   module.def("set_memory_fraction", wrap_pybind_function_no_gil([](int64_t device, double fraction) {
                set_memory_fraction(resolve_device(device), fraction);

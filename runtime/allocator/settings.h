@@ -27,12 +27,12 @@ struct SplitLimit {
 };
 
 struct Settings {
-  SplitLimit split;
+  SplitLimit split{};
 
   // Requests are rounded up to one of so many equal steps between two powers of two; 0 and 1: to
   // none. [i] is for sizes from 2^(i + 20) bytes on; the first is for smaller ones too, the last for
   // larger ones too. Empty: no rounding.
-  std::vector<size_t> divisions;
+  std::vector<size_t> divisions{};
 
   // Of requests between kLargestSmall and kOwnSegment.
   size_t large_segment = kLargeSegment;
