@@ -352,6 +352,7 @@ void CachingAllocator::collect_garbage(size_t wanted) {
       reserved -= candidate.size;
     }
   }
+  private_.end_unused();
 }
 
 void CachingAllocator::wait_for(orStream_t stream) {
