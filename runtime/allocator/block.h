@@ -118,6 +118,9 @@ class BlockStore {
   // be wrong about memory that they allocate or free.
   const Block* find(const void* pointer) const;
 
+  // The blocks that slabs are cut into, in the order of their addresses. Needs the pool's lock.
+  std::vector<const Block*> slab_blocks() const;
+
  private:
   struct Chunk {
     std::array<Block, 63> blocks;

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <exception>
 #include <list>
+#include <set>
 #include <utility>
 
 #include "runtime/allocator/size_class.h"
@@ -89,14 +90,34 @@ Pool& CachingAllocator::add_pool(orStream_t stream) {
   if (Pool* pool = pools_.find(stream); pool != nullptr) {
     return *pool;
   }
+  Pool& pool = make_pool(stream);
+  pools_.insert(&pool);
+  return pool;
+}
+
+// Needs growth_.
+Pool& CachingAllocator::make_pool(orStream_t stream) {
   Pool& pool = pool_storage_.emplace_back(stream, device_, pool_storage_.size());
   {
     const AllPools all(this);
     usages_.push_back(&pool.usage());
     (all.last() == nullptr ? first_pool_ : all.last()->next).store(&pool);
   }
-  pools_.insert(&pool);
   return pool;
+}
+
+// The private pool is being visited.
+Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
+  if (Pool* pool = private_.find(id, stream); pool != nullptr) {
+    return *pool;
+  }
+  check_may_wait("device memory was asked for");
+  const std::lock_guard growth(growth_);
+  Pool* pool = private_.find(id, stream);
+  if (pool == nullptr) {
+    pool = private_.lend(id, stream, [&] { return &make_pool(stream); });
+  }
+  return *pool;
 }
 
 void CachingAllocator::leave(Pool& pool, PoolLock lock) {
@@ -120,7 +141,18 @@ Block* CachingAllocator::allocate(size_t bytes, orStream_t stream) {
   if (in_forked_child()) [[unlikely]] {
     throw_forked();
   }
-  Pool& pool = pool_of(stream);
+  if (modes_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
+    return allocate_in_mode(bytes, stream);
+  }
+  return allocate_from(pool_of(stream), bytes);
+}
+
+Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
+  const PrivatePools::Visit visit = private_.visit(stream);
+  return allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), bytes);
+}
+
+inline Block* CachingAllocator::allocate_from(Pool& pool, size_t bytes) {
   Block* block = bytes <= kLargestRequest ? allocate_cached(pool, bytes) : nullptr;
   return block != nullptr ? block : allocate_slow(pool, bytes);
 }
@@ -201,12 +233,18 @@ Block* CachingAllocator::grow(Pool& pool, size_t bytes, std::string* reason) {
   return block;
 }
 
-bool CachingAllocator::release_free_segments() {
+bool CachingAllocator::release_free_segments(PoolId id) {
   bool released = false;
   std::exception_ptr error;
+  // A pool without a use never gets one again, so this does not get old.
+  const std::set<PoolId> in_use = private_.in_use();
   for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
     std::list<Segment> segments;
     PoolLock lock(pool->lock);
+    const PoolId of = pool->id;
+    if ((id != kCommonPool && of != id) || in_use.contains(of)) {
+      continue;
+    }
     pool->collect(timeline_);
     pool->detach_free_segments(&segments);
     leave(*pool, std::move(lock));
@@ -225,6 +263,7 @@ bool CachingAllocator::release_free_segments() {
     }
     released = true;
   }
+  private_.end_unused();
   if (error != nullptr) {
     std::rethrow_exception(error);
   }
@@ -335,13 +374,66 @@ void CachingAllocator::record_stream(Block* block, orStream_t stream) {
   }
 }
 
-void CachingAllocator::empty_cache() {
+void CachingAllocator::use_pool(PoolId id) {
+  if (in_forked_child()) {
+    throw_forked();
+  }
+  private_.use(id);
+}
+
+void CachingAllocator::begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter) {
+  if (in_forked_child()) {
+    throw_forked();
+  }
+  const std::lock_guard redirecting(redirecting_);
+  private_.begin(id, std::move(filter));
+  modes_.fetch_or(kRedirect);
+}
+
+void CachingAllocator::end_allocate_to_pool(PoolId id) {
+  if (in_forked_child()) {
+    return;
+  }
+  const std::lock_guard redirecting(redirecting_);
+  private_.end(id);
+  if (!private_.redirecting()) {
+    modes_.fetch_and(~uint32_t{kRedirect});
+  }
+}
+
+void CachingAllocator::release_pool(PoolId id) {
+  if (!in_forked_child()) {
+    private_.release(id);
+  }
+}
+
+bool CachingAllocator::pool_exists(PoolId id) const {
+  return !in_forked_child() && private_.exists(id);
+}
+
+int64_t CachingAllocator::pool_uses(PoolId id) const {
+  return in_forked_child() ? 0 : private_.uses(id);
+}
+
+std::vector<SegmentDescription> CachingAllocator::segments() {
+  std::vector<SegmentDescription> segments;
+  if (in_forked_child()) {
+    return segments;
+  }
+  const AllPools all(this);
+  for (const Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    pool->describe_segments(&segments);
+  }
+  return segments;
+}
+
+void CachingAllocator::empty_cache(PoolId id) {
   if (in_forked_child()) {
     return;
   }
   check_may_wait("the cache of device memory was emptied");
   const std::lock_guard growth(growth_);
-  release_free_segments();
+  release_free_segments(id);
   source_->trim();
 }
 

@@ -33,6 +33,7 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <mutex>
 #include <string>
@@ -42,7 +43,10 @@
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/error.h"
 #include "runtime/allocator/pool.h"
+#include "runtime/allocator/pool_id.h"
 #include "runtime/allocator/pool_map.h"
+#include "runtime/allocator/private_pool.h"
+#include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/source.h"
 #include "runtime/allocator/stats.h"
 #include "runtime/allocator/timeline.h"
@@ -69,9 +73,25 @@ class OPENREG_API CachingAllocator {
   // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
   void record_stream(Block* block, orStream_t stream);
 
+  // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the allocating
+  // thread, comes from pool `id` until end_allocate_to_pool(); other memory of the pool's stays as it
+  // is. use_pool() and begin_allocate_to_pool() make the pool if there is none, and count one use;
+  // release_pool() takes one back. While a pool has a use, its segments stay, also those that are free:
+  // a captured graph goes on to use their addresses. Throw Error for an id that does not fit.
+  void use_pool(PoolId id);
+  void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
+  void end_allocate_to_pool(PoolId id);
+  void release_pool(PoolId id);
+  bool pool_exists(PoolId id) const;      // has a use, or a segment
+  int64_t pool_uses(PoolId id) const;     // 0 for a pool that does not exist
+
   // Gives all segments without a block in use back to the device, when the work of their streams is
-  // done, and the device's free pages to the system.
-  void empty_cache();
+  // done, and the device's free pages to the system: of the common memory and of private pools
+  // without a use, or of the private pool `id` only, and nothing if that is in use.
+  void empty_cache(PoolId id = kCommonPool);
+
+  // Every segment with its blocks, all of one moment.
+  std::vector<SegmentDescription> segments();
 
   Stats stats();
   void reset_accumulated();  // `allocated`, `freed` and the num_ figures count from now on
@@ -91,11 +111,21 @@ class OPENREG_API CachingAllocator {
  private:
   class AllPools;  // holds the locks of all pools
 
+  // What allocations have to look at besides the cache. One word, so that they pay one load for all
+  // of it while none is wanted.
+  enum Mode : uint32_t {
+    kRedirect = 1,  // some go to private pools
+  };
+
   Pool& pool_of(orStream_t stream) {
     Pool* pool = pools_.find(stream);
     return pool != nullptr ? *pool : add_pool(stream);
   }
   Pool& add_pool(orStream_t stream);
+  Pool& make_pool(orStream_t stream);
+  Pool& private_pool_of(PoolId id, orStream_t stream);
+  Block* allocate_in_mode(size_t bytes, orStream_t stream);
+  Block* allocate_from(Pool& pool, size_t bytes);
 
   // Unlocks the pool; first takes its figures to the peaks if it has left its limits.
   using PoolLock = std::unique_lock<SpinLock>;
@@ -111,7 +141,7 @@ class OPENREG_API CachingAllocator {
   Block* allocate_slow(Pool& pool, size_t bytes);
   Block* allocate_cached(Pool& pool, size_t bytes);
   Block* grow(Pool& pool, size_t bytes, std::string* reason);
-  bool release_free_segments();
+  bool release_free_segments(PoolId id = kCommonPool);
   void wait_for_pending();
   void wait_for(orStream_t stream);
   // Sums over all pools since the start, without peaks. The caller holds all pools.
@@ -122,6 +152,10 @@ class OPENREG_API CachingAllocator {
   const int device_;
   Source* const source_;
   Timeline* const timeline_;
+
+  std::atomic<uint32_t> modes_{0};
+  PrivatePools private_;
+  std::mutex redirecting_;  // begin and end of redirections, which set kRedirect
 
   // Growing, giving back and adding pools: one at a time. Taken before any pool's lock.
   std::mutex growth_;

@@ -75,6 +75,7 @@ class Heap {
   // Moves the segments that are free as a whole to `out`. Their blocks end.
   void detach_free_segments(std::list<Segment>* out);
 
+  PoolType type() const { return type_; }
   const std::list<Segment>& segments() const { return segments_; }
   size_t largest_free() const { return bins_.largest(); }
 

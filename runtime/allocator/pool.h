@@ -24,6 +24,8 @@
 
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/heap.h"
+#include "runtime/allocator/pool_id.h"
+#include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/size_class.h"
 #include "runtime/allocator/spin_lock.h"
 #include "runtime/allocator/timeline.h"
@@ -41,6 +43,7 @@ class Pool {
   SpinLock lock;
   const size_t index;                // in the order of creation
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
+  PoolId id = kCommonPool;           // changes only while there is no segment
 
   orStream_t stream() const { return stream_; }
 
@@ -95,6 +98,9 @@ class Pool {
   // Moves the segments without a block in use to `out`.
   void detach_free_segments(std::list<Segment>* out);
   const std::list<Segment>& segments(PoolType type) { return heap(type).segments(); }
+  bool has_segments() const { return !small_.segments().empty() || !large_.segments().empty(); }
+  // Adds a description of each segment to `out`.
+  void describe_segments(std::vector<SegmentDescription>* out) const;
 
   const Block* find(const void* pointer) const { return store_.find(pointer); }
 

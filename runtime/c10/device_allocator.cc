@@ -32,6 +32,15 @@ using allocator::CachingAllocator;
   TORCH_CHECK(false, error.what());
 }
 
+template <class Function>
+void translate_errors(Function&& function) {
+  try {
+    function();
+  } catch (const allocator::Error& error) {
+    throw_allocator_error(error);
+  }
+}
+
 // What one device's allocator is made of. Never destroyed: tensors in static storage may outlive
 // it.
 struct DeviceMemory {
@@ -100,8 +109,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   bool initialized() override { return is_initialized(); }
 
-  void emptyCache(c10::MempoolId_t /*pool*/) override {
-    for_each_core([](CachingAllocator& core) { core.empty_cache(); });
+  void emptyCache(c10::MempoolId_t pool) override {
+    for_each_core([pool](CachingAllocator& core) { core.empty_cache(pool); });
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
@@ -163,11 +172,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   static void for_each_core(Function&& function) {
     for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
       if (CachingAllocator* const core = core_if_any(device)) {
-        try {
-          function(*core);
-        } catch (const allocator::Error& error) {
-          throw_allocator_error(error);
-        }
+        translate_errors([&] { function(*core); });
       }
     }
   }
@@ -197,6 +202,47 @@ int describe_memory(const void* pointer, orMemoryRange* range) {
 }
 
 }  // namespace
+
+CachingAllocator& caching_allocator(c10::DeviceIndex device) {
+  return core_of(resolve_device(device));
+}
+
+CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept {
+  return core_if_any(device);
+}
+
+void use_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
+  translate_errors([&] { caching_allocator(device).use_pool(id); });
+}
+
+void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,
+                            std::function<bool(orStream_t)> filter) {
+  translate_errors(
+      [&] { caching_allocator(device).begin_allocate_to_pool(id, std::move(filter)); });
+}
+
+void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
+  translate_errors([&] { caching_allocator(device).end_allocate_to_pool(id); });
+}
+
+void release_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
+  translate_errors([&] { caching_allocator(device).release_pool(id); });
+}
+
+bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id) {
+  const CachingAllocator* const core = core_if_any(resolve_device(device));
+  return core != nullptr && core->pool_exists(id);
+}
+
+int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id) {
+  const CachingAllocator* const core = core_if_any(resolve_device(device));
+  return core != nullptr ? core->pool_uses(id) : 0;
+}
+
+c10::MempoolId_t new_pool_id() {
+  static std::atomic<c10::CaptureId_t> last{0};
+  return {0, last.fetch_add(1, std::memory_order_relaxed) + 1};
+}
 
 c10::DeviceAllocator* device_allocator() noexcept { return &the_allocator(); }
 
