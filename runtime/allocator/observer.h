@@ -31,7 +31,7 @@ enum class Action : uint8_t {
 struct Event {
   Action action = Action::kAlloc;
   uintptr_t address = 0;  // of kOutOfMemory: the bytes that the device could still give
-  size_t size = 0;        // bytes of the block as rounded, of the segment, or that were asked for
+  size_t size = 0;        // bytes that were asked for, or those of the segment
   orStream_t stream = nullptr;
   PoolId pool = kCommonPool;
 };
