@@ -17,6 +17,7 @@
 #include "aten/fallback.h"
 #include "aten/sleep.h"
 #include "python/csrc/autograd_threads.h"
+#include "python/csrc/memory_history.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
@@ -193,6 +194,8 @@ PYBIND11_MODULE(_C, module) {
              }),
              py::arg("action"));
   module.def("stream_sanitizer_races", wrap_pybind_function(&openreg::stream_sanitizer_races));
+
+  openreg::bind_memory_history(module);
 
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
   module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));

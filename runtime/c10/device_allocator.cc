@@ -13,6 +13,8 @@
 #include "runtime/allocator/device_source.h"
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memory_history.h"
+#include "runtime/c10/memory_watch.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 
@@ -65,6 +67,7 @@ CachingAllocator& make_core(c10::DeviceIndex device) {
   auto& memory = memories[static_cast<size_t>(device)];
   if (memory.load(std::memory_order_relaxed) == nullptr) {
     memory.store(std::make_unique<DeviceMemory>(device).release(), std::memory_order_release);
+    record_if_on(device, core_if_any(device));
   }
   return *core_if_any(device);
 }
@@ -120,7 +123,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
         .record_stream(block, native_stream(stream));
-    if (C10_UNLIKELY(sanitizes_streams())) {
+    if (C10_UNLIKELY(memory_watch() != 0) && sanitizes_streams()) {
       sanitize_guard(block->pointer, native_stream(stream));
     }
   }
@@ -188,6 +191,26 @@ const bool registered = [] {
   return true;
 }();
 
+// For those who watch memory.
+[[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
+                                                           orStream_t stream) {
+  const allocator::ContextScope scope(allocation_context());
+  Block* const block = core_of(device.index()).allocate(bytes, stream);
+  c10::DataPtr data(block->pointer, block, &free_block, device);
+  if (sanitizes_streams()) {
+    sanitize_allocation(block->pointer, bytes, stream);
+  }
+  return data;
+}
+
+[[gnu::cold, gnu::noinline]] void free_watched(Block* block) {
+  const allocator::ContextScope scope(free_context());
+  if (sanitizes_streams()) {
+    sanitize_free(block->pointer);  // before another thread can get it
+  }
+  core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
+}
+
 // In a signal handler, about an address that the host touched.
 int describe_memory(const void* pointer, orMemoryRange* range) {
   for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
@@ -253,12 +276,11 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
   }
   try {
     const orStream_t stream = current_native_stream(device);
-    Block* const block = core_of(device).allocate(bytes, stream);
-    c10::DataPtr data(block->pointer, block, &free_block, where);
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_allocation(block->pointer, bytes, stream);
+    if (C10_UNLIKELY(memory_watch() != 0)) {
+      return allocate_watched(where, bytes, stream);
     }
-    return data;
+    Block* const block = core_of(device).allocate(bytes, stream);
+    return {block->pointer, block, &free_block, where};
   } catch (const allocator::Error& error) {
     throw_allocator_error(error);
   }
@@ -267,8 +289,9 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   try {
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_free(block->pointer);  // before another thread can get it
+    if (C10_UNLIKELY(memory_watch() != 0)) {
+      free_watched(block);
+      return;
     }
     core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
   } catch (const std::exception& error) {

@@ -9,6 +9,10 @@ from typing import Any
 import torch
 
 from torch_openreg.openreg._utils import DeviceLike, resolve
+from torch_openreg.openreg.memory_history import _dump_snapshot as _dump_snapshot
+from torch_openreg.openreg.memory_history import _record_memory_history as _record_memory_history
+from torch_openreg.openreg.memory_history import _snapshot as _snapshot
+from torch_openreg.openreg.memory_history import memory_snapshot as memory_snapshot
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
