@@ -4,11 +4,23 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
+#include <atomic>
 #include <utility>
 
 namespace openreg {
 
+namespace {
+
+std::atomic<bool> stopped{false};
+
+}  // namespace
+
+void stop_capturing_call_stacks() noexcept { stopped.store(true, std::memory_order_relaxed); }
+
 CallStack capture_call_stack(StackKind kind) {
+  if (stopped.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
   return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
                                           /*cpp=*/kind == StackKind::kPythonAndCpp);
 }

@@ -32,6 +32,9 @@ enum class StackKind : uint8_t {
 
 OPENREG_API CallStack capture_call_stack(StackKind kind = StackKind::kPython);
 
+// The interpreter is about to end: from here on stacks that are captured are null.
+OPENREG_API void stop_capturing_call_stacks() noexcept;
+
 // Frames as Python prints them, the innermost one last, each line with its newline; empty for null
 // and where no Python runs.
 OPENREG_API std::string to_text(const CallStack& stack);

@@ -41,15 +41,6 @@ void for_each_core(Function&& function) {
   }
 }
 
-// On a worker of the device nothing may wait for the interpreter.
-allocator::Context context_from(ContextLevel level) {
-  Histories& state = histories();
-  if (state.contexts.load(std::memory_order_relaxed) < level || orInKernel() != 0) {
-    return nullptr;
-  }
-  return capture_call_stack(state.stacks.load(std::memory_order_relaxed));
-}
-
 }  // namespace
 
 void start_memory_history(const MemoryHistorySettings& settings) {
@@ -78,7 +69,8 @@ void stop_memory_history() {
 }
 
 std::vector<MemorySnapshot> memory_snapshot() {
-  const allocator::ContextScope scope(allocation_context());
+  const allocator::ContextScope scope(
+      history_contexts() >= ContextLevel::kAlloc ? capture_call_stack(history_stacks()) : nullptr);
   std::vector<MemorySnapshot> snapshots(static_cast<size_t>(device_count()));
   for (size_t device = 0; device < snapshots.size(); ++device) {
     History& history = histories().of[device];
@@ -97,8 +89,11 @@ CallStack stack_of(const allocator::Context& context) {
   return std::static_pointer_cast<torch::CapturedTraceback>(context);
 }
 
-allocator::Context allocation_context() { return context_from(ContextLevel::kState); }
-allocator::Context free_context() { return context_from(ContextLevel::kAll); }
+ContextLevel history_contexts() noexcept {
+  return histories().contexts.load(std::memory_order_relaxed);
+}
+
+StackKind history_stacks() noexcept { return histories().stacks.load(std::memory_order_relaxed); }
 
 void record_if_on(c10::DeviceIndex device, CachingAllocator* core) {
   Histories& state = histories();

@@ -45,9 +45,9 @@ OPENREG_API std::vector<MemorySnapshot> memory_snapshot();
 // The stack of a context in a history.
 OPENREG_API CallStack stack_of(const allocator::Context& context);
 
-// What the calling thread's stack is kept for, as far as that is on: null else.
-allocator::Context allocation_context();
-allocator::Context free_context();
+// Whose contexts are wanted, and with which frames.
+allocator::ContextLevel history_contexts() noexcept;
+StackKind history_stacks() noexcept;
 
 // For the allocator of `device`, right after it was made.
 void record_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
