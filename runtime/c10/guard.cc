@@ -9,6 +9,7 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memcheck.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
@@ -151,6 +152,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
         sanitize_host_wait(native_event(event));
       }
       OPENREG_CHECK(error);
+      if (C10_UNLIKELY(checks_memory())) {
+        raise_memory_faults();
+      }
     }
   }
 
