@@ -26,6 +26,10 @@
 // fails leaves its error with its stream: the first one is kept, later kernels still run, and the
 // next synchronizing call on that stream or its device returns it once and clears it.
 //
+// Graphs. While a stream is captured its commands are kept in a graph instead of being run. Calls
+// that can not be kept, or whose effect would depend on work that does not run, return one of the
+// orErrorCapture errors and make the capture invalid; orStreamEndCapture then tells what it was.
+//
 // Processes. In the child of a fork after the first use of a device, free, trim, destroy, close and
 // exit do nothing and return orSuccess; everything else that has to do with a device returns
 // orErrorForked, orGetDevice and orSetDevice included. (orGetDeviceCount, orGetDeviceProperties,
@@ -49,9 +53,16 @@
 #define OPENREG_API
 #endif
 
+// For fields that were added to a struct: what is written for the earlier ones stays whole.
+#ifdef __cplusplus
+#define OPENREG_NULL_BY_DEFAULT = nullptr
+#else
+#define OPENREG_NULL_BY_DEFAULT
+#endif
+
 // Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of
 // its major version with the same or a smaller minor version.
-#define OPENREG_VERSION 10000
+#define OPENREG_VERSION 10100
 
 #define OPENREG_MAX_DEVICES 16
 
@@ -78,7 +89,14 @@ typedef enum orError_t {
   orErrorAlreadyRegistered = 13,  // orHostRegister of memory that is pinned already
   orErrorNotRegistered = 14,      // orHostUnregister of memory that is not
   orErrorNotSupported = 15,       // e.g. elapsed time of an event without timing
-  orErrorShutdown = 16            // the process exits
+  orErrorShutdown = 16,           // the process exits
+  orErrorProcessEnded = 17,       // another process ended before it did what was waited for
+  // Of captures; all but orErrorCaptureWrongThread leave the capture invalid.
+  orErrorCaptureUnsupported = 18,  // a call that a capture does not allow
+  orErrorCaptureInvalidated = 19,  // the stream's capture is invalid since an earlier call
+  orErrorCaptureUnjoined = 20,     // a forked stream was not joined before the capture's end
+  orErrorCaptureIsolation = 21,    // captured work and other work would depend on each other
+  orErrorCaptureWrongThread = 22   // another thread began the capture
 } orError_t;
 
 // Constant texts; "unrecognized error" for a number that is none.
@@ -278,6 +296,7 @@ OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsi
 enum {
   orEventDisableTiming = 0x0,
   orEventEnableTiming = 0x1,
+  orEventInterprocess = 0x2,  // not with timing: orErrorInvalidValue
 };
 // An event of the current device. At most 1048576 exist at a time.
 OPENREG_API orError_t orEventCreate(orEvent_t* event);  // without timing
@@ -296,11 +315,51 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending
 // orErrorNotSupported without timing, orErrorInvalidValue if one was never recorded.
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, orEvent_t end);
 
+// Events between processes of one user. The handle of an event with orEventInterprocess may travel
+// by any way and be opened often. What it opens is an event of device `device` in that process, for
+// orEventDestroy: the process may query it and wait for it, on the host and on its streams, but not
+// record it (orErrorNotSupported). Each wait is for what the event had captured when it began.
+//   orErrorInvalidValue  no handle; of this process itself; an event without orEventInterprocess;
+//                        of a process that ended, or an event destroyed, before the handle was
+//                        opened
+//   orErrorInvalidDevice  this process has no device of that index
+//   orErrorInvalidHandle  a query or wait, here: the process that made the event destroyed it
+//   orErrorProcessEnded   a query or wait, here: that process ended before it came so far. A wait
+//                         on a stream fails as a kernel does: the stream's next synchronization
+//                         says it.
+typedef struct orIpcEventHandle {
+  unsigned char reserved[64];
+} orIpcEventHandle;
+OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t event);
+OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle* handle);
+
+// Lending a part of an allocation, in the order of streams. A loan names `size` bytes at `pointer`,
+// of an own or a borrowed allocation, and what `stream` has queued now; it is good for one borrow,
+// by any process of the user. The bytes are lent until then, and while another process has them
+// borrowed: a kill ends that too. The lender keeps them meanwhile; orIpcIsLent is the question.
+// Borrowed bytes are an imported allocation: what is queued on `stream` from now on waits for the
+// lender's work, and orIpcReturn gives them back when what `stream` has queued by then is done.
+// The pages that hold the bytes are mapped, no others. A process that borrows what is its own gets
+// its own pointer, and returns nothing. Borrowing again gives the same pointer; each needs its
+// orIpcReturn.
+//   orErrorInvalidValue   no loan; borrowed already, or its lender freed the bytes
+//   orErrorProcessEnded   the lender ended before the loan was borrowed
+//   orErrorInvalidDevicePointer  bytes that are no part of one live allocation; orIpcReturn of what
+//                         is not borrowed
+//   orErrorInvalidDevice  the stream is of another device, or this process has no such device
+typedef struct orIpcLoan {
+  unsigned char reserved[64];
+} orIpcLoan;
+OPENREG_API orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream);
+OPENREG_API orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream);
+OPENREG_API orError_t orIpcReturn(void* pointer, orStream_t stream);
+OPENREG_API orError_t orIpcIsLent(int* lent, const void* pointer, size_t size);
+
 // ----------------------------------------------------------------------------------------- kernels
 
 // A kernel gets its own copy of the argument bytes. It returns orSuccess, or an error after it
 // called orKernelFail. It runs exactly once, unless the process exits first: then it does not run
-// at all. It must not throw.
+// at all; one that is captured runs once at each replay. It must not throw.
 typedef orError_t (*orKernel_t)(void* arguments);
 
 enum {
@@ -316,12 +375,26 @@ enum {
   // stream has come further, so that a core is free, and much such work is queued. Else it is run
   // by one thread, as with orLaunchShort. orKernelHasTeam tells the kernel.
   orLaunchMoldable = 0x8,
+  // The field `repeatable` of the attributes is there. (It came with version 1.1.)
+  orLaunchHasRepeatable = 0x10,
 };
+
+// How a launch is captured whose kernel uses its arguments up. The graph then keeps `kernel` in
+// place of the launched one, which may run any number of times, also never; each time with a copy
+// of the argument bytes as they were launched, and never on two threads at once. `release` (may be
+// null) is called once with those bytes when the graph and all its replays are over, on any thread,
+// not inside a kernel. A null `kernel`: the launch can not be captured.
+typedef struct orRepeatable {
+  orKernel_t kernel;
+  void (*release)(void* arguments);
+} orRepeatable;
 
 typedef struct orLaunchAttributes {
   const char* name;  // of the operator, for errors and traces; static storage; may be null
   uint32_t flags;
   uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: what one thread would need, about
+  // With orLaunchHasRepeatable; static storage. Without: the kernel itself is repeatable.
+  const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
 
 // Most bytes of arguments that a launch copies.
@@ -350,6 +423,78 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, v
 // 1 while the calling thread runs a kernel or a host callback.
 OPENREG_API int orInKernel(void);
 
+// ------------------------------------------------------------------------------------------ graphs
+
+// A graph is the work of one capture: kernels, copies, fills, host functions and the records of
+// timed events, with their arguments. Nothing of it runs while it is captured. A replay is one
+// command of the stream it is launched on; it runs the graph's commands one after the other, in the
+// order of their capture, which no branch contradicts, and leaves the errors of kernels with that
+// stream. Memory that the commands use has to live as long as the graph is replayed.
+typedef struct orGraph* orGraph_t;
+
+// Calls that are unsafe beside a capture although they touch none of its streams are those which
+// may wait for any stream, or give out memory that a replay would not have: orMalloc, orMemcpy,
+// orMemset, orMemcpyPeer, orIpcOpenMemHandle. They are refused, and make the capture invalid,
+//   orStreamCaptureModeGlobal       in every thread, while this capture goes on
+//   orStreamCaptureModeThreadLocal  in the thread that began the capture
+//   orStreamCaptureModeRelaxed      nowhere
+typedef enum orStreamCaptureMode {
+  orStreamCaptureModeGlobal = 0,
+  orStreamCaptureModeThreadLocal = 1,
+  orStreamCaptureModeRelaxed = 2
+} orStreamCaptureMode;
+
+// Narrows that for the calling thread, and gives back what it had (at first: global).
+//   global        the rules above
+//   thread_local  captures of other threads forbid this thread nothing
+//   relaxed       no capture forbids this thread unsafe calls: for an allocator that knows what it
+//                 does
+OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode);
+
+// From now on commands of `stream` are captured, whatever thread queues them; what was queued
+// before goes on. A stream that waits for an event which was recorded on a captured stream joins
+// the capture (a fork), of any device; by an event of its own that a captured stream waits for, its
+// work is joined again. Events that a capture has recorded belong to it: another stream's wait for
+// one joins; querying, synchronizing or timing one is refused until it is recorded otherwise; and
+// waiting for one after the capture ended is orErrorCaptureIsolation. Timed ones are recorded by
+// each replay. Refused on captured streams, and made invalid by it, are: synchronizing or querying
+// the stream or its device, orDeviceReset, orStreamDestroy, waiting for an event from outside of
+// the capture, copies from and to pageable memory, and the functions that run on a captured default
+// stream and wait.
+OPENREG_API orError_t orStreamBeginCapture(orStream_t stream, orStreamCaptureMode mode);
+
+// Ends the capture which was begun on `stream`, in the thread that began it (any thread, if it is
+// relaxed). `graph` is null if the capture turns out to be invalid; then the error tells why, the
+// streams are as before, and what was captured is released.
+//   orErrorInvalidValue          no capture was begun on `stream`
+//   orErrorCaptureUnjoined       work of a forked stream was not joined
+OPENREG_API orError_t orStreamEndCapture(orStream_t stream, orGraph_t* graph);
+
+typedef enum orStreamCaptureStatus {
+  orStreamCaptureStatusNone = 0,
+  orStreamCaptureStatusActive = 1,
+  orStreamCaptureStatusInvalidated = 2
+} orStreamCaptureStatus;
+
+// `id` (may be null): a number of the capture that no other one of the process has; 0 for none.
+// Never makes a capture invalid.
+OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t stream, orStreamCaptureStatus* status,
+                                             uint64_t* id);
+
+// Queues a replay on `stream`, of the device that the graph was captured on. Any number of replays
+// may be queued. Those of one graph never overlap: on another stream than the last one, a replay
+// waits for it. A captured stream is orErrorCaptureUnsupported: graphs do not nest. With launch
+// blocking, waits and returns the first error of the graph's kernels.
+OPENREG_API orError_t orGraphLaunch(orGraph_t graph, orStream_t stream);
+
+// Does not wait: what the graph holds is released when the replays that are queued have run.
+OPENREG_API orError_t orGraphDestroy(orGraph_t graph);
+
+OPENREG_API orError_t orGraphGetNodeCount(orGraph_t graph, size_t* count);
+
+// Writes the graph's commands and their order to a file, in the language of Graphviz (DOT).
+OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t graph, const char* path);
+
 // Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at
 // exit; a second call does nothing. Afterwards what allocates, launches or waits returns
 // orErrorShutdown; questions are answered, and memory can still be freed.
@@ -367,6 +512,8 @@ OPENREG_API orError_t orShutdown(void);
 // C++ form: any callable with any arguments, copied or moved into the launch. It may return an
 // orError_t, as a kernel does; another result is dropped.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
+// A captured one is called with its arguments as lvalues at each replay; one that takes only
+// rvalues can not be captured.
 template <class Function, class... Arguments,
           class = std::enable_if_t<
               std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
@@ -402,7 +549,25 @@ inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Argument
       return orSuccess;
     }
   };
-  const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), nullptr);
+  static constexpr orRepeatable kRepeatable = [] {
+    orRepeatable repeatable{};
+    if constexpr (std::is_invocable_v<Callable&, std::decay_t<Arguments>&...>) {
+      repeatable.kernel = [](void* packed) {
+        Closure* owned = *static_cast<Closure**>(packed);
+        using Result = std::invoke_result_t<Callable&, std::decay_t<Arguments>&...>;
+        if constexpr (std::is_same_v<Result, orError_t>) {
+          return std::apply(owned->function, owned->arguments);
+        } else {
+          std::apply(owned->function, owned->arguments);
+          return orSuccess;
+        }
+      };
+      repeatable.release = [](void* packed) { (*static_cast<Closure**>(packed))->Drop(1); };
+    }
+    return repeatable;
+  }();
+  const orLaunchAttributes attributes{nullptr, orLaunchHasRepeatable, 0, &kRepeatable};
+  const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), &attributes);
   // At the exit of the process nobody knows whether the kernel will run: its share stays.
   const bool never_runs = error != orSuccess && error != orErrorShutdown &&
                           closure->owners.load(std::memory_order_acquire) == 2;
