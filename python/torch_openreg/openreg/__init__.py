@@ -13,6 +13,7 @@ from torch_openreg.openreg import (
     fallback,
     memory,
     random,
+    storage,
     stream_sanitizer,
     streams,
 )
@@ -69,6 +70,7 @@ from torch_openreg.openreg.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -108,6 +110,7 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_sync_debug_mode",
+    "get_tensor_meta",
     "init",
     "initial_seed",
     "is_available",
@@ -135,6 +138,8 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
+    "set_tensor_meta",
+    "storage",
     "stream",
     "stream_sanitizer",
     "streams",

@@ -44,7 +44,7 @@ def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> 
 
 
 def _check(tensor: torch.Tensor) -> None:
-    """Refuse what torch would export with other values than the tensor has.
+    """Refuse what torch would export with other values than the tensor has, or with none.
 
     Raises:
         BufferError: for such a tensor.
@@ -53,8 +53,8 @@ def _check(tensor: torch.Tensor) -> None:
         raise BufferError(
             "Can't export tensors with the negative bit set, use tensor.resolve_neg()"
         )
-    if tensor._is_zerotensor():
-        raise BufferError("Can't export tensors without memory (ZeroTensor), use tensor.clone()")
+    if tensor.layout == torch.strided and tensor.numel() > 0 and tensor.data_ptr() == 0:
+        raise BufferError(f"Can't export tensors without memory of their own: {type(tensor).__name__}")
 
 
 def register() -> None:
