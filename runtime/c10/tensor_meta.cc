@@ -15,9 +15,15 @@ namespace {
 // Other backends of PrivateUse1 write keys of their own; what is not ours is left alone.
 constexpr std::string_view kPrefix = "openreg:";
 
+// A FakeTensor's storage is on another device; a wrapper's is empty.
 bool can_have_meta(const at::Tensor& tensor) {
-  return tensor.defined() && tensor.device().type() == kOpenRegType && tensor.has_storage() &&
-         tensor.unsafeGetTensorImpl()->unsafe_storage().device().type() == kOpenRegType;
+  if (!tensor.defined() || tensor.device().type() != kOpenRegType || !tensor.has_storage()) {
+    return false;
+  }
+  c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return storage->device_type() == kOpenRegType &&
+         !(impl->is_python_dispatch() && !storage->_mutable_data_ptr_no_checks());
 }
 
 void check_can_have_meta(const at::Tensor& tensor) {
@@ -102,7 +108,7 @@ void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>&
 // And what was read with one to the tensor.
 void read_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& read) {
   if (!can_have_meta(tensor)) {
-    return;  // FakeTensors, say
+    return;
   }
   for (const auto& [key, value] : read) {
     if (value && key.compare(0, kPrefix.size(), kPrefix) == 0) {
