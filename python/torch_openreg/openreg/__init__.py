@@ -14,6 +14,7 @@ from torch_openreg.openreg import (
     memcheck,
     memory,
     random,
+    storage,
     stream_sanitizer,
     streams,
 )
@@ -83,6 +84,7 @@ from torch_openreg.openreg.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -127,6 +129,7 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_sync_debug_mode",
+    "get_tensor_meta",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
@@ -162,6 +165,8 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
+    "set_tensor_meta",
+    "storage",
     "stream",
     "stream_sanitizer",
     "streams",
