@@ -62,6 +62,7 @@ def _register() -> None:
     torch._register_device_module(_DEVICE_TYPE, openreg)
     generate_methods_for_privateuse1_backend(for_storage=True)
     registration.register()
+    openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
 
 

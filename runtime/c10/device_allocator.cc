@@ -13,6 +13,7 @@
 #include "runtime/allocator/device_source.h"
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/sharing.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 
@@ -107,6 +108,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     Block* const block = block_of(data);
     if (block == nullptr) {
+      record_shared(data, stream);
       return;  // no memory, or memory whose owner has to know
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
@@ -173,6 +175,18 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   }
 };
 
+// When the device is full, what other processes have given back meanwhile may be room.
+Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
+  try {
+    return core.allocate(bytes, stream);
+  } catch (const allocator::Error& error) {
+    if (error.code() != orErrorOutOfMemory || release_shared() == 0) {
+      throw;
+    }
+  }
+  return core.allocate(bytes, stream);
+}
+
 DeviceAllocator& the_allocator() {
   static auto* const allocator = std::make_unique<DeviceAllocator>().release();
   return *allocator;
@@ -207,7 +221,7 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
   }
   try {
     const orStream_t stream = current_native_stream(device);
-    Block* const block = core_of(device).allocate(bytes, stream);
+    Block* const block = allocate_block(core_of(device), bytes, stream);
     c10::DataPtr data(block->pointer, block, &free_block, where);
     if (C10_UNLIKELY(sanitizes_streams())) {
       sanitize_allocation(block->pointer, bytes, stream);

@@ -13,6 +13,7 @@ from torch_openreg.openreg import (
     fallback,
     memory,
     random,
+    sharing,
     stream_sanitizer,
     streams,
 )
@@ -69,6 +70,7 @@ from torch_openreg.openreg.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_openreg.openreg.sharing import ipc_collect
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -110,6 +112,7 @@ __all__ = [
     "get_sync_debug_mode",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_float16_supported",
@@ -135,6 +138,7 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
+    "sharing",
     "stream",
     "stream_sanitizer",
     "streams",
