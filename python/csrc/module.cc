@@ -20,6 +20,7 @@
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
 #include "python/csrc/storage.h"
+#include "python/csrc/sharing.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
@@ -248,5 +249,6 @@ PYBIND11_MODULE(_C, module) {
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
   openreg::bind_memory(module);
   openreg::bind_storage(module);
+  openreg::bind_sharing(module);
   openreg::shut_down_at_exit();
 }

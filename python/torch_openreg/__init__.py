@@ -66,6 +66,7 @@ def _register() -> None:
     storage.register()
     registration.register()
     atexit.register(_C.report_memory_at_exit)
+    openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
 
 

@@ -15,6 +15,7 @@ from torch_openreg.openreg import (
     memory,
     random,
     storage,
+    sharing,
     stream_sanitizer,
     streams,
 )
@@ -85,6 +86,7 @@ from torch_openreg.openreg.random import (
     set_rng_state_all,
 )
 from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
+from torch_openreg.openreg.sharing import ipc_collect
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -134,6 +136,7 @@ __all__ = [
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_float16_supported",
@@ -167,6 +170,7 @@ __all__ = [
     "set_sync_debug_mode",
     "set_tensor_meta",
     "storage",
+    "sharing",
     "stream",
     "stream_sanitizer",
     "streams",
