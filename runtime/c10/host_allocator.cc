@@ -47,7 +47,9 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
 
   c10::Stream get_current_stream() const override { return current_stream(-1); }
 
-  bool stream_is_capturing(c10::Stream /*stream*/) const override { return false; }
+  bool stream_is_capturing(c10::Stream stream) const override {
+    return is_initialized() && is_capturing(native_stream(stream));
+  }
 };
 
 void free_host_block(void* context);

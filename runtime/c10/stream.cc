@@ -120,6 +120,12 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
   return previous;
 }
 
+bool is_capturing(orStream_t stream) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  OPENREG_CHECK(orStreamGetCaptureInfo(stream, &status, nullptr));
+  return status != orStreamCaptureStatusNone;
+}
+
 void synchronize_stream(orStream_t stream) {
   const orError_t error = orStreamSynchronize(stream);
   deliver_warnings();
