@@ -103,6 +103,7 @@ constexpr ErrorText kErrors[] = {
     {orErrorNotRegistered, "orErrorNotRegistered", "host memory is not registered"},
     {orErrorNotSupported, "orErrorNotSupported", "not supported"},
     {orErrorShutdown, "orErrorShutdown", "the process exits"},
+    {orErrorProcessEnded, "orErrorProcessEnded", "another process ended"},
 };
 
 const ErrorText* Find(orError_t error) {

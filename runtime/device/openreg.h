@@ -90,12 +90,13 @@ typedef enum orError_t {
   orErrorNotRegistered = 14,      // orHostUnregister of memory that is not
   orErrorNotSupported = 15,       // e.g. elapsed time of an event without timing
   orErrorShutdown = 16,           // the process exits
+  orErrorProcessEnded = 17,       // another process ended before it did what was waited for
   // Of captures; all but orErrorCaptureWrongThread leave the capture invalid.
-  orErrorCaptureUnsupported = 17,  // a call that a capture does not allow
-  orErrorCaptureInvalidated = 18,  // the stream's capture is invalid since an earlier call
-  orErrorCaptureUnjoined = 19,     // a forked stream was not joined before the capture's end
-  orErrorCaptureIsolation = 20,    // captured work and other work would depend on each other
-  orErrorCaptureWrongThread = 21   // another thread began the capture
+  orErrorCaptureUnsupported = 18,  // a call that a capture does not allow
+  orErrorCaptureInvalidated = 19,  // the stream's capture is invalid since an earlier call
+  orErrorCaptureUnjoined = 20,     // a forked stream was not joined before the capture's end
+  orErrorCaptureIsolation = 21,    // captured work and other work would depend on each other
+  orErrorCaptureWrongThread = 22   // another thread began the capture
 } orError_t;
 
 // Constant texts; "unrecognized error" for a number that is none.
@@ -295,6 +296,7 @@ OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsi
 enum {
   orEventDisableTiming = 0x0,
   orEventEnableTiming = 0x1,
+  orEventInterprocess = 0x2,  // not with timing: orErrorInvalidValue
 };
 // An event of the current device. At most 1048576 exist at a time.
 OPENREG_API orError_t orEventCreate(orEvent_t* event);  // without timing
@@ -312,6 +314,46 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending
 // Milliseconds between two timed events which are complete; orErrorNotReady while one is not,
 // orErrorNotSupported without timing, orErrorInvalidValue if one was never recorded.
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, orEvent_t end);
+
+// Events between processes of one user. The handle of an event with orEventInterprocess may travel
+// by any way and be opened often. What it opens is an event of device `device` in that process, for
+// orEventDestroy: the process may query it and wait for it, on the host and on its streams, but not
+// record it (orErrorNotSupported). Each wait is for what the event had captured when it began.
+//   orErrorInvalidValue  no handle; of this process itself; an event without orEventInterprocess;
+//                        of a process that ended, or an event destroyed, before the handle was
+//                        opened
+//   orErrorInvalidDevice  this process has no device of that index
+//   orErrorInvalidHandle  a query or wait, here: the process that made the event destroyed it
+//   orErrorProcessEnded   a query or wait, here: that process ended before it came so far. A wait
+//                         on a stream fails as a kernel does: the stream's next synchronization
+//                         says it.
+typedef struct orIpcEventHandle {
+  unsigned char reserved[64];
+} orIpcEventHandle;
+OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t event);
+OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle* handle);
+
+// Lending a part of an allocation, in the order of streams. A loan names `size` bytes at `pointer`,
+// of an own or a borrowed allocation, and what `stream` has queued now; it is good for one borrow,
+// by any process of the user. The bytes are lent until then, and while another process has them
+// borrowed: a kill ends that too. The lender keeps them meanwhile; orIpcIsLent is the question.
+// Borrowed bytes are an imported allocation: what is queued on `stream` from now on waits for the
+// lender's work, and orIpcReturn gives them back when what `stream` has queued by then is done.
+// The pages that hold the bytes are mapped, no others. A process that borrows what is its own gets
+// its own pointer, and returns nothing. Borrowing again gives the same pointer; each needs its
+// orIpcReturn.
+//   orErrorInvalidValue   no loan; borrowed already, or its lender freed the bytes
+//   orErrorProcessEnded   the lender ended before the loan was borrowed
+//   orErrorInvalidDevicePointer  bytes that are no part of one live allocation; orIpcReturn of what
+//                         is not borrowed
+//   orErrorInvalidDevice  the stream is of another device, or this process has no such device
+typedef struct orIpcLoan {
+  unsigned char reserved[64];
+} orIpcLoan;
+OPENREG_API orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream);
+OPENREG_API orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream);
+OPENREG_API orError_t orIpcReturn(void* pointer, orStream_t stream);
+OPENREG_API orError_t orIpcIsLent(int* lent, const void* pointer, size_t size);
 
 // ----------------------------------------------------------------------------------------- kernels
 
