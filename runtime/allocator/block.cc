@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/allocator/block.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace openreg::allocator {
@@ -37,6 +38,20 @@ const Block* BlockStore::find(const void* pointer) const {
     }
   }
   return nullptr;
+}
+
+std::vector<const Block*> BlockStore::slab_blocks() const {
+  std::vector<const Block*> blocks;
+  for (const Chunk* chunk = chunks_.load(std::memory_order_acquire); chunk != nullptr;
+       chunk = chunk->next) {
+    for (const Block& block : chunk->blocks) {
+      if (block.slab != nullptr) {
+        blocks.push_back(&block);
+      }
+    }
+  }
+  std::ranges::sort(blocks, {}, &Block::pointer);
+  return blocks;
 }
 
 void BlockStore::grow() {

@@ -33,7 +33,11 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -42,7 +46,11 @@
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/error.h"
 #include "runtime/allocator/pool.h"
+#include "runtime/allocator/pool_id.h"
 #include "runtime/allocator/pool_map.h"
+#include "runtime/allocator/private_pool.h"
+#include "runtime/allocator/segment_description.h"
+#include "runtime/allocator/settings.h"
 #include "runtime/allocator/source.h"
 #include "runtime/allocator/stats.h"
 #include "runtime/allocator/timeline.h"
@@ -69,9 +77,29 @@ class OPENREG_API CachingAllocator {
   // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
   void record_stream(Block* block, orStream_t stream);
 
+  // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the allocating
+  // thread, comes from pool `id` until end_allocate_to_pool(); other memory of the pool's stays as it
+  // is. use_pool() and begin_allocate_to_pool() make the pool if there is none, and count one use;
+  // release_pool() takes one back. While a pool has a use, its segments stay, also those that are free:
+  // a captured graph goes on to use their addresses. Throw Error for an id that does not fit.
+  void use_pool(PoolId id);
+  void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
+  void end_allocate_to_pool(PoolId id);
+  void release_pool(PoolId id);
+  bool pool_exists(PoolId id) const;      // has a use, or a segment
+  int64_t pool_uses(PoolId id) const;     // 0 for a pool that does not exist
+
   // Gives all segments without a block in use back to the device, when the work of their streams is
-  // done, and the device's free pages to the system.
-  void empty_cache();
+  // done, and the device's free pages to the system: of the common memory and of private pools
+  // without a use, or of the private pool `id` only, and nothing if that is in use.
+  void empty_cache(PoolId id = kCommonPool);
+
+  // Take effect from the next allocation on; blocks that exist stay as they are.
+  void set_settings(const Settings& settings);
+  std::shared_ptr<const Settings> settings() const;
+
+  // Every segment with its blocks, all of one moment.
+  std::vector<SegmentDescription> segments();
 
   Stats stats();
   void reset_accumulated();  // `allocated`, `freed` and the num_ figures count from now on
@@ -91,11 +119,27 @@ class OPENREG_API CachingAllocator {
  private:
   class AllPools;  // holds the locks of all pools
 
+  // What allocations have to look at besides the cache. One word, so that they pay one load for all
+  // of it while none is wanted.
+  enum Mode : uint32_t {
+    kRedirect = 1,  // some go to private pools
+    kRound = 4,     // sizes are rounded up: Settings::divisions
+  };
+
   Pool& pool_of(orStream_t stream) {
     Pool* pool = pools_.find(stream);
     return pool != nullptr ? *pool : add_pool(stream);
   }
   Pool& add_pool(orStream_t stream);
+  Pool& make_pool(orStream_t stream);
+  Pool& private_pool_of(PoolId id, orStream_t stream);
+  // Bytes that were asked for, and those after rounding by Settings::divisions.
+  struct Size {
+    size_t requested;
+    size_t bytes;
+  };
+  Block* allocate_in_mode(size_t bytes, orStream_t stream);
+  Block* allocate_from(Pool& pool, Size size);
 
   // Unlocks the pool; first takes its figures to the peaks if it has left its limits.
   using PoolLock = std::unique_lock<SpinLock>;
@@ -108,10 +152,15 @@ class OPENREG_API CachingAllocator {
   void settle(Pool& pool, PoolLock lock);
 
   void check_may_wait(const char* what) const;
-  Block* allocate_slow(Pool& pool, size_t bytes);
-  Block* allocate_cached(Pool& pool, size_t bytes);
-  Block* grow(Pool& pool, size_t bytes, std::string* reason);
-  bool release_free_segments();
+  Block* allocate_slow(Pool& pool, Size size);
+  Block* allocate_cached(Pool& pool, Size size);
+  Block* grow(Pool& pool, Size size, std::string* reason);
+  // Each needs growth_.
+  bool release_free_segments(PoolId id = kCommonPool);
+  bool release(Pool& pool, const std::function<bool(const Segment&)>& accept);
+  void collect_garbage(size_t wanted);
+  void count_segment(const Pool& pool, PoolType type, int64_t bytes);
+  void change_private_reserved(const std::function<void(Stat&)>& change);
   void wait_for_pending();
   void wait_for(orStream_t stream);
   // Sums over all pools since the start, without peaks. The caller holds all pools.
@@ -122,6 +171,10 @@ class OPENREG_API CachingAllocator {
   const int device_;
   Source* const source_;
   Timeline* const timeline_;
+
+  std::atomic<uint32_t> modes_{0};
+  PrivatePools private_;
+  std::mutex redirecting_;  // begin and end of redirections, which set kRedirect
 
   // Growing, giving back and adding pools: one at a time. Taken before any pool's lock.
   std::mutex growth_;
@@ -134,6 +187,12 @@ class OPENREG_API CachingAllocator {
   std::vector<PoolUsage*> usages_;
   Peaks peaks_;
   Stats base_;  // totals() at the last reset_accumulated()
+
+  mutable std::mutex settings_lock_;
+  std::shared_ptr<const Settings> settings_ = std::make_shared<const Settings>();
+  // By private pool; see Stats.
+  mutable std::mutex private_reserved_lock_;
+  std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved_;
 
   std::atomic<int64_t> alloc_retries_{0};
   std::atomic<int64_t> ooms_{0};

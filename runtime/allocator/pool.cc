@@ -3,15 +3,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <utility>
 
 namespace openreg::allocator {
 
-Block* Pool::allocate_range(size_t bytes) {
+Block* Pool::allocate_range(size_t bytes, size_t requested) {
   Heap& from = heap(bytes > kLargestSmall ? kLargePool : kSmallPool);
   Block* range = from.take(round_up(bytes, kRangeGranule));
   if (range != nullptr) {
     from.hold(range->segment);
-    hand_out(range, bytes);
+    hand_out(range, requested);
   }
   return range;
 }
@@ -127,7 +128,13 @@ std::vector<orStream_t> Pool::awaited_streams() const {
   return streams;
 }
 
-void Pool::detach_free_segments(std::list<Segment>* out) {
+void Pool::grow_older() {
+  small_.grow_older();
+  large_.grow_older();
+}
+
+void Pool::detach_free_segments(std::list<Segment>* out,
+                                const std::function<bool(const Segment&)>& accept) {
   for (Slab* first : slabs_) {
     for (Slab* slab = first; slab != nullptr;) {
       Slab* next = slab->next;
@@ -137,8 +144,50 @@ void Pool::detach_free_segments(std::list<Segment>* out) {
       slab = next;
     }
   }
-  small_.detach_free_segments(out);
-  large_.detach_free_segments(out);
+  small_.detach_free_segments(out, accept);
+  large_.detach_free_segments(out, accept);
+}
+
+void Pool::describe_segments(std::vector<SegmentDescription>* out) const {
+  const std::vector<const Block*> slab_blocks = store_.slab_blocks();
+  const auto describe = [](const Block* block) {
+    const bool used =
+        block->state == BlockState::kAllocated || block->state == BlockState::kPending;
+    return BlockDescription{.base = block->pointer,
+                            .size = block->size,
+                            .requested = used ? block->requested : 0,
+                            .state = block->state};
+  };
+  for (const Heap* heap : {&small_, &large_}) {
+    for (const Segment& segment : heap->segments()) {
+      SegmentDescription description{.base = segment.base,
+                                     .size = segment.size,
+                                     .stream = stream_,
+                                     .pool = id,
+                                     .type = heap->type(),
+                                     .blocks = {}};
+      for (const Block* range = segment.first; range != nullptr; range = range->next) {
+        if (range->state != BlockState::kSlab) {
+          description.blocks.push_back(describe(range));
+          continue;
+        }
+        char* position = static_cast<char*>(range->pointer);
+        char* const end = position + range->size;
+        for (auto block = std::ranges::lower_bound(slab_blocks, range->pointer, {}, &Block::pointer);
+             block != slab_blocks.end() && (*block)->pointer < end; ++block) {
+          description.blocks.push_back(describe(*block));
+          position += (*block)->size;
+        }
+        if (position < end) {
+          description.blocks.push_back({.base = position,
+                                        .size = static_cast<size_t>(end - position),
+                                        .requested = 0,
+                                        .state = BlockState::kSlab});
+        }
+      }
+      out->push_back(std::move(description));
+    }
+  }
 }
 
 size_t Pool::largest_free() const { return std::max(small_.largest_free(), large_.largest_free()); }

@@ -19,11 +19,14 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <list>
 #include <vector>
 
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/heap.h"
+#include "runtime/allocator/pool_id.h"
+#include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/size_class.h"
 #include "runtime/allocator/spin_lock.h"
 #include "runtime/allocator/timeline.h"
@@ -41,13 +44,16 @@ class Pool {
   SpinLock lock;
   const size_t index;                // in the order of creation
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
+  PoolId id = kCommonPool;           // changes only while there is no segment
 
   orStream_t stream() const { return stream_; }
 
-  // A block of at least `bytes` bytes, or null when the pool has to grow first.
-  Block* allocate(size_t bytes) {
+  // A block of at least `bytes` bytes, of which `requested` were asked for, or null when the pool
+  // has to grow first.
+  Block* allocate(size_t bytes) { return allocate(bytes, bytes); }
+  Block* allocate(size_t bytes, size_t requested) {
     if (bytes > kLargestClass) [[unlikely]] {
-      return allocate_range(bytes);
+      return allocate_range(bytes, requested);
     }
     const int size_class = allocator::size_class(bytes);
     Slab* slab = slabs_[size_class];
@@ -69,7 +75,7 @@ class Pool {
     if (slab->live == slab->capacity) [[unlikely]] {
       unlink(slab);
     }
-    hand_out(block, bytes);
+    hand_out(block, requested);
     return block;
   }
 
@@ -92,9 +98,15 @@ class Pool {
   std::vector<orStream_t> awaited_streams() const;
 
   void add_segment(PoolType type, void* base, size_t size) { heap(type).add_segment(base, size); }
-  // Moves the segments without a block in use to `out`.
-  void detach_free_segments(std::list<Segment>* out);
+  // Moves the segments without a block in use that `accept` takes to `out`.
+  void detach_free_segments(std::list<Segment>* out,
+                            const std::function<bool(const Segment&)>& accept);
+  void grow_older();  // see Heap
+  void set_split_limit(const SplitLimit& limit) { large_.set_split_limit(limit); }
   const std::list<Segment>& segments(PoolType type) { return heap(type).segments(); }
+  bool has_segments() const { return !small_.segments().empty() || !large_.segments().empty(); }
+  // Adds a description of each segment to `out`.
+  void describe_segments(std::vector<SegmentDescription>* out) const;
 
   const Block* find(const void* pointer) const { return store_.find(pointer); }
 
@@ -115,15 +127,15 @@ class Pool {
   Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }
   Usage& usage_of(const Block* block) { return usage_[usage_index(block->type)]; }
 
-  Block* allocate_range(size_t bytes);
+  Block* allocate_range(size_t bytes, size_t requested);
   Slab* make_slab(int size_class);
   Block* cut(Slab* slab);
   void retire(Slab* slab);
 
-  void hand_out(Block* block, size_t bytes) {
-    publish(block->requested, bytes);
+  void hand_out(Block* block, size_t requested) {
+    publish(block->requested, requested);
     publish(block->state, BlockState::kAllocated);
-    usage_of(block).allocated(block->size, bytes);
+    usage_of(block).allocated(block->size, requested);
   }
 
   void put_back(Block* block) {

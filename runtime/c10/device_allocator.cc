@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/c10/device_allocator.h"
 
+#include <c10/core/AllocatorConfig.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -12,6 +14,8 @@
 #include "runtime/allocator/caching_allocator.h"
 #include "runtime/allocator/device_source.h"
 #include "runtime/allocator/device_timeline.h"
+#include "runtime/allocator/limited_source.h"
+#include "runtime/c10/allocator_settings.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
@@ -32,32 +36,73 @@ using allocator::CachingAllocator;
   TORCH_CHECK(false, error.what());
 }
 
+template <class Function>
+void translate_errors(Function&& function) {
+  try {
+    function();
+  } catch (const allocator::Error& error) {
+    throw_allocator_error(error);
+  }
+}
+
 // What one device's allocator is made of. Never destroyed: tensors in static storage may outlive
 // it.
 struct DeviceMemory {
-  explicit DeviceMemory(int device) : source(device), core(device, &source, &timeline) {}
-  allocator::DeviceSource source;
+  explicit DeviceMemory(int device)
+      : whole(device), source(&whole), core(device, &source, &timeline) {}
+  allocator::DeviceSource whole;
+  allocator::LimitedSource source;  // the part that this process may take
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
+  std::atomic<double> fraction{1};
+
+  void set_fraction(double part) {
+    const double total = static_cast<double>(whole.room().total);
+    source.set_limit(part < 1 ? static_cast<size_t>(part * total)
+                              : allocator::LimitedSource::kNoLimit);
+    fraction.store(part, std::memory_order_relaxed);
+  }
+
+  void apply(const AllocatorSettings& settings) {
+    core.set_settings(settings.core);
+    if (settings.memory_fraction.has_value()) {
+      set_fraction(*settings.memory_fraction);
+    }
+  }
 };
 
 std::array<std::atomic<DeviceMemory*>, OPENREG_MAX_DEVICES> memories{};
+std::mutex making;  // adding to them
+
+DeviceMemory* memory_if_any(c10::DeviceIndex device) {
+  return memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
+}
 
 CachingAllocator* core_if_any(c10::DeviceIndex device) {
-  DeviceMemory* const memory =
-      memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  DeviceMemory* const memory = memory_if_any(device);
   return memory != nullptr ? &memory->core : nullptr;
 }
 
 CachingAllocator& make_core(c10::DeviceIndex device) {
-  static std::mutex making;
   initialize();
+  const AllocatorSettings settings = allocator_settings();  // takes torch's lock
   const std::lock_guard<std::mutex> lock(making);
   auto& memory = memories[static_cast<size_t>(device)];
   if (memory.load(std::memory_order_relaxed) == nullptr) {
-    memory.store(std::make_unique<DeviceMemory>(device).release(), std::memory_order_release);
+    auto made = std::make_unique<DeviceMemory>(device);
+    translate_errors([&] { made->apply(settings); });
+    memory.store(made.release(), std::memory_order_release);
   }
   return *core_if_any(device);
+}
+
+void apply_to_all(const AllocatorSettings& settings) {
+  const std::lock_guard<std::mutex> lock(making);
+  for (const auto& memory : memories) {
+    if (DeviceMemory* const made = memory.load(std::memory_order_relaxed)) {
+      translate_errors([&] { made->apply(settings); });
+    }
+  }
 }
 
 CachingAllocator& core_of(c10::DeviceIndex device) {
@@ -76,11 +121,11 @@ stats::Stat to_torch(const allocator::Stat& from) {
   return to;
 }
 
-stats::StatArray to_torch(const allocator::Stats& from, allocator::Quantity quantity) {
+stats::StatArray to_torch(const std::array<allocator::Stat, allocator::kPoolTypes>& from) {
   stats::StatArray to;
   static_assert(allocator::kPoolTypes == std::tuple_size_v<stats::StatArray>);
   for (size_t type = 0; type < allocator::kPoolTypes; ++type) {
-    to[type] = to_torch(from.stat[quantity][type]);
+    to[type] = to_torch(from[type]);
   }
   return to;
 }
@@ -100,8 +145,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   bool initialized() override { return is_initialized(); }
 
-  void emptyCache(c10::MempoolId_t /*pool*/) override {
-    for_each_core([](CachingAllocator& core) { core.empty_cache(); });
+  void emptyCache(c10::MempoolId_t pool) override {
+    for_each_core([pool](CachingAllocator& core) { core.empty_cache(pool); });
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
@@ -120,20 +165,25 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     CachingAllocator* const core = core_if_any(resolve_device(device));
     const allocator::Stats from = core != nullptr ? core->stats() : allocator::Stats();
     stats::DeviceStats to;
-    to.allocation = to_torch(from, allocator::kAllocation);
-    to.segment = to_torch(from, allocator::kSegment);
-    to.active = to_torch(from, allocator::kActive);
-    to.inactive_split = to_torch(from, allocator::kInactiveSplit);
-    to.allocated_bytes = to_torch(from, allocator::kAllocatedBytes);
-    to.reserved_bytes = to_torch(from, allocator::kReservedBytes);
-    to.active_bytes = to_torch(from, allocator::kActiveBytes);
-    to.inactive_split_bytes = to_torch(from, allocator::kInactiveSplitBytes);
-    to.requested_bytes = to_torch(from, allocator::kRequestedBytes);
+    to.allocation = to_torch(from.stat[allocator::kAllocation]);
+    to.segment = to_torch(from.stat[allocator::kSegment]);
+    to.active = to_torch(from.stat[allocator::kActive]);
+    to.inactive_split = to_torch(from.stat[allocator::kInactiveSplit]);
+    to.allocated_bytes = to_torch(from.stat[allocator::kAllocatedBytes]);
+    to.reserved_bytes = to_torch(from.stat[allocator::kReservedBytes]);
+    to.active_bytes = to_torch(from.stat[allocator::kActiveBytes]);
+    to.inactive_split_bytes = to_torch(from.stat[allocator::kInactiveSplitBytes]);
+    to.requested_bytes = to_torch(from.stat[allocator::kRequestedBytes]);
     to.num_alloc_retries = from.num_alloc_retries;
     to.num_ooms = from.num_ooms;
     to.num_sync_all_streams = from.num_sync_all_streams;
     to.num_device_alloc = from.num_device_alloc;
     to.num_device_free = from.num_device_free;
+    for (const auto& [id, reserved] : from.private_reserved) {
+      to.reserved_bytes_by_private_pools[id] = to_torch(reserved);
+    }
+    to.max_split_size = static_cast<int64_t>(std::min<size_t>(
+        c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size(), INT64_MAX));
     return to;
   }
 
@@ -163,11 +213,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   static void for_each_core(Function&& function) {
     for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
       if (CachingAllocator* const core = core_if_any(device)) {
-        try {
-          function(*core);
-        } catch (const allocator::Error& error) {
-          throw_allocator_error(error);
-        }
+        translate_errors([&] { function(*core); });
       }
     }
   }
@@ -180,6 +226,7 @@ DeviceAllocator& the_allocator() {
 
 const bool registered = [] {
   c10::SetAllocator(kOpenRegType, &the_allocator());
+  on_allocator_settings(&apply_to_all);
   return true;
 }();
 
@@ -198,15 +245,74 @@ int describe_memory(const void* pointer, orMemoryRange* range) {
 
 }  // namespace
 
+CachingAllocator& caching_allocator(c10::DeviceIndex device) {
+  return core_of(resolve_device(device));
+}
+
+CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept {
+  return core_if_any(device);
+}
+
+void set_memory_fraction(c10::DeviceIndex device, double fraction) {
+  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1,
+                    "openreg: the fraction of a device's memory that this process may take is from "
+                    "0 to 1, but ",
+                    fraction, " was given");
+  caching_allocator(device);
+  translate_errors([&] { memory_if_any(device)->set_fraction(fraction); });
+}
+
+double memory_fraction(c10::DeviceIndex device) {
+  const DeviceMemory* const memory = memory_if_any(resolve_device(device));
+  return memory != nullptr ? memory->fraction.load(std::memory_order_relaxed)
+                           : allocator_settings().memory_fraction.value_or(1);
+}
+
+void use_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
+  translate_errors([&] { caching_allocator(device).use_pool(id); });
+}
+
+void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,
+                            std::function<bool(orStream_t)> filter) {
+  translate_errors(
+      [&] { caching_allocator(device).begin_allocate_to_pool(id, std::move(filter)); });
+}
+
+void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
+  translate_errors([&] { caching_allocator(device).end_allocate_to_pool(id); });
+}
+
+void release_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
+  translate_errors([&] { caching_allocator(device).release_pool(id); });
+}
+
+bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id) {
+  const CachingAllocator* const core = core_if_any(resolve_device(device));
+  return core != nullptr && core->pool_exists(id);
+}
+
+int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id) {
+  const CachingAllocator* const core = core_if_any(resolve_device(device));
+  return core != nullptr ? core->pool_uses(id) : 0;
+}
+
+c10::MempoolId_t new_pool_id() {
+  static std::atomic<c10::CaptureId_t> last{0};
+  return {0, last.fetch_add(1, std::memory_order_relaxed) + 1};
+}
+
 c10::DeviceAllocator* device_allocator() noexcept { return &the_allocator(); }
 
 c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
+  return allocate_on_stream(device, bytes, bytes != 0 ? current_native_stream(device) : nullptr);
+}
+
+c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream) {
   const c10::Device where(kOpenRegType, device);
   if (bytes == 0) {
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    const orStream_t stream = current_native_stream(device);
     Block* const block = core_of(device).allocate(bytes, stream);
     c10::DataPtr data(block->pointer, block, &free_block, where);
     if (C10_UNLIKELY(sanitizes_streams())) {

@@ -13,10 +13,17 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 
+#include <cstdint>
+#include <functional>
+
 #include "runtime/allocator/block.h"
 #include "runtime/c10/device.h"
 
 namespace openreg {
+
+namespace allocator {
+class CachingAllocator;
+}
 
 // The allocator that torch knows as the one of device type openreg. Lives for ever.
 OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
@@ -24,6 +31,10 @@ OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 // As allocate(), but on `device`: the current device is neither read nor changed. The memory
 // belongs to the current stream of that device. No bytes give a DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
+
+// The same for work on `stream`, which is one of that device.
+OPENREG_API c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes,
+                                            orStream_t stream);
 
 // Deleter of every DataPtr of that allocator.
 OPENREG_API void free_block(void* block);
@@ -33,6 +44,34 @@ inline allocator::Block* block_of(const c10::DataPtr& data) {
   return data.get_deleter() == &free_block ? static_cast<allocator::Block*>(data.get_context())
                                            : nullptr;
 }
+
+// Private pools, by the rules of torch's other allocators (see CachingAllocator for each). From
+// begin_allocate_to_pool() on, what `filter` accepts, asked with the stream on the allocating thread,
+// comes from pool `id` of `device`; the latest begin is asked first. end_allocate_to_pool() ends the
+// latest begin of that pool by this thread, or if there is none, by any thread. begin and use_pool
+// make the pool if there is none and count one use of it, release_pool one less. Free segments of a
+// pool go back to the device when it has no use left (at the next emptyCache, or when memory is
+// needed), and it ends when its last segment has. The filter is called without any lock of the
+// allocator and must not allocate. c10::Error for an id or a device that does not fit.
+OPENREG_API void use_pool(c10::DeviceIndex device, c10::MempoolId_t id);
+OPENREG_API void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,
+                                        std::function<bool(orStream_t)> filter);
+OPENREG_API void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id);
+OPENREG_API void release_pool(c10::DeviceIndex device, c10::MempoolId_t id);
+OPENREG_API bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id);
+OPENREG_API int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id);
+// An id that no pool of the process has had: {0, n}, as of graph_pool_handle().
+OPENREG_API c10::MempoolId_t new_pool_id();
+
+// The part of `device`'s memory that this process may take, from 0 to 1; 1 at the beginning. What it
+// holds already stays.
+OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
+OPENREG_API double memory_fraction(c10::DeviceIndex device);
+
+// The core of `device`, made if need be; the other is null before the first allocation there. For
+// what torch's interface has no function for. Lives for ever.
+OPENREG_API allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
+OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 
 // Lets the driver's fault report say which block an address lies in.
 OPENREG_API void describe_memory_to_driver();
