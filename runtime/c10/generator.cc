@@ -71,8 +71,11 @@ void GeneratorState::begin_capture(uint64_t capture,
   replayed_ = std::move(replayed);
 }
 
-uint64_t GeneratorState::end_capture() {
+uint64_t GeneratorState::end_capture(uint64_t capture) {
   const std::lock_guard lock(mutex_);
+  if (capture_ != capture) {
+    return 0;
+  }
   capture_ = 0;
   replayed_.reset();
   return drawn_;

@@ -57,8 +57,8 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
 
   // From now on the launches of this capture number what they need; throws if another one goes on.
   void begin_capture(uint64_t capture, std::shared_ptr<const ReplayedNumbers> replayed);
-  // Returns how many numbers a replay takes.
-  uint64_t end_capture();
+  // Returns how many numbers a replay takes. Nothing happens if it is not part of this capture.
+  uint64_t end_capture(uint64_t capture);
 
  private:
   void check_not_captured() const;
