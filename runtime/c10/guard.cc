@@ -151,8 +151,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     openreg::synchronize_stream(native_stream(stream));
   }
 
-  // Capture comes with graphs; until then no stream is ever in it.
-  bool isStreamCapturing(const c10::Stream& /*stream*/) const override { return false; }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return is_capturing(native_stream(stream));
+  }
 
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {

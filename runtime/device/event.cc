@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/process.h"
 
 namespace openreg::device {
@@ -83,6 +84,16 @@ orError_t Event::ReadImport(const char* function, std::shared_ptr<Peer>* peer, M
                 function);
   }
   return orSuccess;
+}
+
+uint64_t Event::NewRecord() {
+  std::lock_guard lock(lock_);
+  return ++record_;
+}
+
+void Event::NoteCaptured() {
+  (void)NewRecord();  // an older record that is still queued can stamp no more
+  capture_.store(kCaptured, std::memory_order_release);
 }
 
 void Event::Stamp(uint64_t record) {
@@ -191,7 +202,8 @@ orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
 
 }  // namespace openreg::device
 
-using openreg::device::Command;
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
@@ -274,6 +286,12 @@ orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
         "while the stream's device is current",
         event->device(), stream->device());
   }
+  if (Capturing()) [[unlikely]] {
+    if (const auto captured = Captures::Get().Record(
+            "orEventRecord", event, reinterpret_cast<uint64_t>(handle), stream)) {
+      return *captured;
+    }
+  }
   return event->Record(stream, expected);
 }
 
@@ -297,7 +315,12 @@ orError_t orEventQuery(orEvent_t handle) {
            : state == Peer::State::kPending ? orErrorNotReady
                                             : peer->FailEnded("orEventQuery");
   }
-  return event->capture().complete() ? orSuccess : orErrorNotReady;
+  if (event->capture().complete()) {
+    return orSuccess;
+  }
+  return event->captured()
+             ? Captures::Get().RefuseEvent("orEventQuery", reinterpret_cast<uint64_t>(handle))
+             : orErrorNotReady;
 }
 
 orError_t orEventSynchronize(orEvent_t handle) {
@@ -326,6 +349,9 @@ orError_t orEventSynchronize(orEvent_t handle) {
   }
   if (!event->recorded()) {
     return orSuccess;
+  }
+  if (event->captured()) [[unlikely]] {
+    return Captures::Get().RefuseEvent("orEventSynchronize", reinterpret_cast<uint64_t>(handle));
   }
   const Event::Capture capture = event->capture();
   if (!capture.stream->WaitFor(capture.position)) {
@@ -362,6 +388,11 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
       return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
                   which);
     }
+    if (event->captured()) {
+      return Captures::Get().RefuseEvent(
+          "orEventElapsedTime",
+          reinterpret_cast<uint64_t>(event == start ? start_handle : end_handle));
+    }
   }
   if (!start->capture().complete() || !end->capture().complete()) {
     return orErrorNotReady;
@@ -389,6 +420,12 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
       error != orSuccess) {
     return error;
   }
+  if (Capturing() || event->captured()) [[unlikely]] {
+    if (const auto captured = Captures::Get().Wait("orStreamWaitEvent", stream, event,
+                                                   reinterpret_cast<uint64_t>(event_handle))) {
+      return *captured;
+    }
+  }
   if (event->scope() == Event::Scope::kImported) [[unlikely]] {
     std::shared_ptr<Peer> peer;
     MarkWord word;
@@ -402,12 +439,5 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
   if (capture.stream == stream || capture.complete()) {
     return orSuccess;  // in order anyway, or done
   }
-  return stream->Enqueue(expected, nullptr, [&](Command& command) {
-    command.kind = Command::kWait;
-    command.place = Command::kOnWorker;
-    command.name = nullptr;
-    command.source = capture.stream;
-    command.position = capture.position;
-    command.sink = nullptr;
-  });
+  return stream->EnqueueWait(expected, capture.stream, capture.position);
 }

@@ -54,6 +54,11 @@ class alignas(64) Event : public HandleSlot {
   }
   bool recorded() const { return capture_.load(std::memory_order_acquire) != 0; }
 
+  // Recorded by the capture of a graph (graph.h), and not otherwise since: what it stands for is
+  // known there, and is never complete.
+  bool captured() const { return capture_.load(std::memory_order_acquire) == kCaptured; }
+  void NoteCaptured();
+
   orError_t Record(Stream* stream, uint64_t expected);
 
   // What an imported event captures now; fails in the name of `function` if its owner has
@@ -63,18 +68,21 @@ class alignas(64) Event : public HandleSlot {
   // Called by a stream that reaches the record with this number.
   void Stamp(uint64_t record);
 
+  // The two halves of a record by a replay: the number of the record, and what it captures.
+  uint64_t NewRecord();
+  void Note(const Stream* stream, uint64_t position) {
+    capture_.store((position << Streams::kIndexBits) | stream->index, std::memory_order_release);
+  }
+
   // Nanoseconds of the monotonic clock; meaningful when the capture is complete.
   int64_t time() const { return time_.load(std::memory_order_acquire); }
 
  private:
   friend class Events;
   static constexpr uint64_t kStreams = uint64_t{1} << Streams::kIndexBits;
+  static constexpr uint64_t kCaptured = ~(kStreams - 1);  // a position that is never reached
 
   [[gnu::cold, gnu::noinline]] orError_t RecordShared(Stream* stream, uint64_t expected);
-
-  void Note(const Stream* stream, uint64_t position) {
-    capture_.store((position << Streams::kIndexBits) | stream->index, std::memory_order_release);
-  }
 
   std::atomic<uint64_t> capture_{0};
   std::atomic<int> device_{0};

@@ -15,6 +15,7 @@
 
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/loan.h"
 #include "runtime/device/memfd.h"
 #include "runtime/device/process.h"
@@ -321,6 +322,8 @@ orError_t Close(void* pointer) {
 }  // namespace
 }  // namespace openreg::device
 
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterRelease;
 using openreg::device::Fail;
@@ -339,6 +342,11 @@ orError_t orIpcGetMemHandle(orIpcMemHandle* handle, void* pointer) {
 orError_t orIpcOpenMemHandle(void** pointer, const orIpcMemHandle* handle) {
   if (const orError_t error = EnterDevice("orIpcOpenMemHandle"); error != orSuccess) {
     return error;
+  }
+  if (Capturing()) [[unlikely]] {
+    if (const auto refused = Captures::Get().RefuseUnsafe("orIpcOpenMemHandle")) {
+      return *refused;
+    }
   }
   if (pointer == nullptr || handle == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcOpenMemHandle: pointer and handle must not be null");

@@ -11,11 +11,12 @@ from torch_openreg.openreg import (
     debugging,
     devices,
     fallback,
+    graphs,
     memcheck,
     memory,
     random,
-    storage,
     sharing,
+    storage,
     stream_sanitizer,
     streams,
 )
@@ -46,6 +47,13 @@ from torch_openreg.openreg.devices import (
     is_initialized,
     set_device,
     synchronize,
+)
+from torch_openreg.openreg.graphs import (
+    OpenRegGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
 )
 from torch_openreg.openreg.legacy import legacy_types
 from torch_openreg.openreg.memory import (
@@ -103,6 +111,7 @@ __all__ = [
     "Event",
     "ExternalStream",
     "MemPool",
+    "OpenRegGraph",
     "Stream",
     "StreamContext",
     "amp",
@@ -132,6 +141,9 @@ __all__ = [
     "get_rng_state_all",
     "get_sync_debug_mode",
     "get_tensor_meta",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
@@ -139,8 +151,10 @@ __all__ = [
     "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_float16_supported",
     "is_initialized",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
