@@ -9,12 +9,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "runtime/device/arena.h"
 #include "runtime/device/board.h"
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/memfd.h"
 #include "runtime/device/process.h"
 #include "runtime/device/stream.h"
@@ -317,6 +319,17 @@ orError_t ReturnInOrder(void* pointer, Stream* stream, uint64_t expected) {
   });
 }
 
+// Loans are for what has been queued, and what a graph will run has not.
+std::optional<orError_t> RefuseCaptured(const char* function, const Stream* stream) {
+  if (!Capturing()) [[likely]] {
+    return std::nullopt;
+  }
+  return Captures::Get().RefuseStream(
+      function, stream,
+      "and memory is handed to other processes in the order of what runs: do it before or after the "
+      "capture");
+}
+
 }  // namespace
 
 void RetractLoans(const Allocation& allocation) {
@@ -355,6 +368,9 @@ orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stre
       error != orSuccess) {
     return error;
   }
+  if (const auto refused = openreg::device::RefuseCaptured("orIpcLend", stream)) {
+    return *refused;
+  }
   return openreg::device::Lend(loan, pointer, size, stream, expected);
 }
 
@@ -371,6 +387,9 @@ orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream_h
   if (const orError_t error = FindStream("orIpcBorrow", stream_handle, &stream, &expected);
       error != orSuccess) {
     return error;
+  }
+  if (const auto refused = openreg::device::RefuseCaptured("orIpcBorrow", stream)) {
+    return *refused;
   }
   openreg::device::Token token;
   std::memcpy(&token, loan->reserved, sizeof(token));
