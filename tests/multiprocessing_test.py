@@ -317,9 +317,10 @@ def test_a_forked_child_is_told() -> None:
         """
         import torch
         import torch.multiprocessing as mp
+        from multiprocessing.reduction import ForkingPickler
 
         def use(tensor, queue, answers):
-            for attempt in (lambda: tensor + 1, queue.get, lambda: mp.reductions.ForkingPickler.dumps(tensor)):
+            for attempt in (lambda: tensor + 1, queue.get, lambda: ForkingPickler.dumps(tensor)):
                 try:
                     attempt()
                 except RuntimeError as error:

@@ -92,8 +92,7 @@ void open_event(const py::object& event, int64_t device, const std::string& byte
 
 py::bytes event_handle(const py::object& event) {
   orIpcEventHandle handle;
-  OPENREG_CHECK(
-      orIpcGetEventHandle(&handle, static_cast<orEvent_t>(event_of(event).eventId())));
+  OPENREG_CHECK(orIpcGetEventHandle(&handle, static_cast<orEvent_t>(event_of(event).eventId())));
   return to_bytes(handle);
 }
 

@@ -23,9 +23,9 @@ struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;         // DataPtrs; with none it waits for its loans
-  c10::DataPtr own;     // as it was allocated; without memory if it was borrowed
-  int borrows = 0;      // to be returned
+  int uses = 0;                   // DataPtrs; with none it waits for its loans
+  c10::DataPtr own;               // as it was allocated; without memory if it was borrowed
+  int borrows = 0;                // to be returned
   orStream_t home = nullptr;      // of what was borrowed: whose work the return waits for
   std::vector<orStream_t> users;  // others that have used what was borrowed
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
@@ -218,8 +218,7 @@ c10::Storage borrow_storage(const orIpcLoan& loan, size_t bytes, c10::DeviceInde
       } else if (shared != nullptr) {
         shared->borrows += borrowed ? 1 : 0;
         if (borrowed && shared->home != stream &&
-            std::find(shared->users.begin(), shared->users.end(), stream) ==
-                shared->users.end()) {
+            std::find(shared->users.begin(), shared->users.end(), stream) == shared->users.end()) {
           shared->users.push_back(stream);
         }
         storage = storage_of(memory, *shared, bytes, &other);
