@@ -73,14 +73,15 @@ def record(device: torch.device, chunks: int, size: int) -> list[Span]:
 
 
 def overlap(spans: list[Span]) -> float:
-    """Return the milliseconds in which computation and a copy ran at once."""
-    computing = [span for span in spans if span.lane == "computation"]
+    """Return the milliseconds in which computation and a copy, or two, ran at once."""
     total = 0.0
-    for one in computing:
-        for lane in ("copies in", "copies out"):
-            for other in spans:
-                if other.lane == lane:
-                    total += max(0.0, min(one.end, other.end) - max(one.start, other.start))
+    for computing in (span for span in spans if span.lane == "computation"):
+        done = computing.start  # until here it is counted
+        for copy in sorted(spans, key=lambda span: span.start):
+            if copy.lane != computing.lane:
+                end = min(computing.end, copy.end)
+                total += max(0.0, end - max(done, copy.start))
+                done = max(done, end)
     return total
 
 
