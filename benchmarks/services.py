@@ -34,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.timeline and not flags.list:
         if flags.threads[0]:
             torch.set_num_threads(flags.threads[0])
-        chunks, size = (3, 128) if flags.quick else (8, 1024)
+        chunks, size = (3, 128) if flags.quick else (8, 2048)
         timeline.record(flags.device, chunks, size)  # warms up
         spans = timeline.record(flags.device, chunks, size)
         timeline.draw(spans, flags.timeline)
