@@ -58,11 +58,11 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
     // First the storage: if it can not grow, the tensor stays as it was.
-    grow_storage(self, c10::multiply_integers(sizes) == 0
-                           ? 0
-                           : at::detail::computeStorageNbytesContiguous(
-                                 sizes, self.element_size(),
-                                 static_cast<size_t>(self.storage_offset())));
+    grow_storage(self,
+                 c10::multiply_integers(sizes) == 0
+                     ? 0
+                     : at::detail::computeStorageNbytesContiguous(
+                           sizes, self.element_size(), static_cast<size_t>(self.storage_offset())));
     impl->set_sizes_contiguous(sizes);
   }
   if (memory_format.has_value()) {
@@ -89,11 +89,10 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at
   } else {
     impl->set_sizes_contiguous(sizes);
   }
-  grow_storage(self, self.numel() == 0
-                         ? 0
-                         : at::detail::computeStorageNbytes(
-                               self.sizes(), self.strides(), self.element_size(),
-                               static_cast<size_t>(self.storage_offset())));
+  grow_storage(self, self.numel() == 0 ? 0
+                                       : at::detail::computeStorageNbytes(
+                                             self.sizes(), self.strides(), self.element_size(),
+                                             static_cast<size_t>(self.storage_offset())));
   return self;
 }
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Step, random
 
-#: Allocations of each thread in a step of two threads: handing a step to them takes longer than one.
+#: Allocations of each thread in a step of two: to hand the step over takes longer than one.
 ALLOCATIONS = 200
 
 DONE = torch.zeros(())
@@ -69,7 +69,7 @@ def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copies_beside_computing(device: torch.device) -> Step:
-    """16 MiB in, 16 MiB out and a product of two 512 x 512 matrices: at once where streams allow."""
+    """16 MiB in, 16 MiB out and a product of 512 x 512 matrices: at once where streams allow."""
     size = 16 << 20
     into, out = copy_in(size, True, device), copy_out(size, True, device)
     x = random(512, 512).to(device)

@@ -8,6 +8,8 @@ on the CPU would do in its place (benchmarks/service_cases.py says what).
 import sys
 from collections.abc import Sequence
 
+import torch
+
 from benchmarks import timeline
 from benchmarks.eager import parser, run
 from benchmarks.service_cases import SERVICES
@@ -30,7 +32,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags_of.error("--timeline is about streams, which the CPU has not: choose a --device")
     status = run(flags)
     if flags.timeline and not flags.list:
-        chunks, size = (3, 128) if flags.quick else (8, 1024)
+        if flags.threads[0]:
+            torch.set_num_threads(flags.threads[0])
+        chunks, size = (3, 128) if flags.quick else (8, 2048)
         timeline.record(flags.device, chunks, size)  # warms up
         spans = timeline.record(flags.device, chunks, size)
         timeline.draw(spans, flags.timeline)

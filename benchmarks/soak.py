@@ -23,7 +23,7 @@ from matplotlib.figure import Figure
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from benchmarks.cases import cnn, random, training
+from benchmarks.cases import cnn, training
 from tools.flags.flags import Flags, output, picture
 
 WARM_UP = 0.2  # of the time
@@ -158,7 +158,8 @@ def soak(seconds: float) -> tuple[list[Sample], int]:
     start = time.monotonic()
     samples = [sample(start, 0)]
     warm = 0
-    with tqdm(total=round(seconds), unit="s", disable=None, leave=False) as bar:
+    total = round(seconds)
+    with tqdm(total=total, unit="s", disable=None, leave=False) as bar:
         while samples[-1].seconds < seconds or len(samples) < 4:
             for activity in ACTIVITIES:
                 bar.set_postfix_str(activity.__name__)
@@ -166,7 +167,7 @@ def soak(seconds: float) -> tuple[list[Sample], int]:
             samples.append(sample(start, len(samples)))
             if warm == 0 and samples[-1].seconds >= WARM_UP * seconds:
                 warm = len(samples) - 1
-            bar.update(min(round(samples[-1].seconds), bar.total) - bar.n)
+            bar.update(min(round(samples[-1].seconds), total) - bar.n)
     return samples, min(warm, len(samples) - 2)
 
 

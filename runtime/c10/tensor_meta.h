@@ -42,7 +42,7 @@ struct TensorMeta final : c10::BackendMeta {
   TensorMeta(int64_t version, Format format, std::string data)
       : version(version), format(format), data(std::move(data)) {}
 
-  const int64_t version;   // of `data`: its owner's, from 0 to kLargestVersion
+  const int64_t version;  // of `data`: its owner's, from 0 to kLargestVersion
   const Format format;
   const std::string data;  // the vendor's own bytes, kLargestTensorData at most
 };

@@ -54,7 +54,9 @@ def _check(tensor: torch.Tensor) -> None:
             "Can't export tensors with the negative bit set, use tensor.resolve_neg()"
         )
     if tensor.layout == torch.strided and tensor.numel() > 0 and tensor.data_ptr() == 0:
-        raise BufferError(f"Can't export tensors without memory of their own: {type(tensor).__name__}")
+        raise BufferError(
+            f"Can't export tensors without memory of their own: {type(tensor).__name__}"
+        )
 
 
 def register() -> None:
@@ -63,13 +65,13 @@ def register() -> None:
     export_device = torch.Tensor.__dlpack_device__
 
     @functools.wraps(export_device)
-    def __dlpack_device__(self: torch.Tensor) -> Any:  # noqa: N807
+    def __dlpack_device__(self: torch.Tensor) -> Any:
         if _is_ours(self):
             return DLDeviceType.kDLExtDev, self.device.index
         return export_device(self)
 
     @functools.wraps(export)
-    def __dlpack__(  # noqa: N807
+    def __dlpack__(
         self: torch.Tensor,
         *,
         stream: Any = -1,

@@ -76,7 +76,7 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
 
 def _carrying(deepcopy: Any) -> Any:
     @functools.wraps(deepcopy)
-    def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:  # noqa: N807
+    def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:
         copied = deepcopy(self, memo)
         if self.device.type == "openreg":
             _C.copy_tensor_meta(self, copied)
