@@ -396,6 +396,22 @@ def test_the_events_lead_to_the_state() -> None:
     assert len(held) >= len(list(model.parameters()))
 
 
+def test_the_segments_of_a_pool() -> None:
+    memory._record_memory_history()
+    pool = torch.openreg.MemPool()
+    assert pool.snapshot() == []
+    with torch.openreg.use_mem_pool(pool):
+        tensor = make()
+    [segment] = pool.snapshot()
+    assert segment["segment_pool_id"] == pool.id
+    assert segment["address"] == tensor.data_ptr()
+    assert segment["blocks"][0]["requested_size"] == 1000
+    assert [event["pool_id"] for event in events(action="alloc")] == [pool.id]
+    del tensor, segment
+    del pool
+    torch.openreg.empty_cache()
+
+
 # ---------------------------------------------------------------------------- torch's tools
 
 

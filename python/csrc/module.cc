@@ -17,6 +17,7 @@
 #include "aten/fallback.h"
 #include "aten/sleep.h"
 #include "python/csrc/autograd_threads.h"
+#include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
@@ -244,5 +245,6 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("let_autograd_threads_finish",
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
+  openreg::bind_memory(module);
   openreg::shut_down_at_exit();
 }

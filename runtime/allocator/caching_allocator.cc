@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <functional>
 #include <list>
 #include <set>
 #include <utility>
@@ -108,6 +109,7 @@ Pool& CachingAllocator::make_pool(orStream_t stream) {
   Pool& pool = pool_storage_.emplace_back(stream, device_, pool_storage_.size());
   {
     const AllPools all(this);
+    pool.set_split_limit(settings()->split);
     usages_.push_back(&pool.usage());
     (all.last() == nullptr ? first_pool_ : all.last()->next).store(&pool);
   }
@@ -152,31 +154,35 @@ Block* CachingAllocator::allocate(size_t bytes, orStream_t stream) {
   if (modes_.load(std::memory_order_relaxed) != 0) [[unlikely]] {
     return allocate_in_mode(bytes, stream);
   }
-  return allocate_from(pool_of(stream), bytes);
+  return allocate_from(pool_of(stream), {.requested = bytes, .bytes = bytes});
 }
 
 Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
+  Size size{.requested = bytes, .bytes = bytes};
+  if ((modes_.load(std::memory_order_relaxed) & kRound) != 0 && bytes <= kLargestRequest) {
+    size.bytes = settings()->rounded(bytes);
+  }
   const PrivatePools::Visit visit = private_.visit(stream);
   Block* block =
-      allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), bytes);
+      allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(event_of(Action::kAlloc, *block));
   }
   return block;
 }
 
-inline Block* CachingAllocator::allocate_from(Pool& pool, size_t bytes) {
-  Block* block = bytes <= kLargestRequest ? allocate_cached(pool, bytes) : nullptr;
-  return block != nullptr ? block : allocate_slow(pool, bytes);
+inline Block* CachingAllocator::allocate_from(Pool& pool, Size size) {
+  Block* block = size.bytes <= kLargestRequest ? allocate_cached(pool, size) : nullptr;
+  return block != nullptr ? block : allocate_slow(pool, size);
 }
 
-inline Block* CachingAllocator::allocate_cached(Pool& pool, size_t bytes) {
+inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   PoolLock lock(pool.lock);
   const bool had_pending = pool.has_pending();
   if (had_pending) [[unlikely]] {
     pool.collect(timeline_, observer());
   }
-  Block* block = pool.allocate(bytes);
+  Block* block = pool.allocate(size.bytes, size.requested);
   if (block == nullptr || had_pending) [[unlikely]] {
     leave(pool, std::move(lock));
   } else {
@@ -194,17 +200,17 @@ void CachingAllocator::check_may_wait(const char* what) const {
   }
 }
 
-Block* CachingAllocator::allocate_slow(Pool& pool, size_t bytes) {
+Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   check_may_wait("device memory was asked for");
   const std::lock_guard growth(growth_);
   std::string reason;
-  if (bytes > kLargestRequest) {
-    throw_out_of_memory(pool, bytes, reason);
+  if (size.bytes > kLargestRequest) {
+    throw_out_of_memory(pool, size.requested, reason);
   }
   // Another thread may have grown this pool, or given memory back, while we waited.
   const auto attempt = [&] {
-    Block* block = allocate_cached(pool, bytes);
-    return block != nullptr ? block : grow(pool, bytes, &reason);
+    Block* block = allocate_cached(pool, size);
+    return block != nullptr ? block : grow(pool, size, &reason);
   };
   if (Block* block = attempt(); block != nullptr) {
     return block;
@@ -220,16 +226,18 @@ Block* CachingAllocator::allocate_slow(Pool& pool, size_t bytes) {
   if (Block* block = attempt(); block != nullptr) {
     return block;
   }
-  throw_out_of_memory(pool, bytes, reason);
+  throw_out_of_memory(pool, size.requested, reason);
 }
 
-Block* CachingAllocator::grow(Pool& pool, size_t bytes, std::string* reason) {
+Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
+  const size_t bytes = wanted.bytes;
   const bool large = bytes > kLargestSmall;
   const size_t needed = round_up(bytes <= kLargestClass ? slab_bytes(size_class(bytes)) : bytes,
                                  kTightSegmentGranule);
   size_t size = !large                ? kSmallSegment
-                : bytes < kOwnSegment ? kLargeSegment
+                : bytes < kOwnSegment ? std::max(settings()->large_segment, needed)
                                       : round_up(bytes, kSegmentGranule);
+  collect_garbage(size);
   void* base = source_->allocate(size, reason);
   if (base == nullptr && needed < size) {
     size = needed;
@@ -242,11 +250,27 @@ Block* CachingAllocator::grow(Pool& pool, size_t bytes, std::string* reason) {
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(segment_event(Action::kSegmentAlloc, base, size, pool));
   }
+  const PoolType type = large ? kLargePool : kSmallPool;
+  count_segment(pool, type, static_cast<int64_t>(size));
   PoolLock lock(pool.lock);
-  pool.add_segment(large ? kLargePool : kSmallPool, base, size);
-  Block* block = pool.allocate(bytes);
+  pool.add_segment(type, base, size);
+  Block* block = pool.allocate(bytes, wanted.requested);
   leave(pool, std::move(lock));
   return block;
+}
+
+void CachingAllocator::count_segment(const Pool& pool, PoolType type, int64_t bytes) {
+  if (pool.id == kCommonPool) {
+    return;
+  }
+  const std::lock_guard lock(private_reserved_lock_);
+  auto& stats = private_reserved_[pool.id];
+  for (const PoolType counted : {type, kAggregate}) {
+    Stat& stat = stats[counted];
+    stat.current += bytes;
+    stat.peak = std::max(stat.peak, stat.current);
+    (bytes > 0 ? stat.allocated : stat.freed) += bytes > 0 ? bytes : -bytes;
+  }
 }
 
 bool CachingAllocator::release_free_segments(PoolId id) {
@@ -255,38 +279,99 @@ bool CachingAllocator::release_free_segments(PoolId id) {
   // A pool without a use never gets one again, so this does not get old.
   const std::set<PoolId> in_use = private_.in_use();
   for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
-    std::list<Segment> segments;
-    PoolLock lock(pool->lock);
-    const PoolId of = pool->id;
-    if ((id != kCommonPool && of != id) || in_use.contains(of)) {
+    // The id stays while growth_ is held, or there is no segment.
+    if ((id != kCommonPool && pool->id != id) || in_use.contains(pool->id)) {
       continue;
     }
-    pool->collect(timeline_, observer());
-    pool->detach_free_segments(&segments);
-    leave(*pool, std::move(lock));
-    if (segments.empty()) {
-      continue;
-    }
-    // Blocks are free for their stream before its work is done, but not for others.
     try {
-      wait_for(pool->stream());
+      released = release(*pool, [](const Segment&) { return true; }) || released;
     } catch (...) {
+      released = true;
       error = std::current_exception();  // the device has been waited for
     }
-    for (const Segment& segment : segments) {
-      if (Observer* observer = this->observer(); observer != nullptr) {
-        observer->observe(segment_event(Action::kSegmentFree, segment.base, segment.size, *pool));
-      }
-      source_->free(segment.base, segment.size);
-      device_frees_.fetch_add(1, std::memory_order_relaxed);
-    }
-    released = true;
   }
   private_.end_unused();
   if (error != nullptr) {
     std::rethrow_exception(error);
   }
   return released;
+}
+
+// Whether there were any. An error of waiting comes after they have been given back.
+bool CachingAllocator::release(Pool& pool, const std::function<bool(const Segment&)>& accept) {
+  std::list<Segment> segments;
+  {
+    PoolLock lock(pool.lock);
+    pool.collect(timeline_, observer());
+    pool.detach_free_segments(&segments, accept);
+    leave(pool, std::move(lock));
+  }
+  if (segments.empty()) {
+    return false;
+  }
+  // Blocks are free for their stream before its work is done, but not for others.
+  std::exception_ptr error;
+  try {
+    wait_for(pool.stream());
+  } catch (...) {
+    error = std::current_exception();
+  }
+  for (const Segment& segment : segments) {
+    if (Observer* observer = this->observer(); observer != nullptr) {
+      observer->observe(segment_event(Action::kSegmentFree, segment.base, segment.size, pool));
+    }
+    source_->free(segment.base, segment.size);
+    device_frees_.fetch_add(1, std::memory_order_relaxed);
+    count_segment(pool, segment.type, -static_cast<int64_t>(segment.size));
+  }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+  return true;
+}
+
+// Before a segment of `wanted` bytes is taken.
+void CachingAllocator::collect_garbage(size_t wanted) {
+  const double threshold = settings()->collect_above;
+  if (threshold <= 0) {
+    return;
+  }
+  struct Candidate {
+    uint64_t idle;
+    Pool* pool;
+    void* base;
+    size_t size;
+  };
+  std::vector<Candidate> candidates;
+  size_t reserved = 0;
+  const std::set<PoolId> in_use = private_.in_use();
+  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    const std::lock_guard lock(pool->lock);
+    pool->grow_older();
+    for (const PoolType type : {kSmallPool, kLargePool}) {
+      for (const Segment& segment : pool->segments(type)) {
+        reserved += segment.size;
+        if (segment.uses == 0 && !in_use.contains(pool->id)) {
+          candidates.push_back({segment.idle, pool, segment.base, segment.size});
+        }
+      }
+    }
+  }
+  const Source::Room room = source_->room();
+  const auto allowed = static_cast<size_t>(
+      threshold * static_cast<double>(std::min(room.limit, room.total)));
+  std::ranges::sort(candidates, std::ranges::greater(), &Candidate::idle);
+  for (const Candidate& candidate : candidates) {
+    if (reserved + wanted <= allowed) {
+      break;
+    }
+    // Another thread may have taken it into use since.
+    if (release(*candidate.pool,
+                [&](const Segment& segment) { return segment.base == candidate.base; })) {
+      reserved -= candidate.size;
+    }
+  }
+  private_.end_unused();
 }
 
 void CachingAllocator::wait_for(orStream_t stream) {
@@ -331,12 +416,19 @@ void CachingAllocator::throw_out_of_memory(const Pool& pool, size_t bytes,
   {
     const AllPools all(this);
     for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+      size_t free = 0;
       for (const Quantities& current : current_of(pool->usage())) {
         figures.allocated += static_cast<size_t>(current[kAllocatedBytes]);
         figures.reserved += static_cast<size_t>(current[kReservedBytes]);
+        free += static_cast<size_t>(current[kReservedBytes] - current[kActiveBytes]);
       }
+      figures.cached += free;
+      figures.private_free += pool->id != kCommonPool ? free : 0;
       figures.largest_free = std::max(figures.largest_free, pool->largest_free());
     }
+  }
+  if (room.limit < room.total && bytes > room.limit - std::min(room.limit, figures.reserved)) {
+    figures.limit = room.limit;
   }
   throw OutOfMemoryError(figures);
 }
@@ -405,6 +497,30 @@ void CachingAllocator::record_stream(Block* block, orStream_t stream) {
   if (std::ranges::find(block->users, stream) == block->users.end()) {
     block->users.push_back(stream);
   }
+}
+
+void CachingAllocator::set_settings(const Settings& settings) {
+  if (in_forked_child()) {
+    return;
+  }
+  {
+    const std::lock_guard lock(settings_lock_);
+    settings_ = std::make_shared<const Settings>(settings);
+  }
+  const AllPools all(this);
+  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    pool->set_split_limit(settings.split);
+  }
+  if (settings.rounds()) {
+    modes_.fetch_or(kRound);
+  } else {
+    modes_.fetch_and(~uint32_t{kRound});
+  }
+}
+
+std::shared_ptr<const Settings> CachingAllocator::settings() const {
+  const std::lock_guard lock(settings_lock_);
+  return settings_;
 }
 
 void CachingAllocator::use_pool(PoolId id) {
@@ -500,6 +616,8 @@ Stats CachingAllocator::stats() {
   stats.num_sync_all_streams -= base_.num_sync_all_streams;
   stats.num_device_alloc -= base_.num_device_alloc;
   stats.num_device_free -= base_.num_device_free;
+  const std::lock_guard lock(private_reserved_lock_);
+  stats.private_reserved = private_reserved_;
   return stats;
 }
 
@@ -526,12 +644,28 @@ Stats CachingAllocator::totals() const {
   return totals;
 }
 
+// Pools of which nothing is left to tell are forgotten.
+void CachingAllocator::change_private_reserved(const std::function<void(Stat&)>& change) {
+  const std::lock_guard lock(private_reserved_lock_);
+  for (auto& [id, stats] : private_reserved_) {
+    std::ranges::for_each(stats, change);
+  }
+  std::erase_if(private_reserved_, [](const auto& entry) {
+    const Stat& all = entry.second[kAggregate];
+    return all.current == 0 && all.peak == 0 && all.allocated == 0 && all.freed == 0;
+  });
+}
+
 void CachingAllocator::reset_accumulated() {
   if (in_forked_child()) {
     return;
   }
   const AllPools all(this);
   base_ = totals();
+  change_private_reserved([](Stat& stat) {
+    stat.allocated = 0;
+    stat.freed = 0;
+  });
 }
 
 void CachingAllocator::reset_peak() {
@@ -540,6 +674,7 @@ void CachingAllocator::reset_peak() {
   }
   const AllPools all(this);
   peaks_.reset(usages_);
+  change_private_reserved([](Stat& stat) { stat.peak = stat.current; });
 }
 
 bool CachingAllocator::describe(const void* pointer, Description* description) const {

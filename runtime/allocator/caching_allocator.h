@@ -35,6 +35,9 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
+#include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -48,6 +51,7 @@
 #include "runtime/allocator/pool_map.h"
 #include "runtime/allocator/private_pool.h"
 #include "runtime/allocator/segment_description.h"
+#include "runtime/allocator/settings.h"
 #include "runtime/allocator/source.h"
 #include "runtime/allocator/stats.h"
 #include "runtime/allocator/timeline.h"
@@ -91,6 +95,10 @@ class OPENREG_API CachingAllocator {
   // without a use, or of the private pool `id` only, and nothing if that is in use.
   void empty_cache(PoolId id = kCommonPool);
 
+  // Take effect from the next allocation on; blocks that exist stay as they are.
+  void set_settings(const Settings& settings);
+  std::shared_ptr<const Settings> settings() const;
+
   // Every segment with its blocks, all of one moment.
   std::vector<SegmentDescription> segments();
 
@@ -121,6 +129,7 @@ class OPENREG_API CachingAllocator {
   enum Mode : uint32_t {
     kRedirect = 1,  // some go to private pools
     kObserve = 2,   // there is an observer, which is told of frees, too
+    kRound = 4,     // sizes are rounded up: Settings::divisions
   };
 
   Pool& pool_of(orStream_t stream) {
@@ -130,8 +139,13 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
+  // Bytes that were asked for, and those after rounding by Settings::divisions.
+  struct Size {
+    size_t requested;
+    size_t bytes;
+  };
   Block* allocate_in_mode(size_t bytes, orStream_t stream);
-  Block* allocate_from(Pool& pool, size_t bytes);
+  Block* allocate_from(Pool& pool, Size size);
 
   // Unlocks the pool; first takes its figures to the peaks if it has left its limits.
   using PoolLock = std::unique_lock<SpinLock>;
@@ -144,10 +158,15 @@ class OPENREG_API CachingAllocator {
   void settle(Pool& pool, PoolLock lock);
 
   void check_may_wait(const char* what) const;
-  Block* allocate_slow(Pool& pool, size_t bytes);
-  Block* allocate_cached(Pool& pool, size_t bytes);
-  Block* grow(Pool& pool, size_t bytes, std::string* reason);
+  Block* allocate_slow(Pool& pool, Size size);
+  Block* allocate_cached(Pool& pool, Size size);
+  Block* grow(Pool& pool, Size size, std::string* reason);
+  // Each needs growth_.
   bool release_free_segments(PoolId id = kCommonPool);
+  bool release(Pool& pool, const std::function<bool(const Segment&)>& accept);
+  void collect_garbage(size_t wanted);
+  void count_segment(const Pool& pool, PoolType type, int64_t bytes);
+  void change_private_reserved(const std::function<void(Stat&)>& change);
   void wait_for_pending();
   void wait_for(orStream_t stream);
   // Sums over all pools since the start, without peaks. The caller holds all pools.
@@ -182,6 +201,12 @@ class OPENREG_API CachingAllocator {
   std::vector<PoolUsage*> usages_;
   Peaks peaks_;
   Stats base_;  // totals() at the last reset_accumulated()
+
+  mutable std::mutex settings_lock_;
+  std::shared_ptr<const Settings> settings_ = std::make_shared<const Settings>();
+  // By private pool; see Stats.
+  mutable std::mutex private_reserved_lock_;
+  std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved_;
 
   std::atomic<int64_t> alloc_retries_{0};
   std::atomic<int64_t> ooms_{0};

@@ -6,6 +6,9 @@
 //   block;
 //   - memory is given to a stream only when all earlier use of it is done or earlier in that
 //   stream;
+//   - a segment serves one stream and one pool, the one that its blocks were asked from; while the
+//   pool has a use it stays, and the pool exists for as long as it has a use or a segment;
+//   - the source is never asked for more than the limit;
 //   - after every operation all statistics are those that counting by hand gives, peaks included.
 // OPENREG_FUZZ_OPERATIONS and OPENREG_FUZZ_SEED give another number of operations and another seed.
 #include <gtest/gtest.h>
@@ -14,6 +17,8 @@
 #include <array>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
+#include <map>
 #include <random>
 #include <string>
 #include <utility>
@@ -21,6 +26,7 @@
 
 #include "runtime/allocator/caching_allocator.h"
 #include "runtime/allocator/fake_device.h"
+#include "runtime/allocator/limited_source.h"
 #include "runtime/allocator/size_class.h"
 
 namespace openreg::allocator {
@@ -36,6 +42,8 @@ struct Scenario {
   size_t capacity;
   uint64_t streams;
   bool record;         // uses record_stream
+  bool pools;          // uses private pools
+  bool limits;         // uses limits, and a threshold for garbage collection
   size_t largest_log;  // requests have up to 2^largest_log bytes
 };
 
@@ -47,6 +55,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     size_t size;
     size_t requested;
     PoolType type;
+    PoolId pool;
     std::vector<orStream_t> users;  // without the block's own stream
   };
   // Memory that was freed while streams had work on it.
@@ -59,6 +68,15 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     std::vector<std::pair<orStream_t, int64_t>> users;
     bool passed;  // all users, as far as the allocator has been able to see
   };
+  struct Owner {
+    PoolId pool;
+    orStream_t stream;
+    bool operator==(const Owner&) const = default;
+  };
+  struct Redirect {
+    PoolId pool;
+    uint64_t streams;  // a bit for each
+  };
   struct Count {
     int64_t current = 0;
     int64_t peak = 0;
@@ -69,6 +87,75 @@ class Fuzz : public testing::TestWithParam<Scenario> {
       current += by;
     }
   };
+
+  static constexpr uint64_t kPools = 4;
+  PoolId any_pool() { return {0, random_() % kPools + 1}; }
+
+  PoolId pool_for(orStream_t stream) const {
+    const uint64_t bit = uint64_t{1} << (reinterpret_cast<uintptr_t>(stream) / 0x1000);
+    const auto redirect = std::ranges::find_if(redirects_.rbegin(), redirects_.rend(),
+                                               [&](const Redirect& r) { return r.streams & bit; });
+    return redirect != redirects_.rend() ? redirect->pool : kCommonPool;
+  }
+
+  bool owns_segments(PoolId id) const {
+    return std::ranges::any_of(owners_,
+                               [&](const auto& owner) { return owner.second.pool == id; });
+  }
+
+  void begin_pool() {
+    const PoolId id = any_pool();
+    const uint64_t streams = random_();
+    const auto filter = [streams](orStream_t stream) {
+      return ((streams >> (reinterpret_cast<uintptr_t>(stream) / 0x1000)) & 1) != 0;
+    };
+    if (uses_[id] == 0 && owns_segments(id)) {
+      ASSERT_THROW(allocator_.begin_allocate_to_pool(id, filter), Error);
+      return;
+    }
+    allocator_.begin_allocate_to_pool(id, filter);
+    redirects_.push_back({id, streams});
+    ++uses_[id];
+  }
+
+  void end_pool() {
+    const PoolId id = redirects_[random_() % redirects_.size()].pool;
+    allocator_.end_allocate_to_pool(id);
+    const auto latest = std::ranges::find(redirects_.rbegin(), redirects_.rend(), id,
+                                          &Redirect::pool);
+    redirects_.erase(std::next(latest).base());
+  }
+
+  void release_pool() {
+    const PoolId id = any_pool();
+    const bool redirected = std::ranges::find(redirects_, id, &Redirect::pool) != redirects_.end();
+    if (uses_[id] == 0 || (uses_[id] == 1 && redirected)) {
+      ASSERT_THROW(allocator_.release_pool(id), Error);
+      return;
+    }
+    allocator_.release_pool(id);
+    --uses_[id];
+  }
+
+  // Forgets the segments that are gone, and looks whether they could go.
+  void compare_pools() {
+    for (auto owner = owners_.begin(); owner != owners_.end();) {
+      const bool gone = !whole_.segments().contains(owner->first);
+      ASSERT_FALSE(gone && uses_[owner->second.pool] > 0) << "a pool in use lost a segment";
+      owner = gone ? owners_.erase(owner) : std::next(owner);
+    }
+    for (uint64_t i = 1; i <= kPools; ++i) {
+      const PoolId id{0, i};
+      ASSERT_EQ(allocator_.pool_uses(id), uses_[id]);
+      ASSERT_EQ(allocator_.pool_exists(id), uses_[id] > 0 || owns_segments(id)) << i;
+    }
+  }
+
+  void change_limit() {
+    const uint64_t dice = random_() % 4;
+    source_.set_limit(dice == 0 ? Source::kNoLimit : GetParam().capacity / 4 * dice);
+    allocator_.set_settings({.collect_above = random_() % 2 == 0 ? 0 : 0.7});
+  }
 
   orStream_t any_stream() { return fake_stream(random_() % GetParam().streams + 1); }
 
@@ -84,6 +171,9 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     const orStream_t stream = any_stream();
     const size_t log = random_() % (GetParam().largest_log + 1);
     const size_t bytes = random_() % (size_t{1} << log) + 1;
+    const PoolId pool = pool_for(stream);
+    const int64_t frees_before = whole_.frees();
+    const size_t held_before = whole_.reserved();
     Block* block = nullptr;
     try {
       block = allocator_.allocate(bytes, stream);
@@ -100,6 +190,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
                     .size = block->size,
                     .requested = bytes,
                     .type = bytes > kLargestSmall ? kLargePool : kSmallPool,
+                    .pool = pool,
                     .users = {}};
     ASSERT_EQ(block->requested, bytes);
     ASSERT_EQ(block->stream, stream);
@@ -108,9 +199,22 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     ASSERT_EQ(live.base % kAlignment, 0U);
 
     const auto segment = [&] {
-      auto after = source_.segments().upper_bound(block->pointer);
+      auto after = whole_.segments().upper_bound(block->pointer);
       return *std::prev(after);
     }();
+    ASSERT_LE(whole_.reserved(), std::max(source_.limit(), held_before));
+    const Owner owner{.pool = pool, .stream = stream};
+    if (const auto [known, is_new] = owners_.try_emplace(segment.first, owner);
+        !is_new && known->second != owner) {
+      ASSERT_GT(whole_.frees(), frees_before) << "a segment of another pool";
+      ASSERT_EQ(uses_[known->second.pool], 0);
+      known->second = owner;
+    }
+    for (const Live& other : live_) {
+      if (other.base - reinterpret_cast<uintptr_t>(segment.first) < segment.second) {
+        ASSERT_TRUE(other.pool == pool && other.block->stream == stream);
+      }
+    }
     ASSERT_LE(live.base + live.size, reinterpret_cast<uintptr_t>(segment.first) + segment.second);
     for (const Live& other : live_) {
       ASSERT_TRUE(live.base + live.size <= other.base || other.base + other.size <= live.base);
@@ -177,8 +281,20 @@ class Fuzz : public testing::TestWithParam<Scenario> {
       record();
     } else if (dice < 850) {
       timeline_.queue(any_stream());
-    } else if (dice < 990) {
+    } else if (dice < 955) {
       timeline_.run(any_stream(), static_cast<int64_t>(random_() % 4));
+    } else if (dice < 964 && GetParam().pools) {
+      begin_pool();
+    } else if (dice < 975 && GetParam().pools && !redirects_.empty()) {
+      end_pool();
+    } else if (dice < 985 && GetParam().pools) {
+      release_pool();
+    } else if (dice < 988 && GetParam().pools) {
+      allocator_.empty_cache(any_pool());
+    } else if (dice < 990 && GetParam().limits) {
+      change_limit();
+    } else if (dice < 990) {
+      timeline_.queue(any_stream());
     } else if (dice < 993) {
       allocator_.empty_cache();
     } else if (dice < 995) {
@@ -208,17 +324,17 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   // Bytes of segments, and how much of those with an active block is not active.
   void count_segments() {
     int64_t reserved = 0;
-    for (const auto& [base, size] : source_.segments()) {
+    for (const auto& [base, size] : whole_.segments()) {
       reserved += static_cast<int64_t>(size);
     }
     Count& bytes = count(kReservedBytes, kAggregate);
     bytes.current = reserved;
-    count(kSegment, kAggregate).current = static_cast<int64_t>(source_.segments().size());
+    count(kSegment, kAggregate).current = static_cast<int64_t>(whole_.segments().size());
     if (GetParam().record) {
       return;
     }
     int64_t split = 0;
-    for (const auto& [base, size] : source_.segments()) {
+    for (const auto& [base, size] : whole_.segments()) {
       const auto first = reinterpret_cast<uintptr_t>(base);
       int64_t used = 0;
       for (const Live& live : live_) {
@@ -233,6 +349,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
 
   void compare() {
     count_segments();
+    ASSERT_NO_FATAL_FAILURE(compare_pools());
     const Stats stats = allocator_.stats();
     ASSERT_EQ(stats.num_ooms, ooms_);
     for (const Quantity quantity : {kAllocation, kAllocatedBytes, kRequestedBytes}) {
@@ -253,7 +370,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
       ASSERT_EQ(found.current, expected.current);
       ASSERT_EQ(found.peak, expected.peak);
     }
-    ASSERT_EQ(static_cast<int64_t>(source_.reserved()),
+    ASSERT_EQ(static_cast<int64_t>(whole_.reserved()),
               stats.stat[kReservedBytes][kSmallPool].current +
                   stats.stat[kReservedBytes][kLargePool].current);
 
@@ -299,19 +416,29 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     for (uint64_t stream = 1; stream <= GetParam().streams; ++stream) {
       timeline_.run(fake_stream(stream), INT64_MAX / 2);
     }
+    while (!redirects_.empty()) {
+      end_pool();
+    }
+    for (auto& [id, uses] : uses_) {
+      for (; uses > 0; --uses) {
+        allocator_.release_pool(id);
+      }
+    }
     allocator_.empty_cache();
+    ASSERT_NO_FATAL_FAILURE(compare_pools());
     const Stats stats = allocator_.stats();
     for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
       for (const Stat& stat : stats.stat[quantity]) {
         ASSERT_EQ(stat.current, 0) << quantity;
       }
     }
-    ASSERT_TRUE(source_.segments().empty());
+    ASSERT_TRUE(whole_.segments().empty());
     ASSERT_EQ(timeline_.marks_in_use(), 0U);
   }
 
   std::mt19937_64 random_{setting("OPENREG_FUZZ_SEED", 1)};
-  FakeSource source_{GetParam().capacity};
+  FakeSource whole_{GetParam().capacity};
+  LimitedSource source_{&whole_};
   FakeTimeline timeline_;
   CachingAllocator allocator_{0, &source_, &timeline_};
   uint64_t operation_ = 0;
@@ -319,10 +446,13 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   std::vector<Past> past_;
   std::array<std::array<Count, kPoolTypes>, kQuantities> counts_{};
   int64_t ooms_ = 0;
+  std::map<void*, Owner> owners_;  // of the segments
+  std::vector<Redirect> redirects_;
+  std::map<PoolId, int64_t> uses_;
 };
 
 TEST_P(Fuzz, AgreesWithTheModel) {
-  const uint64_t operations = setting("OPENREG_FUZZ_OPERATIONS", 100'000) / 4;
+  const uint64_t operations = setting("OPENREG_FUZZ_OPERATIONS", 100'000) / 5;
   for (; operation_ < operations; ++operation_) {
     ASSERT_NO_FATAL_FAILURE(step()) << "operation " << operation_;
     ASSERT_NO_FATAL_FAILURE(compare()) << "operation " << operation_;
@@ -331,10 +461,12 @@ TEST_P(Fuzz, AgreesWithTheModel) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Scenarios, Fuzz,
-                         testing::Values(Scenario{"OneStream", size_t{1} << 40, 1, false, 24},
-                                         Scenario{"SeveralStreams", size_t{1} << 40, 5, true, 24},
-                                         Scenario{"NearlyFullDevice", 48 * kMiB, 3, true, 23},
-                                         Scenario{"SmallBlocks", 24 * kMiB, 3, false, 18}),
+                         testing::Values(
+                             Scenario{"OneStream", size_t{1} << 40, 1, false, false, false, 24},
+                             Scenario{"SeveralStreams", size_t{1} << 40, 5, true, true, false, 24},
+                             Scenario{"NearlyFullDevice", 48 * kMiB, 3, true, false, true, 23},
+                             Scenario{"SmallBlocks", 24 * kMiB, 3, false, false, false, 18},
+                             Scenario{"PoolsOnASmallDevice", 96 * kMiB, 2, false, true, true, 22}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace

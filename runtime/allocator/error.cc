@@ -22,20 +22,45 @@ std::string format_bytes(size_t bytes) {
   return text.data();
 }
 
+// What would have helped, by the figures.
+std::string advice(const OutOfMemoryError::Figures& figures) {
+  std::string text;
+  if (figures.limit != 0) {
+    text += " The limit of this process, " + format_bytes(figures.limit) +
+            ", refused it: raise it by torch.openreg.set_per_process_memory_fraction, or "
+            "per_process_memory_fraction in PYTORCH_ALLOC_CONF.";
+  }
+  if (figures.cached >= figures.asked && figures.private_free >= figures.cached / 2) {
+    text += " Of the cache, " + format_bytes(figures.private_free) +
+            " are in private pools of graphs or MemPools, which keep them for themselves until they "
+            "are dropped.";
+  } else if (figures.cached >= figures.asked && figures.largest_free < figures.asked) {
+    text +=
+        " The cache has enough, but in pieces between tensors: max_split_size_mb in "
+        "PYTORCH_ALLOC_CONF keeps large blocks whole.";
+  } else if (figures.cached >= figures.asked) {
+    text +=
+        " The cache has enough, but beside tensors of other streams, whose memory only they use: "
+        "allocate on fewer streams.";
+  }
+  text += " Use smaller batches, or drop tensors that are not needed any more";
+  text += figures.limit == 0 ? ", or give the device more memory (OPENREG_DEVICE_MEMORY)." : ".";
+  return text;
+}
+
 std::string describe(const OutOfMemoryError::Figures& figures) {
   std::string text = "openreg: out of memory: device " + std::to_string(figures.device) +
                      " was asked for " + format_bytes(figures.asked) + " and has " +
                      format_bytes(figures.device_free) + " free of " +
                      format_bytes(figures.device_total) + ". This process holds " +
                      format_bytes(figures.reserved) + " of it: " + format_bytes(figures.allocated) +
-                     " in tensors, the rest cached, with the largest free block at " +
+                     " in tensors, " + format_bytes(figures.cached) +
+                     " free in the cache, with the largest free block at " +
                      format_bytes(figures.largest_free) + ".";
   if (!figures.reason.empty()) {
     text += " The driver says: " + figures.reason + ".";
   }
-  text +=
-      " Use smaller batches, drop tensors that are not needed any more, or give the device more "
-      "memory (OPENREG_DEVICE_MEMORY).";
+  text += advice(figures);
   return text;
 }
 

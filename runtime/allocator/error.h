@@ -32,9 +32,12 @@ class OPENREG_API OutOfMemoryError : public Error {
     size_t asked = 0;
     size_t allocated = 0;     // in blocks that the program holds
     size_t reserved = 0;      // in segments of this allocator
+    size_t cached = 0;        // in those, free
+    size_t private_free = 0;  // of that, in private pools that are in use
     size_t largest_free = 0;  // largest free range inside of those segments, of any stream
     size_t device_free = 0;   // what the device could still give
     size_t device_total = 0;
+    size_t limit = 0;  // what the allocator may hold, if that is what refused; else 0
     std::string reason;  // the driver's own words; may be empty
   };
   explicit OutOfMemoryError(const Figures& figures);

@@ -58,6 +58,7 @@ class FakeSource : public Source {
       throw std::logic_error("a segment was given back that was not taken");
     }
     segments_.erase(found);
+    ++frees_;
     reserved_ -= size;
     (void)munmap(segment, size);
   }
@@ -67,12 +68,14 @@ class FakeSource : public Source {
 
   const std::map<void*, size_t>& segments() const { return segments_; }
   size_t reserved() const { return reserved_; }
+  int64_t frees() const { return frees_; }
   int trims() const { return trims_; }
 
  private:
   const size_t capacity_;
   std::map<void*, size_t> segments_;
   size_t reserved_ = 0;
+  int64_t frees_ = 0;
   int trims_ = 0;
 };
 

@@ -59,11 +59,12 @@ int Bins::next_used(int bin) const {
   return static_cast<int>(word) * 64 + std::countr_zero(bits);
 }
 
-Block* Bins::search(int bin, size_t size, int patience) const {
+Block* Bins::search(int bin, size_t size, int patience, const SplitLimit& limit) const {
   Block* best = nullptr;
   for (Block* range = heads_[bin]; range != nullptr && patience > 0;
        range = range->next_free, --patience) {
-    if (range->size >= size && (best == nullptr || range->size < best->size)) {
+    if (range->size >= size && (best == nullptr || range->size < best->size) &&
+        limit.fits(range->size, size)) {
       best = range;
       if (range->size == size) {
         break;
@@ -73,16 +74,18 @@ Block* Bins::search(int bin, size_t size, int patience) const {
   return best;
 }
 
-Block* Bins::best_fit(size_t size) const {
+Block* Bins::best_fit(size_t size, const SplitLimit& limit) const {
   const int bin = bin_of(size);
-  if (Block* range = search(bin, size, kPatience); range != nullptr) {
+  if (Block* range = search(bin, size, kPatience, limit); range != nullptr) {
     return range;
   }
-  if (const int larger = next_used(bin + 1); larger >= 0) {
-    return search(larger, size, kPatience);
+  for (int larger = next_used(bin + 1); larger >= 0; larger = next_used(larger + 1)) {
+    if (Block* range = search(larger, size, kPatience, limit); range != nullptr) {
+      return range;
+    }
   }
   // The pool is about to grow: now looking at all of them is worth it.
-  return search(bin, size, std::numeric_limits<int>::max());
+  return search(bin, size, std::numeric_limits<int>::max(), limit);
 }
 
 size_t Bins::largest() const {
@@ -96,12 +99,15 @@ size_t Bins::largest() const {
 }
 
 bool Heap::worth_splitting(size_t size, size_t rest) const {
+  if (type_ == kLargePool && size + rest >= split_limit_.largest) {
+    return false;
+  }
   // A rest of a large segment that no large request can use only pays when much would be lost.
   return type_ == kSmallPool ? rest >= kRangeGranule : rest >= kLargestSmall || rest > size / 8;
 }
 
 Block* Heap::take(size_t size) {
-  Block* range = bins_.best_fit(size);
+  Block* range = bins_.best_fit(size, split_limit_);
   if (range == nullptr) {
     return nullptr;
   }
@@ -163,7 +169,7 @@ void Heap::change_pieces(Segment* segment, int64_t change) {
 void Heap::add_segment(void* base, size_t size) {
   Segment& segment = segments_.emplace_back();
   Block* range = store_->take();
-  segment = {.base = base, .size = size, .uses = 0, .pieces = 1, .first = range};
+  segment = {.base = base, .size = size, .type = type_, .pieces = 1, .first = range};
   publish(range->pointer, base);
   publish(range->size, size);
   publish(range->state, BlockState::kFree);
@@ -173,12 +179,19 @@ void Heap::add_segment(void* base, size_t size) {
   usage_->segment_added(size);
 }
 
-void Heap::detach_free_segments(std::list<Segment>* out) {
+void Heap::grow_older() {
+  for (Segment& segment : segments_) {
+    segment.idle += segment.uses == 0 ? 1 : 0;
+  }
+}
+
+void Heap::detach_free_segments(std::list<Segment>* out,
+                                const std::function<bool(const Segment&)>& accept) {
   for (auto segment = segments_.begin(); segment != segments_.end();) {
     const auto next = std::next(segment);
     // Free ranges are always joined, so one that ends nowhere is the whole segment.
     if (Block* range = segment->first;
-        range->state == BlockState::kFree && range->next == nullptr) {
+        range->state == BlockState::kFree && range->next == nullptr && accept(*segment)) {
       bins_.remove(range);
       store_->give(range);
       segment->first = nullptr;

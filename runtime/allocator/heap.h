@@ -14,9 +14,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 
 #include "runtime/allocator/block.h"
+#include "runtime/allocator/settings.h"
 #include "runtime/allocator/size_class.h"
 #include "runtime/allocator/usage.h"
 
@@ -28,7 +30,7 @@ class Bins {
   void insert(Block* range);
   void remove(Block* range);
   // The smallest range of at least `size` bytes, up to a sixteenth; null when there is none.
-  Block* best_fit(size_t size) const;
+  Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
 
  private:
@@ -40,7 +42,7 @@ class Bins {
   static int bin_of(size_t size);
   int next_used(int bin) const;  // first bin from `bin` on that is not empty, or -1
   // The smallest range that fits among the first `patience` ones of a bin.
-  Block* search(int bin, size_t size, int patience) const;
+  Block* search(int bin, size_t size, int patience, const SplitLimit& limit) const;
 
   std::array<Block*, kBins> heads_{};
   std::array<uint64_t, (kBins + 63) / 64> used_{};
@@ -60,6 +62,7 @@ class Heap {
   // A segment counts as in use between the first hold() and the last release() of its ranges.
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
+      segment->idle = 0;
       usage_->pieces_changed(segment->pieces, static_cast<int64_t>(segment->size));
     }
   }
@@ -72,12 +75,16 @@ class Heap {
   void change_pieces(Segment* segment, int64_t change);
 
   void add_segment(void* base, size_t size);
-  // Moves the segments that are free as a whole to `out`. Their blocks end.
-  void detach_free_segments(std::list<Segment>* out);
+  // Moves the segments that are free as a whole and that `accept` takes to `out`. Their blocks end.
+  void detach_free_segments(std::list<Segment>* out,
+                            const std::function<bool(const Segment&)>& accept);
+  // Adds 1 to `idle` of the segments that are not in use.
+  void grow_older();
 
   PoolType type() const { return type_; }
   const std::list<Segment>& segments() const { return segments_; }
   size_t largest_free() const { return bins_.largest(); }
+  void set_split_limit(const SplitLimit& limit) { split_limit_ = limit; }
 
  private:
   bool worth_splitting(size_t size, size_t rest) const;
@@ -89,6 +96,7 @@ class Heap {
   Usage* const usage_;
   Bins bins_;
   std::list<Segment> segments_;
+  SplitLimit split_limit_;  // of large ranges
 };
 
 }  // namespace openreg::allocator

@@ -103,13 +103,13 @@ TEST_P(HeapTest, DetachesOnlyWhatIsFreeAsAWhole) {
   add(1 << 28, 6 * kMiB);
   Block* range = take(5 * kMiB);
   std::list<Segment> out;
-  heap_.detach_free_segments(&out);
+  heap_.detach_free_segments(&out, [](const Segment&) { return true; });
   ASSERT_EQ(out.size(), 1U);
   EXPECT_EQ(out.front().base, reinterpret_cast<void*>(1 << 30));
   EXPECT_EQ(out.front().size, 4 * kMiB);
   EXPECT_EQ(usage_.current()[kSegment], 1);
   give(range);
-  heap_.detach_free_segments(&out);
+  heap_.detach_free_segments(&out, [](const Segment&) { return true; });
   EXPECT_EQ(out.size(), 2U);
   EXPECT_EQ(usage_.current()[kReservedBytes], 0);
   EXPECT_EQ(take(kUnit), nullptr);

@@ -7,12 +7,12 @@
 
 namespace openreg::allocator {
 
-Block* Pool::allocate_range(size_t bytes) {
+Block* Pool::allocate_range(size_t bytes, size_t requested) {
   Heap& from = heap(bytes > kLargestSmall ? kLargePool : kSmallPool);
   Block* range = from.take(round_up(bytes, kRangeGranule));
   if (range != nullptr) {
     from.hold(range->segment);
-    hand_out(range, bytes);
+    hand_out(range, requested);
   }
   return range;
 }
@@ -131,7 +131,13 @@ std::vector<orStream_t> Pool::awaited_streams() const {
   return streams;
 }
 
-void Pool::detach_free_segments(std::list<Segment>* out) {
+void Pool::grow_older() {
+  small_.grow_older();
+  large_.grow_older();
+}
+
+void Pool::detach_free_segments(std::list<Segment>* out,
+                                const std::function<bool(const Segment&)>& accept) {
   for (Slab* first : slabs_) {
     for (Slab* slab = first; slab != nullptr;) {
       Slab* next = slab->next;
@@ -141,8 +147,8 @@ void Pool::detach_free_segments(std::list<Segment>* out) {
       slab = next;
     }
   }
-  small_.detach_free_segments(out);
-  large_.detach_free_segments(out);
+  small_.detach_free_segments(out, accept);
+  large_.detach_free_segments(out, accept);
 }
 
 void Pool::describe_segments(std::vector<SegmentDescription>* out) const {

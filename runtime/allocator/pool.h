@@ -19,6 +19,7 @@
 #include <atomic>
 #include <cstddef>
 #include <deque>
+#include <functional>
 #include <list>
 #include <vector>
 
@@ -48,10 +49,12 @@ class Pool {
 
   orStream_t stream() const { return stream_; }
 
-  // A block of at least `bytes` bytes, or null when the pool has to grow first.
-  Block* allocate(size_t bytes) {
+  // A block of at least `bytes` bytes, of which `requested` were asked for, or null when the pool
+  // has to grow first.
+  Block* allocate(size_t bytes) { return allocate(bytes, bytes); }
+  Block* allocate(size_t bytes, size_t requested) {
     if (bytes > kLargestClass) [[unlikely]] {
-      return allocate_range(bytes);
+      return allocate_range(bytes, requested);
     }
     const int size_class = allocator::size_class(bytes);
     Slab* slab = slabs_[size_class];
@@ -73,7 +76,7 @@ class Pool {
     if (slab->live == slab->capacity) [[unlikely]] {
       unlink(slab);
     }
-    hand_out(block, bytes);
+    hand_out(block, requested);
     return block;
   }
 
@@ -96,8 +99,11 @@ class Pool {
   std::vector<orStream_t> awaited_streams() const;
 
   void add_segment(PoolType type, void* base, size_t size) { heap(type).add_segment(base, size); }
-  // Moves the segments without a block in use to `out`.
-  void detach_free_segments(std::list<Segment>* out);
+  // Moves the segments without a block in use that `accept` takes to `out`.
+  void detach_free_segments(std::list<Segment>* out,
+                            const std::function<bool(const Segment&)>& accept);
+  void grow_older();  // see Heap
+  void set_split_limit(const SplitLimit& limit) { large_.set_split_limit(limit); }
   const std::list<Segment>& segments(PoolType type) { return heap(type).segments(); }
   bool has_segments() const { return !small_.segments().empty() || !large_.segments().empty(); }
   // Adds a description of each segment to `out`.
@@ -122,15 +128,15 @@ class Pool {
   Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }
   Usage& usage_of(const Block* block) { return usage_[usage_index(block->type)]; }
 
-  Block* allocate_range(size_t bytes);
+  Block* allocate_range(size_t bytes, size_t requested);
   Slab* make_slab(int size_class);
   Block* cut(Slab* slab);
   void retire(Slab* slab);
 
-  void hand_out(Block* block, size_t bytes) {
-    publish(block->requested, bytes);
+  void hand_out(Block* block, size_t requested) {
+    publish(block->requested, requested);
     publish(block->state, BlockState::kAllocated);
-    usage_of(block).allocated(block->size, bytes);
+    usage_of(block).allocated(block->size, requested);
   }
 
   void put_back(Block* block) {

@@ -36,7 +36,7 @@ class PoolTest : public testing::Test {
   std::list<Segment> detach() {
     const std::lock_guard lock(pool_.lock);
     std::list<Segment> segments;
-    pool_.detach_free_segments(&segments);
+    pool_.detach_free_segments(&segments, [](const Segment&) { return true; });
     return segments;
   }
   int64_t current(Quantity quantity, PoolType type) {

@@ -6,6 +6,7 @@
 #define RUNTIME_ALLOCATOR_SOURCE_H_
 
 #include <cstddef>
+#include <limits>
 #include <string>
 
 #include "runtime/device/openreg.h"
@@ -27,9 +28,11 @@ class OPENREG_API Source {
   // Gives the pages of free memory back to the system.
   virtual void trim() = 0;
 
+  static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
   struct Room {
     size_t free = 0;  // bytes that allocate() could still give
     size_t total = 0;
+    size_t limit = kNoLimit;  // bytes that the allocator may hold at a time
   };
   virtual Room room() = 0;
 };

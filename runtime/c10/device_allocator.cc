@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/c10/device_allocator.h"
 
+#include <c10/core/AllocatorConfig.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <memory>
@@ -12,6 +14,8 @@
 #include "runtime/allocator/caching_allocator.h"
 #include "runtime/allocator/device_source.h"
 #include "runtime/allocator/device_timeline.h"
+#include "runtime/allocator/limited_source.h"
+#include "runtime/c10/allocator_settings.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/memcheck.h"
 #include "runtime/c10/memory_history.h"
@@ -48,33 +52,65 @@ void translate_errors(Function&& function) {
 // it.
 struct DeviceMemory {
   explicit DeviceMemory(int device)
-      : source(device),
+      : whole(device),
         memcheck(make_memcheck(static_cast<c10::DeviceIndex>(device))),
-        core(device, memcheck != nullptr ? memcheck->ledger() : &source, &timeline) {}
-  allocator::DeviceSource source;
-  allocator::DeviceTimeline timeline;
+        source(memcheck != nullptr ? memcheck->ledger() : &whole),
+        core(device, &source, &timeline) {}
+  allocator::DeviceSource whole;
   allocator::Memcheck* const memcheck;  // null where memory is not checked
+  allocator::LimitedSource source;      // the part that this process may take
+  allocator::DeviceTimeline timeline;
   CachingAllocator core;
+  std::atomic<double> fraction{1};
+
+  void set_fraction(double part) {
+    const double total = static_cast<double>(whole.room().total);
+    source.set_limit(part < 1 ? static_cast<size_t>(part * total)
+                              : allocator::LimitedSource::kNoLimit);
+    fraction.store(part, std::memory_order_relaxed);
+  }
+
+  void apply(const AllocatorSettings& settings) {
+    core.set_settings(settings.core);
+    if (settings.memory_fraction.has_value()) {
+      set_fraction(*settings.memory_fraction);
+    }
+  }
 };
 
 std::array<std::atomic<DeviceMemory*>, OPENREG_MAX_DEVICES> memories{};
+std::mutex making;  // adding to them
+
+DeviceMemory* memory_if_any(c10::DeviceIndex device) {
+  return memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
+}
 
 CachingAllocator* core_if_any(c10::DeviceIndex device) {
-  DeviceMemory* const memory =
-      memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
+  DeviceMemory* const memory = memory_if_any(device);
   return memory != nullptr ? &memory->core : nullptr;
 }
 
 CachingAllocator& make_core(c10::DeviceIndex device) {
-  static std::mutex making;
   initialize();
+  const AllocatorSettings settings = allocator_settings();  // takes torch's lock
   const std::lock_guard<std::mutex> lock(making);
   auto& memory = memories[static_cast<size_t>(device)];
   if (memory.load(std::memory_order_relaxed) == nullptr) {
-    memory.store(std::make_unique<DeviceMemory>(device).release(), std::memory_order_release);
+    auto made = std::make_unique<DeviceMemory>(device);
+    translate_errors([&] { made->apply(settings); });
+    memory.store(made.release(), std::memory_order_release);
     record_if_on(device, core_if_any(device));
   }
   return *core_if_any(device);
+}
+
+void apply_to_all(const AllocatorSettings& settings) {
+  const std::lock_guard<std::mutex> lock(making);
+  for (const auto& memory : memories) {
+    if (DeviceMemory* const made = memory.load(std::memory_order_relaxed)) {
+      translate_errors([&] { made->apply(settings); });
+    }
+  }
 }
 
 CachingAllocator& core_of(c10::DeviceIndex device) {
@@ -159,11 +195,11 @@ stats::Stat to_torch(const allocator::Stat& from) {
   return to;
 }
 
-stats::StatArray to_torch(const allocator::Stats& from, allocator::Quantity quantity) {
+stats::StatArray to_torch(const std::array<allocator::Stat, allocator::kPoolTypes>& from) {
   stats::StatArray to;
   static_assert(allocator::kPoolTypes == std::tuple_size_v<stats::StatArray>);
   for (size_t type = 0; type < allocator::kPoolTypes; ++type) {
-    to[type] = to_torch(from.stat[quantity][type]);
+    to[type] = to_torch(from[type]);
   }
   return to;
 }
@@ -203,20 +239,25 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     CachingAllocator* const core = core_if_any(resolve_device(device));
     const allocator::Stats from = core != nullptr ? core->stats() : allocator::Stats();
     stats::DeviceStats to;
-    to.allocation = to_torch(from, allocator::kAllocation);
-    to.segment = to_torch(from, allocator::kSegment);
-    to.active = to_torch(from, allocator::kActive);
-    to.inactive_split = to_torch(from, allocator::kInactiveSplit);
-    to.allocated_bytes = to_torch(from, allocator::kAllocatedBytes);
-    to.reserved_bytes = to_torch(from, allocator::kReservedBytes);
-    to.active_bytes = to_torch(from, allocator::kActiveBytes);
-    to.inactive_split_bytes = to_torch(from, allocator::kInactiveSplitBytes);
-    to.requested_bytes = to_torch(from, allocator::kRequestedBytes);
+    to.allocation = to_torch(from.stat[allocator::kAllocation]);
+    to.segment = to_torch(from.stat[allocator::kSegment]);
+    to.active = to_torch(from.stat[allocator::kActive]);
+    to.inactive_split = to_torch(from.stat[allocator::kInactiveSplit]);
+    to.allocated_bytes = to_torch(from.stat[allocator::kAllocatedBytes]);
+    to.reserved_bytes = to_torch(from.stat[allocator::kReservedBytes]);
+    to.active_bytes = to_torch(from.stat[allocator::kActiveBytes]);
+    to.inactive_split_bytes = to_torch(from.stat[allocator::kInactiveSplitBytes]);
+    to.requested_bytes = to_torch(from.stat[allocator::kRequestedBytes]);
     to.num_alloc_retries = from.num_alloc_retries;
     to.num_ooms = from.num_ooms;
     to.num_sync_all_streams = from.num_sync_all_streams;
     to.num_device_alloc = from.num_device_alloc;
     to.num_device_free = from.num_device_free;
+    for (const auto& [id, reserved] : from.private_reserved) {
+      to.reserved_bytes_by_private_pools[id] = to_torch(reserved);
+    }
+    to.max_split_size = static_cast<int64_t>(std::min<size_t>(
+        c10::CachingAllocator::AcceleratorAllocatorConfig::max_split_size(), INT64_MAX));
     return to;
   }
 
@@ -263,6 +304,7 @@ DeviceAllocator& the_allocator() {
 
 const bool registered = [] {
   c10::SetAllocator(kOpenRegType, &the_allocator());
+  on_allocator_settings(&apply_to_all);
   return true;
 }();
 
@@ -289,6 +331,21 @@ CachingAllocator& caching_allocator(c10::DeviceIndex device) {
 
 CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept {
   return core_if_any(device);
+}
+
+void set_memory_fraction(c10::DeviceIndex device, double fraction) {
+  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1,
+                    "openreg: the fraction of a device's memory that this process may take is from "
+                    "0 to 1, but ",
+                    fraction, " was given");
+  caching_allocator(device);
+  translate_errors([&] { memory_if_any(device)->set_fraction(fraction); });
+}
+
+double memory_fraction(c10::DeviceIndex device) {
+  const DeviceMemory* const memory = memory_if_any(resolve_device(device));
+  return memory != nullptr ? memory->fraction.load(std::memory_order_relaxed)
+                           : allocator_settings().memory_fraction.value_or(1);
 }
 
 void use_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
@@ -327,12 +384,15 @@ c10::MempoolId_t new_pool_id() {
 c10::DeviceAllocator* device_allocator() noexcept { return &the_allocator(); }
 
 c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
+  return allocate_on_stream(device, bytes, bytes != 0 ? current_native_stream(device) : nullptr);
+}
+
+c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream) {
   const c10::Device where(kOpenRegType, device);
   if (bytes == 0) {
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    const orStream_t stream = current_native_stream(device);
     if (C10_UNLIKELY(memory_watch() != 0)) {
       return allocate_watched(where, bytes, stream);
     }

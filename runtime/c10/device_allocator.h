@@ -32,6 +32,10 @@ OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 // belongs to the current stream of that device. No bytes give a DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
+// The same for work on `stream`, which is one of that device.
+OPENREG_API c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes,
+                                            orStream_t stream);
+
 // Deleter of every DataPtr of that allocator.
 OPENREG_API void free_block(void* block);
 
@@ -58,6 +62,11 @@ OPENREG_API bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id);
 // An id that no pool of the process has had: {0, n}, as of graph_pool_handle().
 OPENREG_API c10::MempoolId_t new_pool_id();
+
+// The part of `device`'s memory that this process may take, from 0 to 1; 1 at the beginning. What it
+// holds already stays.
+OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
+OPENREG_API double memory_fraction(c10::DeviceIndex device);
 
 // The core of `device`, made if need be; the other is null before the first allocation there. For
 // what torch's interface has no function for. Lives for ever.

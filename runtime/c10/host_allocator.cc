@@ -3,7 +3,9 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <type_traits>
 #include <vector>
@@ -20,6 +22,25 @@ struct DestroyEvent {
 };
 using Event = std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent>;
 
+// Adds the microseconds of its life to a figure.
+class Timer {
+ public:
+  Timer(std::mutex* mutex, c10::CachingAllocator::DurationStat* stat)
+      : mutex_(mutex), stat_(stat) {}
+  ~Timer() {
+    const auto time = std::chrono::steady_clock::now() - start_;
+    const std::lock_guard lock(*mutex_);
+    stat_->increase(std::chrono::duration_cast<std::chrono::microseconds>(time).count());
+  }
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+
+ private:
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::mutex* const mutex_;
+  c10::CachingAllocator::DurationStat* const stat_;
+};
+
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
   void copy_data(void* dst, const void* src, std::size_t size) const override {
     OPENREG_CHECK(orMemcpy(dst, src, size, orMemcpyHostToHost));
@@ -28,10 +49,12 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
  private:
   void allocate_host_memory(size_t size, void** pointer) override {
     initialize();
+    const Timer timer(&stats_.timing_mutex_, &stats_.host_alloc_time);
     OPENREG_CHECK(orMallocHost(pointer, size));
   }
 
   void free_block(at::HostBlock<c10::Stream>* block) override {
+    const Timer timer(&stats_.timing_mutex_, &stats_.host_free_time);
     OPENREG_CHECK(orFreeHost(block->ptr_));
   }
 

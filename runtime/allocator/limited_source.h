@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// LimitedSource - a source that gives no more than a limit of another one: how much of a device this
+// process may take.
+//
+// The other source belongs to the caller and outlives this one. The limit may be changed by any
+// thread at any time; what was given already stays given. The rest is as with any source: one caller
+// at a time.
+#ifndef RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
+#define RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
+
+#include <algorithm>
+#include <atomic>
+#include <cstddef>
+#include <string>
+
+#include "runtime/allocator/source.h"
+
+namespace openreg::allocator {
+
+class LimitedSource : public Source {
+ public:
+  explicit LimitedSource(Source* source) : source_(source) {}
+
+  void set_limit(size_t bytes) { limit_.store(bytes, std::memory_order_relaxed); }
+  size_t limit() const { return limit_.load(std::memory_order_relaxed); }
+
+  void* allocate(size_t size, std::string* reason) override {
+    if (size > left()) {
+      *reason = "this process may take " + std::to_string(limit()) + " bytes and holds " +
+                std::to_string(taken_);
+      return nullptr;
+    }
+    void* segment = source_->allocate(size, reason);
+    taken_ += segment != nullptr ? size : 0;
+    return segment;
+  }
+
+  void free(void* segment, size_t size) override {
+    source_->free(segment, size);
+    taken_ -= size;
+  }
+
+  void trim() override { source_->trim(); }
+
+  Room room() override {
+    Room room = source_->room();
+    room.free = std::min(room.free, left());
+    room.limit = std::min(room.limit, limit());
+    return room;
+  }
+
+ private:
+  size_t left() const {
+    const size_t limit = this->limit();
+    return limit - std::min(limit, taken_);
+  }
+
+  Source* const source_;
+  std::atomic<size_t> limit_{kNoLimit};
+  size_t taken_ = 0;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
