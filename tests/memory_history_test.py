@@ -386,14 +386,31 @@ def test_the_events_lead_to_the_state() -> None:
             held[event["addr"]] = event["size"]
         elif event["action"] == "free_completed":
             held.pop(event["addr"], None)  # some are older than the history
-    recorded = {
-        block["address"]: block["requested_size"]
+    blocks = [
+        block
         for segment in memory._snapshot(0)["segments"]
         for block in segment["blocks"]
-        if block["frames"]
-    }
-    assert recorded == held
+        if block["state"] == "active_allocated"
+    ]
+    assert held.items() <= {(block["address"], block["requested_size"]) for block in blocks}
+    assert {block["address"] for block in blocks if block["frames"]} <= held.keys()
     assert len(held) >= len(list(model.parameters()))
+
+
+def test_the_segments_of_a_pool() -> None:
+    memory._record_memory_history()
+    pool = torch.openreg.MemPool()
+    assert pool.snapshot() == []
+    with torch.openreg.use_mem_pool(pool):
+        tensor = make()
+    [segment] = pool.snapshot()
+    assert segment["segment_pool_id"] == pool.id
+    assert segment["address"] == tensor.data_ptr()
+    assert segment["blocks"][0]["requested_size"] == 1000
+    assert [event["pool_id"] for event in events(action="alloc")] == [pool.id]
+    del tensor, segment
+    del pool
+    torch.openreg.empty_cache()
 
 
 # ---------------------------------------------------------------------------- torch's tools

@@ -163,7 +163,8 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
     size.bytes = settings()->rounded(bytes);
   }
   const PrivatePools::Visit visit = private_.visit(stream);
-  Block* block = allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
+  Block* block =
+      allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(event_of(Action::kAlloc, *block));
   }
@@ -246,11 +247,11 @@ Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
     return nullptr;
   }
   device_allocs_.fetch_add(1, std::memory_order_relaxed);
-  const PoolType type = large ? kLargePool : kSmallPool;
-  count_segment(pool, type, static_cast<int64_t>(size));
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(segment_event(Action::kSegmentAlloc, base, size, pool));
   }
+  const PoolType type = large ? kLargePool : kSmallPool;
+  count_segment(pool, type, static_cast<int64_t>(size));
   PoolLock lock(pool.lock);
   pool.add_segment(type, base, size);
   Block* block = pool.allocate(bytes, wanted.requested);

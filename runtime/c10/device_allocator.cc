@@ -233,6 +233,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   bool initialized() override { return is_initialized(); }
 
   void emptyCache(c10::MempoolId_t pool) override {
+    const allocator::ContextScope scope(
+        memory_watch() != 0 ? place_of(allocator::ContextLevel::kAll) : nullptr);
     for_each_core([pool](CachingAllocator& core) { core.empty_cache(pool); });
   }
 
