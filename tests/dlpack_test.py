@@ -310,7 +310,7 @@ def test_wrong_streams() -> None:
 def allocated() -> Callable[[], int]:
     """Bytes of device 0 in tensors, beyond those at the start of the test."""
     gc.collect()
-    before = torch.openreg.memory_allocated(0)
+    before: int = torch.openreg.memory_allocated(0)
 
     def count() -> int:
         gc.collect()
