@@ -424,6 +424,15 @@ def test_memory_of_other_libraries(foreign: ForeignArray) -> None:
     assert foreign.deleted == 1
 
 
+def test_sizes_that_overflow_leave_a_tensor_as_it_was() -> None:
+    tensor = numbers(3)
+    for sizes in ((1 << 32, 1 << 32), (1 << 62, 4), (1 << 50,)):
+        with pytest.raises(RuntimeError):
+            tensor.resize_(sizes)
+        assert tensor.tolist() == [0, 1, 2]
+    assert tensor.resize_(0, 1 << 40).numel() == 0
+
+
 def test_borrowed_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray) -> None:
     assert torch.from_dlpack(foreign, copy=True).tolist() == [2, 3]
     assert torch.from_dlpack(foreign, device="cpu").tolist() == [2, 3]
