@@ -339,8 +339,8 @@ void CachingAllocator::collect_garbage(size_t wanted) {
     }
   }
   const Source::Room room = source_->room();
-  const auto allowed = static_cast<size_t>(
-      threshold * static_cast<double>(std::min(room.limit, room.total)));
+  const auto allowed =
+      static_cast<size_t>(threshold * static_cast<double>(std::min(room.limit, room.total)));
   std::ranges::sort(candidates, std::ranges::greater(), &Candidate::idle);
   for (const Candidate& candidate : candidates) {
     if (reserved + wanted <= allowed) {

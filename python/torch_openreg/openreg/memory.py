@@ -164,11 +164,10 @@ def caching_allocator_alloc(
     if stream is None:
         stream = torch.accelerator.current_stream(index)
     if isinstance(stream, torch.Stream):
-        stream = int(stream.native_handle)
+        stream = int(stream.native_handle)  # type: ignore[attr-defined]
     if not isinstance(stream, int):
         raise TypeError(
-            "expected a stream, or its handle as an integer, but got "
-            f"{type(stream).__name__}"
+            f"expected a stream, or its handle as an integer, but got {type(stream).__name__}"
         )
     return _C.allocate_raw(size, index, stream)
 
