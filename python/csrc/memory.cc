@@ -116,6 +116,8 @@ void bind_memory(py::module_& module) {
              }),
              py::arg("pointer"));
 
+  module.def("empty_host_cache",
+             wrap_pybind_function_no_gil([] { host_allocator()->empty_cache(); }));
   module.def("host_memory_stats", wrap_pybind_function(&host_memory_stats));
   module.def("reset_accumulated_host_memory_stats",
              wrap_pybind_function_no_gil([] { host_allocator()->reset_accumulated_stats(); }));

@@ -193,7 +193,8 @@ def empty_cache() -> None:
 
 def empty_host_cache() -> None:
     """Give pinned host memory that no tensor holds back to the system."""
-    torch.accelerator.empty_host_cache()
+    # torch's function does nothing until an operation has run on the device.
+    _C.empty_host_cache()
 
 
 def host_memory_stats() -> dict[str, Any]:
