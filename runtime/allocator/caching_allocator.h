@@ -103,8 +103,8 @@ class OPENREG_API CachingAllocator {
   // Every segment with its blocks, all of one moment.
   std::vector<SegmentDescription> segments();
 
-  // Who is told of what happens from now on; null: nobody. Calls to an observer that was replaced may
-  // still be under way.
+  // Who is told of what happens from now on; null: nobody. Calls to an observer that was replaced
+  // may still be under way.
   void set_observer(Observer* observer);
 
   Stats stats();
