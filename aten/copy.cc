@@ -90,7 +90,7 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   if (C10_UNLIKELY(sanitizes_streams())) {
     sanitize_order(first, current_native_stream(later));
   }
-  if (orStreamQuery(first) == orSuccess) {
+  if (!is_capturing(first) && orStreamQuery(first) == orSuccess) {
     return;
   }
   const DeviceScope scope(earlier);

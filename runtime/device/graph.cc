@@ -120,7 +120,7 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
       break;
     case Command::kTimestamp:
       if (node.event->handle.load(std::memory_order_acquire) == node.event_handle) {
-        node.event->Stamp(node.record);
+        node.event->Stamp(std::atomic_ref(node.record).load(std::memory_order_relaxed));
       }
       break;
     case Command::kWait:
@@ -201,7 +201,7 @@ orError_t Graph::Launch(Stream* stream, uint64_t expected) {
     for (const uint32_t index : timed_) {
       Node& node = nodes_[index];
       if (node.event->handle.load(std::memory_order_acquire) == node.event_handle) {
-        node.record = node.event->NewRecord();
+        std::atomic_ref(node.record).store(node.event->NewRecord(), std::memory_order_relaxed);
       }
     }
     Graph* self = this;
