@@ -655,10 +655,10 @@ TEST_F(GraphTest, ADeviceResetDestroysItsGraphs) {
 }
 
 TEST_F(GraphTest, KernelsKnowTheThreadTheyRunOn) {
-  const orStream_t stream = CreateStream();
   QueueLaunches();
   std::atomic<int> on_host{-1};
   for (const uint32_t flags : {uint32_t{0}, uint32_t{orLaunchInline}}) {
+    const orStream_t stream = CreateStream();  // without a worker that might not be idle yet
     const orGraph_t graph = Capture(stream, [&] {
       std::atomic<int>* found = &on_host;
       const orLaunchAttributes attributes{"where", flags, 0};
