@@ -39,7 +39,7 @@ def capture(work: Callable[[], Any], **options: Any) -> tuple[torch.openreg.Open
     return graph, result
 
 
-# ------------------------------------------------------------------------------ capture and replay
+# ------------------------------------------------------------------------------- capture and replay
 
 
 def test_nothing_runs_during_the_capture_and_a_replay_takes_what_is_in_memory_then() -> None:
@@ -133,13 +133,13 @@ def test_streams_fork_and_join_within_a_capture() -> None:
 def test_a_stream_that_is_not_joined_is_an_error() -> None:
     x = torch.zeros(16, device="openreg")
     side = torch.openreg.Stream()
-    with (
-        pytest.raises(RuntimeError, match="was not joined"),
-        torch.openreg.graph(torch.openreg.OpenRegGraph()),
-    ):
-        side.wait_stream(torch.openreg.current_stream())
-        with torch.openreg.stream(side):
-            x.add_(1)
+    context = torch.openreg.graph(torch.openreg.OpenRegGraph())
+    context.__enter__()
+    side.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(side):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="was not joined"):
+        context.__exit__(None, None, None)
     assert x.add_(1).tolist() == [1.0] * 16
 
 
@@ -207,7 +207,7 @@ def test_an_error_of_a_kernel_comes_with_the_replay() -> None:
     torch.testing.assert_close(rows.cpu(), table.cpu()[[2, 2]])
 
 
-# ------------------------------------------------------------------------------------ what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 
 def wait_by_item(x: torch.Tensor) -> None:
@@ -273,7 +273,7 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
             wait(x)
         with pytest.raises(RuntimeError, match="invalid"):
             x.add_(1)
-        with pytest.raises(RuntimeError, match="capture is invalid.*The reason was"):
+        with pytest.raises(RuntimeError, match=r"capture is invalid.*The reason was"):
             graph.capture_end()
     with pytest.raises(RuntimeError, match="without a captured graph"):
         graph.replay()
@@ -313,7 +313,7 @@ def test_bad_use_of_a_graph() -> None:
         graph.instantiate()
     outer = torch.openreg.OpenRegGraph()
     with (
-        pytest.raises(RuntimeError, match="graphs do not nest|capture is invalid"),
+        pytest.raises(RuntimeError, match=r"graphs do not nest|capture is invalid"),
         torch.openreg.graph(outer),
     ):
         graph.replay()
@@ -492,9 +492,11 @@ def test_generators_have_to_be_registered() -> None:
     generator = torch.Generator("openreg")
     x = torch.empty(10, device="openreg")
     graph = torch.openreg.OpenRegGraph()
-    with torch.openreg.graph(graph):
-        with pytest.raises(RuntimeError, match="register_generator_state"):
-            x.uniform_(generator=generator)
+    with (
+        torch.openreg.graph(graph),
+        pytest.raises(RuntimeError, match="register_generator_state"),
+    ):
+        x.uniform_(generator=generator)
     graph.reset()
     graph.register_generator_state(generator)
     with torch.openreg.graph(graph):
@@ -511,7 +513,7 @@ def test_generators_have_to_be_registered() -> None:
         torch.openreg.OpenRegGraph().register_generator_state(torch.Generator())
 
 
-# ----------------------------------------------------------------------------------- torch's own doors
+# -------------------------------------------------------------------------------- torch's own doors
 
 
 def test_the_graph_of_torch_accelerator(tmp_path: Path) -> None:
@@ -627,7 +629,7 @@ def test_what_graphed_callables_refuse() -> None:
         torch.openreg.make_graphed_callables((torch.sin, torch.cos), ((x,),))
 
 
-# ------------------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------------------- operators
 
 
 def _to(value: Any, device: str) -> Any:
