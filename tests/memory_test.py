@@ -2,6 +2,8 @@
 """Memory figures: they follow tensors, peaks, the cache and the device they are asked of."""
 
 import gc
+import os
+import re
 
 import pytest
 import torch
@@ -138,5 +140,287 @@ def test_before_the_first_use_there_is_nothing() -> None:
         torch.openreg.reset_peak_memory_stats()
         torch.openreg.empty_cache()
         assert not torch.openreg.is_initialized()
+        """
+    )
+
+
+def memory_files() -> int:
+    """Return the bytes that the devices' memory takes of the system: pages of its files."""
+    total = 0
+    for name in os.listdir("/proc/self/fd"):
+        path = f"/proc/self/fd/{name}"
+        try:
+            if "memfd:" in os.readlink(path):
+                total += os.stat(path).st_blocks * 512
+        except FileNotFoundError:
+            pass  # closed meanwhile
+    return total
+
+
+def test_an_empty_cache_gives_the_pages_back() -> None:
+    before = memory_files()
+    tensor = torch.ones(64 * MB, dtype=torch.uint8, device="openreg")
+    torch.openreg.synchronize()
+    assert memory_files() >= before + 64 * MB
+    del tensor
+    assert memory_files() >= before + 64 * MB
+    torch.openreg.empty_cache()
+    assert memory_files() <= before + MB
+
+
+def test_a_fraction_of_the_memory_is_a_limit() -> None:
+    child.output(
+        """
+        import torch
+        MB = 1 << 20
+        def fails(megabytes):
+            try:
+                torch.empty(megabytes * MB, dtype=torch.uint8, device="openreg")
+            except torch.OutOfMemoryError as error:
+                return str(error)
+            return None
+        assert torch.openreg.get_per_process_memory_fraction() == 1
+        total = torch.openreg.mem_get_info()[1]
+        torch.openreg.set_per_process_memory_fraction(0.5)
+        assert torch.openreg.get_per_process_memory_fraction() == 0.5
+        assert torch.openreg.get_per_process_memory_fraction(1) == 1
+        assert torch.openreg.mem_get_info()[1] == total
+        message = fails(80)
+        assert "64.00 MiB" in message, message
+        assert "set_per_process_memory_fraction" in message, message
+        assert fails(60) is None
+        kept = torch.ones(60 * MB, dtype=torch.uint8, device="openreg")
+        torch.openreg.set_per_process_memory_fraction(0.1)  # what is held stays
+        assert kept[-1].item() == 1
+        assert fails(20) is not None
+        torch.openreg.set_per_process_memory_fraction(1)
+        message = fails(120)
+        assert message is not None and "fraction" not in message, message
+        del kept
+        torch.openreg.set_per_process_memory_fraction(0.0)
+        assert fails(1) is not None
+        torch.openreg.set_per_process_memory_fraction(1.0)
+        assert fails(80) is None
+        assert torch.empty(80 * MB, dtype=torch.uint8, device="openreg:1").is_openreg
+        """,
+        OPENREG_DEVICE_MEMORY="128M",
+    )
+
+
+def test_bad_fractions() -> None:
+    for fraction in (-0.1, 1.1, float("nan")):
+        with pytest.raises(ValueError, match="0 to 1"):
+            torch.openreg.set_per_process_memory_fraction(fraction)
+    with pytest.raises(TypeError, match="number"):
+        torch.openreg.set_per_process_memory_fraction("0.5")  # type: ignore[arg-type]
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.openreg.set_per_process_memory_fraction(0.5, 99)
+    assert torch.openreg.get_per_process_memory_fraction() == 1
+
+
+def test_a_training_loop_goes_on_with_smaller_batches() -> None:
+    child.output(
+        """
+        import torch
+        model = torch.nn.Linear(1024, 1024, device="openreg")
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+        def step(batch):
+            optimizer.zero_grad()
+            loss = torch.relu(model(torch.randn(batch, 1024, device="openreg"))).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.item()
+        failures = 0
+        for _ in range(100):
+            batch = 16384  # 64 MiB of activations at a time
+            while True:
+                try:
+                    loss = step(batch)
+                    break
+                except torch.OutOfMemoryError as error:
+                    assert "out of memory" in str(error)
+                    failures += 1
+                    batch //= 64
+            assert batch == 256 and loss == loss, (batch, loss)
+        assert failures == 100, failures
+        assert torch.openreg.memory_stats()["num_ooms"] == 100
+        """,
+        OPENREG_DEVICE_MEMORY="96M",
+    )
+
+
+def test_the_settings_of_the_environment() -> None:
+    child.output(
+        """
+        import torch
+        tensor = torch.empty(5 << 20, dtype=torch.uint8, device="openreg")
+        assert torch.openreg.memory_allocated() == 6 << 20, torch.openreg.memory_allocated()
+        assert torch.openreg.memory_reserved() == 32 << 20, torch.openreg.memory_reserved()
+        assert torch.openreg.get_per_process_memory_fraction() == 0.5
+        assert torch.openreg.get_per_process_memory_fraction(1) == 0.5
+        # At run time, too.
+        torch._C._accelerator_setAllocatorSettings("roundup_power2_divisions:1")
+        other = torch.empty(5 << 20, dtype=torch.uint8, device="openreg")
+        assert torch.openreg.memory_allocated() == 11 << 20
+        torch._C._accelerator_setAllocatorSettings("per_process_memory_fraction:0.75")
+        assert torch.openreg.get_per_process_memory_fraction() == 0.75
+        """,
+        PYTORCH_ALLOC_CONF="roundup_power2_divisions:2,large_segment_size_mb:32,max_split_size_mb:40,"
+        "per_process_memory_fraction:0.5,expandable_segments:False",
+    )
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("expandable_segments:True", "can not grow at its place"),
+        ("backend:cudaMallocAsync", "there is one allocator"),
+        ("pinned_use_cuda_host_register:True", "not registered with CUDA"),
+        ("per_process_memory_fraction:2", "from 0 to 1, but is '2'"),
+        ("per_process_memory_fraction:half", "from 0 to 1, but is 'half'"),
+    ],
+)
+def test_settings_that_do_not_fit(setting: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        torch._C._accelerator_setAllocatorSettings(setting)
+    assert torch.ones(3, device="openreg").sum().item() == 3
+    error = child.run(
+        """
+        import torch
+        for _ in range(2):
+            try:
+                torch.empty(1, device="openreg")
+            except ValueError as error:
+                print(error)
+        """,
+        PYTORCH_ALLOC_CONF=setting,
+    )
+    assert error.stdout.count("PYTORCH_ALLOC_CONF") == 2, error.stdout + error.stderr
+    assert message in error.stdout
+
+
+def test_the_error_of_a_foreign_option_lists_the_known_ones() -> None:
+    with pytest.raises(ValueError, match="garbage_collection_threshold, .*max_split_size_mb"):
+        torch._C._accelerator_setAllocatorSettings("expandable_segments:True")
+    with pytest.raises(ValueError, match="no_such_option"):
+        torch._C._accelerator_setAllocatorSettings("no_such_option:1")
+    torch._C._accelerator_setAllocatorSettings("backend:native")
+
+
+def test_garbage_collection_gives_back_before_the_device_is_full() -> None:
+    child.output(
+        """
+        import torch
+        MB = 1 << 20
+        def cycle(megabytes):
+            torch.empty(megabytes * MB, dtype=torch.uint8, device="openreg")
+        cycle(40)
+        cycle(60)  # above half of 128 MiB
+        assert torch.openreg.memory_reserved() == 60 * MB, torch.openreg.memory_reserved()
+        assert torch.openreg.memory_stats()["num_alloc_retries"] == 0
+        """,
+        OPENREG_DEVICE_MEMORY="128M",
+        PYTORCH_ALLOC_CONF="garbage_collection_threshold:0.5",
+    )
+
+
+def test_the_summary_shows_the_figures() -> None:
+    held = torch.empty(12345 << 10, dtype=torch.uint8, device="openreg")
+    whole, short = torch.openreg.memory_summary(), torch.openreg.memory_summary(abbreviated=True)
+    row = next(line for line in whole.splitlines() if "In tensors" in line)
+    assert re.search(r"\b\d+ (KiB|MiB)", row), row
+    assert f"{torch.openreg.memory_allocated() / 1024:.0f} KiB" in row or "MiB" in row
+    segments = torch.openreg.memory_stats()["segment.all.current"]
+    row = next(line for line in short.splitlines() if "Segments" in line)
+    assert row.split("|")[2].strip() == str(segments)
+    assert len(short.splitlines()) < len(whole.splitlines())
+    assert len({len(line) for line in whole.splitlines()[1:]}) == 1  # columns line up
+    assert "openreg:1" in torch.openreg.memory_summary(1)
+    del held
+
+
+def test_nested_statistics_are_the_flat_ones() -> None:
+    held = torch.empty(MB, device="openreg")
+    flat, nested = torch.openreg.memory_stats(), torch.openreg.memory_stats_as_nested_dict()
+    for name in ("allocated_bytes.all.current", "segment.small_pool.peak", "num_ooms"):
+        value = nested
+        for part in name.split("."):
+            value = value[part]
+        assert value == flat[name]
+    assert nested["allocated_bytes"]["all"]["current"] >= held.nbytes
+
+
+def test_memory_without_a_tensor() -> None:
+    before = torch.openreg.memory_allocated()
+    address = torch.openreg.caching_allocator_alloc(5 * MB)
+    side = torch.openreg.Stream()
+    other = torch.openreg.caching_allocator_alloc(100, 0, side)
+    third = torch.openreg.caching_allocator_alloc(100, stream=side.native_handle)
+    assert len({address, other, third}) == 3
+    assert torch.openreg.memory_allocated() >= before + 5 * MB + 200
+    assert torch.openreg.caching_allocator_alloc(0) == 0
+    torch.openreg.caching_allocator_delete(0)
+    for block in (address, other, third):
+        torch.openreg.caching_allocator_delete(block)
+    assert torch.openreg.memory_allocated() == before
+    on_second = torch.openreg.caching_allocator_alloc(MB, "openreg:1")
+    assert torch.openreg.memory_allocated() == before
+    torch.openreg.caching_allocator_delete(on_second)
+
+
+def test_bad_requests_for_memory_without_a_tensor() -> None:
+    with pytest.raises(ValueError, match="negative size: -1"):
+        torch.openreg.caching_allocator_alloc(-1)
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.openreg.caching_allocator_alloc(1, 99)
+    with pytest.raises(RuntimeError):
+        torch.openreg.caching_allocator_alloc(1, 0, torch.openreg.Stream(1))
+    with pytest.raises(RuntimeError):
+        torch.openreg.caching_allocator_alloc(1, 0, 0x1234)
+    with pytest.raises(TypeError, match="stream"):
+        torch.openreg.caching_allocator_alloc(1, 0, "side")  # type: ignore[arg-type]
+    with pytest.raises(torch.OutOfMemoryError):
+        torch.openreg.caching_allocator_alloc(1 << 45)
+    address = torch.openreg.caching_allocator_alloc(100)
+    torch.openreg.caching_allocator_delete(address)
+    for wrong in (address, 1, torch.ones(3, device="openreg").data_ptr()):
+        with pytest.raises(ValueError, match="caching_allocator_alloc"):
+            torch.openreg.caching_allocator_delete(wrong)
+
+
+def test_the_allocator_has_a_name() -> None:
+    assert torch.openreg.get_allocator_backend() == "native"
+
+
+def test_statistics_of_pinned_memory() -> None:
+    child.output(
+        """
+        import torch
+        empty = torch.openreg.host_memory_stats()
+        assert empty["allocations.current"] == 0 and empty["num_host_alloc"] == 0, empty
+        assert empty["host_alloc_time.avg"] == 0, empty
+        torch.openreg.reset_peak_host_memory_stats()
+        torch.openreg.reset_accumulated_host_memory_stats()
+        assert not torch.openreg.is_initialized()
+
+        pinned = torch.empty(3000, dtype=torch.uint8, pin_memory=True)
+        stats = torch.openreg.host_memory_stats()
+        assert stats["allocated_bytes.current"] == stats["active_bytes.current"] == 4096, stats
+        assert stats["allocations.current"] == stats["active_requests.current"] == 1, stats
+        assert stats["num_host_alloc"] == stats["host_alloc_time.count"] == 1, stats
+        del pinned
+        stats = torch.openreg.host_memory_stats()
+        assert stats["active_bytes.current"] == 0 and stats["allocated_bytes.current"] == 4096
+        assert stats["active_bytes.peak"] == 4096 and stats["active_bytes.freed"] == 4096
+        torch.openreg.empty_host_cache()
+        stats = torch.openreg.host_memory_stats()
+        assert stats["allocated_bytes.current"] == 0 and stats["num_host_free"] == 1, stats
+        assert stats["host_free_time.count"] == 1, stats
+        torch.openreg.reset_peak_host_memory_stats()
+        torch.openreg.reset_accumulated_host_memory_stats()
+        stats = torch.openreg.host_memory_stats()
+        assert stats["active_bytes.peak"] == 0 and stats["active_bytes.allocated"] == 0, stats
+        nested = torch.openreg.host_memory_stats_as_nested_dict()
+        assert nested["active_bytes"]["peak"] == 0
         """
     )

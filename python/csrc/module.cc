@@ -19,11 +19,15 @@
 #include "python/csrc/autograd_threads.h"
 #include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
+#include "python/csrc/memory_history.h"
+#include "python/csrc/storage.h"
+#include "python/csrc/sharing.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
 #include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/launch_site.h"
+#include "runtime/c10/memcheck.h"
 #include "runtime/c10/shutdown.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
@@ -98,6 +102,32 @@ py::list stream_sanitizer_races() {
     result.append(entry);
   }
   return result;
+}
+
+// Waits for all devices, each of which looks at its memory meanwhile.
+void check_all_memory() {
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+    synchronize_device(device);
+  }
+}
+
+py::list get_held_memory() {
+  py::list result;
+  for (const HeldMemory& held : held_memory()) {
+    py::dict entry;
+    entry["device"] = static_cast<int>(held.device);
+    entry["blocks"] = held.blocks;
+    entry["bytes"] = held.bytes;
+    entry["stack"] = held.stack;
+    result.append(entry);
+  }
+  return result;
+}
+
+// Called while the interpreter is still there.
+void report_memory_at_exit() {
+  report_memory_faults_at_exit();
+  stop_capturing_call_stacks();
 }
 
 py::dict get_fallback_stats() {
@@ -196,6 +226,16 @@ PYBIND11_MODULE(_C, module) {
              py::arg("action"));
   module.def("stream_sanitizer_races", wrap_pybind_function(&openreg::stream_sanitizer_races));
 
+  module.def("checks_memory", wrap_pybind_function([] {
+               openreg::read_watch_environment();
+               return openreg::checks_memory();
+             }));
+  module.def("check_memory", wrap_pybind_function_no_gil(&openreg::check_all_memory));
+  module.def("held_memory", wrap_pybind_function(&openreg::get_held_memory));
+  module.def("report_memory_at_exit",
+             wrap_pybind_function_no_gil(&openreg::report_memory_at_exit));
+  openreg::bind_memory_history(module);
+
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
   module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));
   module.def("fallback_policy",
@@ -210,5 +250,7 @@ PYBIND11_MODULE(_C, module) {
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
   openreg::bind_graphs(module);
   openreg::bind_memory(module);
+  openreg::bind_storage(module);
+  openreg::bind_sharing(module);
   openreg::shut_down_at_exit();
 }

@@ -36,6 +36,14 @@ void watch_for_forks() {
       "used: start processes with the method \"spawn\" or \"forkserver\"");
 }
 
+Event segment_event(Action action, const void* base, size_t size, const Pool& pool) {
+  return {.action = action,
+          .address = reinterpret_cast<uintptr_t>(base),
+          .size = size,
+          .stream = pool.stream(),
+          .pool = pool.id};
+}
+
 }  // namespace
 
 // The locks of all pools. Only one thread at a time takes several, and without holding one before.
@@ -155,7 +163,12 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
     size.bytes = settings()->rounded(bytes);
   }
   const PrivatePools::Visit visit = private_.visit(stream);
-  return allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
+  Block* block =
+      allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
+  if (Observer* observer = this->observer(); observer != nullptr) {
+    observer->observe(event_of(Action::kAlloc, *block));
+  }
+  return block;
 }
 
 inline Block* CachingAllocator::allocate_from(Pool& pool, Size size) {
@@ -167,7 +180,7 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   PoolLock lock(pool.lock);
   const bool had_pending = pool.has_pending();
   if (had_pending) [[unlikely]] {
-    pool.collect(timeline_);
+    pool.collect(timeline_, observer());
   }
   Block* block = pool.allocate(size.bytes, size.requested);
   if (block == nullptr || had_pending) [[unlikely]] {
@@ -192,7 +205,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   const std::lock_guard growth(growth_);
   std::string reason;
   if (size.bytes > kLargestRequest) {
-    throw_out_of_memory(size.requested, reason);
+    throw_out_of_memory(pool, size.requested, reason);
   }
   // Another thread may have grown this pool, or given memory back, while we waited.
   const auto attempt = [&] {
@@ -213,7 +226,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (Block* block = attempt(); block != nullptr) {
     return block;
   }
-  throw_out_of_memory(size.requested, reason);
+  throw_out_of_memory(pool, size.requested, reason);
 }
 
 Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
@@ -234,6 +247,9 @@ Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
     return nullptr;
   }
   device_allocs_.fetch_add(1, std::memory_order_relaxed);
+  if (Observer* observer = this->observer(); observer != nullptr) {
+    observer->observe(segment_event(Action::kSegmentAlloc, base, size, pool));
+  }
   const PoolType type = large ? kLargePool : kSmallPool;
   count_segment(pool, type, static_cast<int64_t>(size));
   PoolLock lock(pool.lock);
@@ -286,7 +302,7 @@ bool CachingAllocator::release(Pool& pool, const std::function<bool(const Segmen
   std::list<Segment> segments;
   {
     PoolLock lock(pool.lock);
-    pool.collect(timeline_);
+    pool.collect(timeline_, observer());
     pool.detach_free_segments(&segments, accept);
     leave(pool, std::move(lock));
   }
@@ -301,6 +317,9 @@ bool CachingAllocator::release(Pool& pool, const std::function<bool(const Segmen
     error = std::current_exception();
   }
   for (const Segment& segment : segments) {
+    if (Observer* observer = this->observer(); observer != nullptr) {
+      observer->observe(segment_event(Action::kSegmentFree, segment.base, segment.size, pool));
+    }
     source_->free(segment.base, segment.size);
     device_frees_.fetch_add(1, std::memory_order_relaxed);
     count_segment(pool, segment.type, -static_cast<int64_t>(segment.size));
@@ -378,7 +397,8 @@ void CachingAllocator::wait_for_pending() {
   }
 }
 
-void CachingAllocator::throw_out_of_memory(size_t bytes, const std::string& reason) {
+void CachingAllocator::throw_out_of_memory(const Pool& pool, size_t bytes,
+                                           const std::string& reason) {
   ooms_.fetch_add(1, std::memory_order_relaxed);
   const Source::Room room = source_->room();
   OutOfMemoryError::Figures figures{.device = device_,
@@ -386,6 +406,13 @@ void CachingAllocator::throw_out_of_memory(size_t bytes, const std::string& reas
                                     .device_free = room.free,
                                     .device_total = room.total,
                                     .reason = reason};
+  if (Observer* observer = this->observer(); observer != nullptr) {
+    observer->observe({.action = Action::kOutOfMemory,
+                       .address = room.free,
+                       .size = bytes,
+                       .stream = pool.stream(),
+                       .pool = pool.id});
+  }
   {
     const AllPools all(this);
     for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
@@ -417,13 +444,21 @@ void CachingAllocator::free(Block* block) {
     throw Error(orErrorInvalidValue,
                 "openreg: a block of device memory was freed twice, or was never allocated");
   }
+  if (Observer* observer = this->observer(); observer != nullptr) [[unlikely]] {
+    observer->observe(event_of(Action::kFreeRequested, *block));
+    if (block->users.empty()) {
+      observer->observe(event_of(Action::kFreeCompleted, *block));
+    }
+  }
   if (!block->users.empty()) [[unlikely]] {
     check_may_wait("memory that several streams use was freed");
     free_pending(pool, block, std::move(lock));
     return;
   }
   pool.free(block);
-  leave(pool, type, std::move(lock));
+  if (pool.crossed_by_free(type)) [[unlikely]] {
+    settle(pool, std::move(lock));
+  }
 }
 
 void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
@@ -445,7 +480,7 @@ void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
   PoolLock again(pool.lock);
   block->users.resize(marks.size());
   if (marks.empty()) {
-    pool.resume(block);
+    pool.resume(block, observer());
   }
   for (const auto& [stream, mark] : marks) {
     pool.await(stream, mark, block);
@@ -529,6 +564,16 @@ bool CachingAllocator::pool_exists(PoolId id) const {
 
 int64_t CachingAllocator::pool_uses(PoolId id) const {
   return in_forked_child() ? 0 : private_.uses(id);
+}
+
+void CachingAllocator::set_observer(Observer* observer) {
+  if (observer == nullptr) {
+    modes_.fetch_and(~uint32_t{kObserve});
+  }
+  observer_.store(observer, std::memory_order_release);
+  if (observer != nullptr) {
+    modes_.fetch_or(kObserve);
+  }
 }
 
 std::vector<SegmentDescription> CachingAllocator::segments() {

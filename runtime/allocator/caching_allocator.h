@@ -45,6 +45,7 @@
 
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/error.h"
+#include "runtime/allocator/observer.h"
 #include "runtime/allocator/pool.h"
 #include "runtime/allocator/pool_id.h"
 #include "runtime/allocator/pool_map.h"
@@ -101,6 +102,10 @@ class OPENREG_API CachingAllocator {
   // Every segment with its blocks, all of one moment.
   std::vector<SegmentDescription> segments();
 
+  // Who is told of what happens from now on; null: nobody. Calls to an observer that was replaced may
+  // still be under way.
+  void set_observer(Observer* observer);
+
   Stats stats();
   void reset_accumulated();  // `allocated`, `freed` and the num_ figures count from now on
   void reset_peak();         // `peak` becomes `current`
@@ -123,6 +128,7 @@ class OPENREG_API CachingAllocator {
   // of it while none is wanted.
   enum Mode : uint32_t {
     kRedirect = 1,  // some go to private pools
+    kObserve = 2,   // there is an observer, which is told of frees, too
     kRound = 4,     // sizes are rounded up: Settings::divisions
   };
 
@@ -165,14 +171,22 @@ class OPENREG_API CachingAllocator {
   void wait_for(orStream_t stream);
   // Sums over all pools since the start, without peaks. The caller holds all pools.
   Stats totals() const;
-  [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& reason);
+  [[noreturn]] void throw_out_of_memory(const Pool& pool, size_t bytes, const std::string& reason);
   void free_pending(Pool& pool, Block* block, PoolLock lock);
 
   const int device_;
   Source* const source_;
   Timeline* const timeline_;
 
+  // Null while nobody observes.
+  Observer* observer() const {
+    return (modes_.load(std::memory_order_relaxed) & kObserve) != 0
+               ? observer_.load(std::memory_order_acquire)
+               : nullptr;
+  }
+
   std::atomic<uint32_t> modes_{0};
+  std::atomic<Observer*> observer_{nullptr};
   PrivatePools private_;
   std::mutex redirecting_;  // begin and end of redirections, which set kRedirect
 

@@ -93,7 +93,10 @@ void Pool::suspend(Block* block) {
   usage.suspended(block->size);
 }
 
-void Pool::resume(Block* block) {
+void Pool::resume(Block* block, Observer* observer) {
+  if (observer != nullptr) {
+    observer->observe(event_of(Action::kFreeCompleted, *block));
+  }
   block->users.clear();
   usage_of(block).resumed(block->size);
   put_back(block);
@@ -107,7 +110,7 @@ void Pool::await(orStream_t stream, Mark mark, Block* block) {
   queue->entries.push_back({mark, block});
 }
 
-void Pool::collect(Timeline* timeline) {
+void Pool::collect(Timeline* timeline, Observer* observer) {
   for (Awaited& queue : awaited_) {
     while (!queue.entries.empty() && timeline->passed(queue.entries.front().mark)) {
       const auto [mark, block] = queue.entries.front();
@@ -115,7 +118,7 @@ void Pool::collect(Timeline* timeline) {
       timeline->drop(mark);
       block->users.pop_back();
       if (block->users.empty()) {
-        resume(block);
+        resume(block, observer);
       }
     }
   }

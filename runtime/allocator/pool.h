@@ -25,6 +25,7 @@
 
 #include "runtime/allocator/block.h"
 #include "runtime/allocator/heap.h"
+#include "runtime/allocator/observer.h"
 #include "runtime/allocator/pool_id.h"
 #include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/size_class.h"
@@ -86,15 +87,15 @@ class Pool {
   }
 
   // The same in two steps, for a block which other streams use: from suspend() until resume() it is
-  // kPending.
+  // kPending. `observer` may be null; it is told that the block is free.
   void suspend(Block* block);
-  void resume(Block* block);
+  void resume(Block* block, Observer* observer);
 
   // `block`, which is kPending, waits for one more mark of `stream`. collect() drops marks that
   // have passed and resumes the blocks that waited for nothing else.
   void await(orStream_t stream, Mark mark, Block* block);
   bool has_pending() const { return !awaited_.empty(); }
-  void collect(Timeline* timeline);
+  void collect(Timeline* timeline, Observer* observer = nullptr);
   std::vector<orStream_t> awaited_streams() const;
 
   void add_segment(PoolType type, void* base, size_t size) { heap(type).add_segment(base, size); }
@@ -112,6 +113,7 @@ class Pool {
 
   PoolUsage& usage() { return usage_; }
   bool crossed(PoolType type) const { return usage_[usage_index(type)].crossed(); }
+  bool crossed_by_free(PoolType type) const { return usage_[usage_index(type)].crossed_by_free(); }
   size_t largest_free() const;
 
  private:
@@ -173,6 +175,15 @@ class Pool {
   Slab* spare_slabs_ = nullptr;
   std::vector<Awaited> awaited_;
 };
+
+// `block` is handed out, or pending.
+inline Event event_of(Action action, const Block& block) {
+  return {.action = action,
+          .address = reinterpret_cast<uintptr_t>(block.pointer),
+          .size = block.requested,
+          .stream = block.stream,
+          .pool = block.pool->id};
+}
 
 }  // namespace openreg::allocator
 

@@ -4,25 +4,56 @@
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/profiler/combined_traceback.h>
 
+#include <atomic>
+#include <utility>
+
 namespace openreg {
 
-CallStack capture_call_stack() {
-  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false, /*cpp=*/false);
+namespace {
+
+std::atomic<bool> stopped{false};
+
+}  // namespace
+
+void stop_capturing_call_stacks() noexcept { stopped.store(true, std::memory_order_relaxed); }
+
+CallStack capture_call_stack(StackKind kind) {
+  if (stopped.load(std::memory_order_relaxed)) {
+    return nullptr;
+  }
+  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
+                                          /*cpp=*/kind == StackKind::kPythonAndCpp);
 }
 
 std::string to_text(const CallStack& stack) {
   if (stack == nullptr) {
     return {};
   }
-  const torch::SymbolizedTracebacks found = torch::symbolize({stack.get()});
+  const CallFrames found = to_frames({stack});
   std::string text;
-  const auto& frames = found.tracebacks.at(0);
-  for (auto place = frames.rbegin(); place != frames.rend(); ++place) {
-    const torch::unwind::Frame& frame = found.all_frames.at(*place);
-    text += c10::str("  File \"", frame.filename, "\", line ", frame.lineno, ", in ",
-                     frame.funcname, "\n");
+  const auto& places = found.stacks.at(0);
+  for (auto place = places.rbegin(); place != places.rend(); ++place) {
+    const CallFrames::Frame& frame = found.frames.at(*place);
+    text += c10::str("  File \"", frame.file, "\", line ", frame.line, ", in ", frame.function,
+                     "\n");
   }
   return text;
+}
+
+CallFrames to_frames(const std::vector<CallStack>& stacks) {
+  std::vector<torch::CapturedTraceback*> pointers;
+  pointers.reserve(stacks.size());
+  for (const CallStack& stack : stacks) {
+    pointers.push_back(stack.get());
+  }
+  torch::SymbolizedTracebacks found = torch::symbolize(pointers);
+  CallFrames result;
+  result.stacks = std::move(found.tracebacks);
+  for (torch::unwind::Frame& frame : found.all_frames) {
+    result.frames.push_back(
+        {std::move(frame.filename), frame.lineno, std::move(frame.funcname)});
+  }
+  return result;
 }
 
 }  // namespace openreg

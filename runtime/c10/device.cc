@@ -9,6 +9,7 @@
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/launch_watch.h"
+#include "runtime/c10/memcheck.h"
 #include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
 
@@ -56,12 +57,18 @@ c10::DeviceIndex resolve_device(int64_t device) {
 
 void synchronize_device(c10::DeviceIndex device) {
   const DeviceScope scope(resolve_device(device));
+  if (C10_UNLIKELY(checks_memory())) {
+    check_memory(resolve_device(device));
+  }
   const orError_t error = orDeviceSynchronize();
   deliver_warnings();
   if (C10_UNLIKELY(sanitizes_streams())) {
     sanitize_host_wait_for_device(resolve_device(device));
   }
   OPENREG_CHECK(error);
+  if (C10_UNLIKELY(checks_memory())) {
+    raise_memory_faults();
+  }
 }
 
 void initialize() {

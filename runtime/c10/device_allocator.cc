@@ -17,6 +17,10 @@
 #include "runtime/allocator/limited_source.h"
 #include "runtime/c10/allocator_settings.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memcheck.h"
+#include "runtime/c10/memory_history.h"
+#include "runtime/c10/memory_watch.h"
+#include "runtime/c10/sharing.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 
@@ -49,9 +53,13 @@ void translate_errors(Function&& function) {
 // it.
 struct DeviceMemory {
   explicit DeviceMemory(int device)
-      : whole(device), source(&whole), core(device, &source, &timeline) {}
+      : whole(device),
+        memcheck(make_memcheck(static_cast<c10::DeviceIndex>(device))),
+        source(memcheck != nullptr ? memcheck->ledger() : &whole),
+        core(device, &source, &timeline) {}
   allocator::DeviceSource whole;
-  allocator::LimitedSource source;  // the part that this process may take
+  allocator::Memcheck* const memcheck;  // null where memory is not checked
+  allocator::LimitedSource source;      // the part that this process may take
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
   std::atomic<double> fraction{1};
@@ -92,6 +100,7 @@ CachingAllocator& make_core(c10::DeviceIndex device) {
     auto made = std::make_unique<DeviceMemory>(device);
     translate_errors([&] { made->apply(settings); });
     memory.store(made.release(), std::memory_order_release);
+    record_if_on(device, core_if_any(device));
   }
   return *core_if_any(device);
 }
@@ -111,6 +120,84 @@ CachingAllocator& core_of(c10::DeviceIndex device) {
 }
 
 void free_nothing(void* /*context*/) {}
+
+// ------------------------------------------------------------------------- for who watches memory
+
+// Where the thread is, for a history or memcheck. On a worker of the device nothing may wait for
+// the interpreter.
+allocator::Context place_of(allocator::ContextLevel level) {
+  const bool wanted = checks_memory() || history_contexts() >= level;
+  return wanted && orInKernel() == 0 ? capture_call_stack(history_stacks()) : nullptr;
+}
+
+// Of the memory that a DataPtr of the block names.
+const void* address_of(const Block* block) {
+  allocator::Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(block->device));
+  return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
+}
+
+// When the device is full, what other processes have given back meanwhile may be room.
+Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
+  try {
+    return core.allocate(bytes, stream);
+  } catch (const allocator::Error& error) {
+    if (error.code() != orErrorOutOfMemory || release_shared() == 0) {
+      throw;
+    }
+  }
+  return core.allocate(bytes, stream);
+}
+
+[[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
+                                                           orStream_t stream) {
+  const allocator::ContextScope scope(place_of(allocator::ContextLevel::kState));
+  CachingAllocator& core = core_of(device.index());
+  Block* const block = allocate_block(core, bytes, stream);
+  void* memory = block->pointer;
+  if (allocator::Memcheck* const memcheck = memcheck_of(device.index()); memcheck != nullptr) {
+    try {
+      memory = memcheck->allocate(block);
+    } catch (...) {
+      core.free(block);
+      throw;
+    }
+  }
+  c10::DataPtr data(memory, block, &free_block, device);
+  if (sanitizes_streams()) {
+    sanitize_allocation(memory, bytes, stream);
+  }
+  return data;
+}
+
+[[gnu::cold, gnu::noinline]] void record_stream_watched(Block* block, orStream_t stream) {
+  if (is_in_bad_fork()) {
+    return;
+  }
+  if (sanitizes_streams()) {
+    sanitize_guard(address_of(block), stream);
+  }
+  if (allocator::Memcheck* const memcheck =
+          memcheck_of(static_cast<c10::DeviceIndex>(block->device));
+      memcheck != nullptr) {
+    memcheck->record_stream(block, stream);
+  }
+}
+
+[[gnu::cold, gnu::noinline]] void free_watched(Block* block) {
+  if (is_in_bad_fork()) {
+    return;
+  }
+  const allocator::ContextScope scope(place_of(allocator::ContextLevel::kAll));
+  if (sanitizes_streams()) {
+    sanitize_free(address_of(block));  // before another thread can get it
+  }
+  if (allocator::Memcheck* const memcheck =
+          memcheck_of(static_cast<c10::DeviceIndex>(block->device));
+      memcheck != nullptr) {
+    memcheck->free(block);
+  }
+  core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
+}
 
 stats::Stat to_torch(const allocator::Stat& from) {
   stats::Stat to;
@@ -146,18 +233,21 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   bool initialized() override { return is_initialized(); }
 
   void emptyCache(c10::MempoolId_t pool) override {
+    const allocator::ContextScope scope(
+        memory_watch() != 0 ? place_of(allocator::ContextLevel::kAll) : nullptr);
     for_each_core([pool](CachingAllocator& core) { core.empty_cache(pool); });
   }
 
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     Block* const block = block_of(data);
     if (block == nullptr) {
+      record_shared(data, stream);
       return;  // no memory, or memory whose owner has to know
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
         .record_stream(block, native_stream(stream));
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_guard(block->pointer, native_stream(stream));
+    if (C10_UNLIKELY(memory_watch() != 0)) {
+      record_stream_watched(block, native_stream(stream));
     }
   }
 
@@ -201,6 +291,10 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   // Free: what the driver could still give, without what this allocator keeps in its cache.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
+    if (allocator::Memcheck* const memcheck = memcheck_of(resolve_device(device))) {
+      const allocator::Source::Room room = memcheck->ledger()->room();
+      return {room.free, room.total};
+    }
     const DeviceScope scope(resolve_device(device));
     size_t free_bytes = 0;
     size_t total_bytes = 0;
@@ -234,8 +328,10 @@ const bool registered = [] {
 int describe_memory(const void* pointer, orMemoryRange* range) {
   for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
     const CachingAllocator* const core = core_if_any(device);
+    const allocator::Memcheck* const memcheck = memcheck_of(device);
     CachingAllocator::Description found;
-    if (core != nullptr && core->describe(pointer, &found)) {
+    if (memcheck != nullptr ? memcheck->describe(pointer, &found)
+                            : core != nullptr && core->describe(pointer, &found)) {
       *range = {found.base, found.size, found.in_use ? 1 : 0};
       return 1;
     }
@@ -313,12 +409,11 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    Block* const block = core_of(device).allocate(bytes, stream);
-    c10::DataPtr data(block->pointer, block, &free_block, where);
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_allocation(block->pointer, bytes, stream);
+    if (C10_UNLIKELY(memory_watch() != 0)) {
+      return allocate_watched(where, bytes, stream);
     }
-    return data;
+    Block* const block = allocate_block(core_of(device), bytes, stream);
+    return {block->pointer, block, &free_block, where};
   } catch (const allocator::Error& error) {
     throw_allocator_error(error);
   }
@@ -327,8 +422,9 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   try {
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_free(block->pointer);  // before another thread can get it
+    if (C10_UNLIKELY(memory_watch() != 0)) {
+      free_watched(block);
+      return;
     }
     core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
   } catch (const std::exception& error) {

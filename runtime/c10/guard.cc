@@ -6,9 +6,13 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memcheck.h"
+#include "runtime/c10/event.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
@@ -17,6 +21,9 @@ namespace openreg {
 namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
+
+// What the next record of an event without a native one takes instead of making one.
+thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kOpenRegType; }
@@ -81,6 +88,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     const DeviceScope scope(stream.device_index());
     const orStream_t native = native_stream(stream);
     auto created = native_event(*event);
+    if (created == nullptr && adopted != nullptr) {
+      *event = std::exchange(adopted, nullptr);
+      return;
+    }
     if (created == nullptr) {
       const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
       OPENREG_CHECK(
@@ -152,6 +163,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
         sanitize_host_wait(native_event(event));
       }
       OPENREG_CHECK(error);
+      if (C10_UNLIKELY(checks_memory())) {
+        raise_memory_faults();
+      }
     }
   }
 
@@ -181,4 +195,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
 
 }  // namespace
+
+void adopt_event(c10::Event& event, orEvent_t native, c10::DeviceIndex device) {
+  adopted = native;
+  event.record(default_stream(device));
+}
+
 }  // namespace openreg

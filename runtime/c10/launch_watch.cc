@@ -7,6 +7,7 @@
 #include <mutex>
 #include <string_view>
 
+#include "runtime/c10/memory_watch.h"
 #include "runtime/c10/stream_sanitizer.h"
 
 namespace openreg {
@@ -41,7 +42,11 @@ void read_watch_environment() {
     TORCH_CHECK(sanitizer == "0" || sanitizer == "1" || sanitizer == "warn" || sanitizer == "error",
                 "openreg: OPENREG_STREAM_SANITIZER is \"", sanitizer,
                 "\": expected 0, 1 (the same as error), warn or error");
+    const std::string_view memcheck = variable("OPENREG_MEMCHECK");
+    TORCH_CHECK(memcheck == "0" || memcheck == "1", "openreg: OPENREG_MEMCHECK is \"", memcheck,
+                "\": expected 0 or 1");
     set_launch_watch(kLaunchSites, sites == "1");
+    set_memory_watch(kWatchBounds, memcheck == "1");
     if (sanitizer != "0") {
       start_stream_sanitizer(sanitizer == "warn" ? RaceAction::kWarn : RaceAction::kError);
     }

@@ -10,6 +10,7 @@
 #include <mutex>
 
 #include "runtime/c10/error.h"
+#include "runtime/c10/memcheck.h"
 #include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
 
@@ -127,12 +128,18 @@ bool is_capturing(orStream_t stream) {
 }
 
 void synchronize_stream(orStream_t stream) {
+  if (C10_UNLIKELY(checks_memory())) {
+    check_memory(stream);
+  }
   const orError_t error = orStreamSynchronize(stream);
   deliver_warnings();
   if (C10_UNLIKELY(sanitizes_streams())) {
     sanitize_host_wait(stream);
   }
   OPENREG_CHECK(error);
+  if (C10_UNLIKELY(checks_memory())) {
+    raise_memory_faults();
+  }
 }
 
 c10::Stream pooled_stream(c10::DeviceIndex device, int priority) {

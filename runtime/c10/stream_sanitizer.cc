@@ -20,6 +20,7 @@
 
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memory_watch.h"
 
 namespace openreg {
 namespace {
@@ -294,6 +295,7 @@ void start_stream_sanitizer(RaceAction action) {
                                                .needsOutputs(true)
                                                .scopes({at::RecordScope::FUNCTION}));
     set_launch_watch(kStreamSanitizer, true);
+    set_memory_watch(kWatchStreams, true);
   }
 }
 
@@ -301,6 +303,7 @@ void stop_stream_sanitizer() {
   Sanitizer& state = sanitizer();
   const std::lock_guard<std::mutex> lock(state.mutex);
   set_launch_watch(kStreamSanitizer, false);
+  set_memory_watch(kWatchStreams, false);
   if (state.callback.has_value()) {
     at::removeCallback(*std::exchange(state.callback, std::nullopt));
   }

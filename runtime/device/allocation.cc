@@ -185,7 +185,7 @@ orError_t Allocations::Free(void* pointer) {
 }
 
 void Allocations::ReleaseLocked(const Allocation& allocation) {
-  if (allocation.export_serial != 0) {
+  if (allocation.export_serial != 0 || allocation.lent) {
     RetractExport(allocation);
     if (IsOpenElsewhere(allocation)) {
       kept_.push_back(allocation);

@@ -2,7 +2,9 @@
 #include "runtime/device/event.h"
 
 #include <chrono>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "runtime/device/error.h"
 #include "runtime/device/graph.h"
@@ -20,6 +22,9 @@ int64_t Now() {
 }  // namespace
 
 orError_t Event::Record(Stream* stream, uint64_t expected) {
+  if (scope() != Scope::kProcess) [[unlikely]] {
+    return RecordShared(stream, expected);
+  }
   if (!timed()) {
     Note(stream, stream->tail());
     return orSuccess;
@@ -49,6 +54,38 @@ orError_t Event::Record(Stream* stream, uint64_t expected) {
   return error;
 }
 
+orError_t Event::RecordShared(Stream* stream, uint64_t expected) {
+  if (scope() == Scope::kImported) {
+    return Fail(orErrorNotSupported,
+                "orEventRecord: the event was opened from a handle; only the process that made it "
+                "can record it");
+  }
+  std::shared_ptr<Peer> own;
+  MarkWord word;
+  uint64_t position;
+  if (const orError_t error = Peer::Own("orEventRecord", &own); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = Mark(stream, expected, &word, &position); error != orSuccess) {
+    return error;
+  }
+  Note(stream, position);
+  own->board().slot(serial()).capture.store(word, std::memory_order_release);
+  return orSuccess;
+}
+
+orError_t Event::ReadImport(const char* function, std::shared_ptr<Peer>* peer, MarkWord* word) {
+  {
+    std::lock_guard lock(lock_);
+    *peer = peer_;
+  }
+  if (*peer == nullptr || !(*peer)->Read(serial(), word)) {
+    return Fail(orErrorInvalidHandle, "%s: the process that made the event has destroyed it",
+                function);
+  }
+  return orSuccess;
+}
+
 uint64_t Event::NewRecord() {
   std::lock_guard lock(lock_);
   return ++record_;
@@ -71,15 +108,55 @@ Events& Events::Get() {
   return events;
 }
 
-orError_t Events::Create(int device, bool timed, orEvent_t* handle) {
+Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
-    return Fail(orErrorSystem, "an event can not be created: %u exist already; destroy some",
-                table_.kCapacity);
+    (void)Fail(orErrorSystem, "an event can not be created: %u exist already; destroy some",
+               table_.kCapacity);
+    return nullptr;
   }
   event->device_.store(device, std::memory_order_relaxed);
-  event->timed_.store(timed, std::memory_order_relaxed);
+  event->timed_.store(false, std::memory_order_relaxed);
+  event->scope_.store(Event::Scope::kProcess, std::memory_order_relaxed);
   event->capture_.store(0, std::memory_order_relaxed);
+  return event;
+}
+
+orError_t Events::Create(int device, unsigned flags, orEvent_t* handle) {
+  uint64_t serial = 0;
+  if ((flags & orEventInterprocess) != 0) {
+    if (const orError_t error = TakeSlot("orEventCreate", &serial); error != orSuccess) {
+      return error;
+    }
+  }
+  Event* event = Take(device);
+  if (event == nullptr) {
+    if (serial != 0) {
+      GiveSlot(serial);
+    }
+    return orErrorSystem;
+  }
+  event->timed_.store((flags & orEventEnableTiming) != 0, std::memory_order_relaxed);
+  if (serial != 0) {
+    event->serial_.store(serial, std::memory_order_relaxed);
+    event->scope_.store(Event::Scope::kShared, std::memory_order_relaxed);
+  }
+  *handle = reinterpret_cast<orEvent_t>(table_.Publish(event));
+  return orSuccess;
+}
+
+orError_t Events::CreateImported(int device, std::shared_ptr<Peer> peer, uint64_t serial,
+                                 orEvent_t* handle) {
+  Event* event = Take(device);
+  if (event == nullptr) {
+    return orErrorSystem;
+  }
+  {
+    std::lock_guard lock(event->lock_);
+    event->peer_ = std::move(peer);
+  }
+  event->serial_.store(serial, std::memory_order_relaxed);
+  event->scope_.store(Event::Scope::kImported, std::memory_order_relaxed);
   *handle = reinterpret_cast<orEvent_t>(table_.Publish(event));
   return orSuccess;
 }
@@ -90,9 +167,14 @@ orError_t Events::Destroy(orEvent_t handle) {
     return Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
                 static_cast<void*>(handle));
   }
+  std::shared_ptr<Peer> peer;  // unmapped, if nobody else has it, without the lock
   {
     std::lock_guard lock(event->lock_);
     ++event->record_;
+    peer = std::move(event->peer_);
+  }
+  if (event->scope() == Event::Scope::kShared) {
+    GiveSlot(event->serial());
   }
   table_.Recycle(event);
   return orSuccess;
@@ -109,8 +191,6 @@ void Events::DestroyAll(int device) {
   }
 }
 
-namespace {
-
 orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   *event = Events::Get().Find(handle);
   if (*event == nullptr) [[unlikely]] {
@@ -120,7 +200,6 @@ orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   return orSuccess;
 }
 
-}  // namespace
 }  // namespace openreg::device
 
 using openreg::device::Captures;
@@ -134,6 +213,8 @@ using openreg::device::Fail;
 using openreg::device::FindEvent;
 using openreg::device::FindStream;
 using openreg::device::LeftBehind;
+using openreg::device::MarkWord;
+using openreg::device::Peer;
 using openreg::device::ReportKernelError;
 using openreg::device::Stream;
 using openreg::device::thread_state;
@@ -149,11 +230,14 @@ orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   if (event == nullptr) {
     return Fail(orErrorInvalidValue, "orEventCreate: event is null: where should the handle go?");
   }
-  if ((flags & ~static_cast<unsigned>(orEventEnableTiming)) != 0) {
+  constexpr unsigned kFlags = orEventEnableTiming | orEventInterprocess;
+  if ((flags & ~kFlags) != 0 || flags == kFlags) {
     return Fail(orErrorInvalidValue,
-                "orEventCreate: flags are 0x%x: only orEventEnableTiming (0x1) exists", flags);
+                "orEventCreate: flags are 0x%x: expected orEventEnableTiming (0x1) or "
+                "orEventInterprocess (0x2); an event between processes keeps no time",
+                flags);
   }
-  return Events::Get().Create(thread_state.device, (flags & orEventEnableTiming) != 0, event);
+  return Events::Get().Create(thread_state.device, flags, event);
 }
 
 orError_t orEventDestroy(orEvent_t event) {
@@ -219,6 +303,18 @@ orError_t orEventQuery(orEvent_t handle) {
   if (const orError_t error = FindEvent("orEventQuery", handle, &event); error != orSuccess) {
     return error;
   }
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    std::shared_ptr<Peer> peer;
+    MarkWord word;
+    if (const orError_t error = event->ReadImport("orEventQuery", &peer, &word);
+        error != orSuccess) {
+      return error;
+    }
+    const Peer::State state = peer->Look(word);
+    return state == Peer::State::kReached   ? orSuccess
+           : state == Peer::State::kPending ? orErrorNotReady
+                                            : peer->FailEnded("orEventQuery");
+  }
   if (event->capture().complete()) {
     return orSuccess;
   }
@@ -235,6 +331,22 @@ orError_t orEventSynchronize(orEvent_t handle) {
   if (const orError_t error = FindEvent("orEventSynchronize", handle, &event); error != orSuccess) {
     return error;
   }
+  const auto fail_at_exit = [] {
+    return Fail(orErrorShutdown,
+                "orEventSynchronize: queued commands were dropped: the process exits");
+  };
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    std::shared_ptr<Peer> peer;
+    MarkWord word;
+    if (const orError_t error = event->ReadImport("orEventSynchronize", &peer, &word);
+        error != orSuccess) {
+      return error;
+    }
+    const Peer::State state = peer->Wait(word);
+    return state == Peer::State::kReached ? orSuccess
+           : state == Peer::State::kEnded ? peer->FailEnded("orEventSynchronize")
+                                          : fail_at_exit();
+  }
   if (!event->recorded()) {
     return orSuccess;
   }
@@ -243,8 +355,7 @@ orError_t orEventSynchronize(orEvent_t handle) {
   }
   const Event::Capture capture = event->capture();
   if (!capture.stream->WaitFor(capture.position)) {
-    return Fail(orErrorShutdown,
-                "orEventSynchronize: queued commands were dropped: the process exits");
+    return fail_at_exit();
   }
   return capture.current() ? ReportKernelError(capture.stream->sink()) : orSuccess;
 }
@@ -314,6 +425,15 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
                                                    reinterpret_cast<uint64_t>(event_handle))) {
       return *captured;
     }
+  }
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    std::shared_ptr<Peer> peer;
+    MarkWord word;
+    if (const orError_t error = event->ReadImport("orStreamWaitEvent", &peer, &word);
+        error != orSuccess) {
+      return error;
+    }
+    return Peer::Queue(peer, word, stream, expected);
   }
   const Event::Capture capture = event->capture();
   if (capture.stream == stream || capture.complete()) {

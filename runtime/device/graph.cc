@@ -516,6 +516,12 @@ std::optional<orError_t> Captures::Record(const char* function, Event* event, ui
   if (const orError_t error = capture->CheckValid(function); error != orSuccess) {
     return error;
   }
+  if (event->scope() != Event::Scope::kProcess) {
+    return capture->Invalidate(orErrorCaptureUnsupported,
+                               "%s: stream %p is captured, and an event between processes can not "
+                               "be part of a graph: record it before or after the capture",
+                               function, HandleOf(stream));
+  }
   for (const std::unique_ptr<Capture>& other : captures_) {
     other->events.erase(handle);
   }

@@ -12,8 +12,11 @@ from torch_openreg.openreg import (
     devices,
     fallback,
     graphs,
+    memcheck,
     memory,
     random,
+    sharing,
+    storage,
     stream_sanitizer,
     streams,
 )
@@ -90,6 +93,8 @@ from torch_openreg.openreg.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
+from torch_openreg.openreg.sharing import ipc_collect
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -135,6 +140,7 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_sync_debug_mode",
+    "get_tensor_meta",
     "graph",
     "graph_pool_handle",
     "graphs",
@@ -142,6 +148,7 @@ __all__ = [
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
     "is_current_stream_capturing",
@@ -153,6 +160,7 @@ __all__ = [
     "max_memory_allocated",
     "max_memory_reserved",
     "mem_get_info",
+    "memcheck",
     "memory",
     "memory_allocated",
     "memory_reserved",
@@ -174,6 +182,9 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
+    "set_tensor_meta",
+    "storage",
+    "sharing",
     "stream",
     "stream_sanitizer",
     "streams",

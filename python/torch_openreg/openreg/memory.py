@@ -11,6 +11,10 @@ import torch
 
 from torch_openreg import _C
 from torch_openreg.openreg._utils import DeviceLike, resolve
+from torch_openreg.openreg.memory_history import _dump_snapshot as _dump_snapshot
+from torch_openreg.openreg.memory_history import _record_memory_history as _record_memory_history
+from torch_openreg.openreg.memory_history import _snapshot as _snapshot
+from torch_openreg.openreg.memory_history import memory_snapshot as memory_snapshot
 from torch_openreg.openreg.memory_pool import MemPool as MemPool
 from torch_openreg.openreg.memory_pool import use_mem_pool as use_mem_pool
 

@@ -4,9 +4,11 @@
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from torch_openreg import _C
 from torch_openreg.openreg._utils import DeviceLike, resolve
+from torch_openreg.openreg.memory_history import memory_snapshot
 
 
 class MemPool:
@@ -44,6 +46,10 @@ class MemPool:
     def use_count(self) -> int:
         """Return how many hold the pool: this object, contexts of ``use_mem_pool``, graphs."""
         return _C.pool_use_count(self._device, self._id)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        """Return the pool's segments, as ``torch.openreg.memory._snapshot`` describes them."""
+        return memory_snapshot(self._id)
 
 
 @contextmanager

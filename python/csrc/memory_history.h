@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Bindings of runtime/c10/memory_history.h: settings in torch's words, snapshots in the format that
+// torch's tools for them read. Threads: with the GIL held.
+#ifndef PYTHON_CSRC_MEMORY_HISTORY_H_
+#define PYTHON_CSRC_MEMORY_HISTORY_H_
+
+#include <pybind11/pybind11.h>
+
+namespace openreg {
+
+void bind_memory_history(pybind11::module& module);
+
+}  // namespace openreg
+
+#endif  // PYTHON_CSRC_MEMORY_HISTORY_H_

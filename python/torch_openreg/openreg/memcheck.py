@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Memcheck: wrong writes to device memory, and memory that is not given back.
+
+``OPENREG_MEMCHECK=1`` has a process start with it; nothing turns it on later, or off. Memory is then
+given out between red zones, and poisoned and kept for a while after it was freed. Bytes that were
+written behind, before or after the life of a block are told by a RuntimeError of the next call that
+waits for the device, and at exit on stderr. See docs/memory_debugging.md.
+"""
+
+from dataclasses import dataclass
+
+from torch_openreg import _C
+
+
+@dataclass(frozen=True)
+class Held:
+    """Memory that the program holds, of one place that allocated it."""
+
+    #: Index of the device.
+    device: int
+    #: How many blocks, and the bytes that were asked for.
+    blocks: int
+    bytes: int
+    #: The Python stack of the allocations, the innermost call last.
+    stack: str
+
+
+def is_enabled() -> bool:
+    """Return whether the memory of this process is checked."""
+    return _C.checks_memory()
+
+
+def check() -> None:
+    """Wait for all devices and look at all their memory.
+
+    Raises:
+        RuntimeError: if something was found that nobody was told of; and for errors of kernels, as
+            every call that waits.
+    """
+    _require()
+    _C.check_memory()
+
+
+def leaks() -> list[Held]:
+    """Return what the program holds now, by the place of the allocation, the largest first.
+
+    What of it should be gone only the program knows. At exit, what the end of the interpreter left
+    is reported without being asked for.
+    """
+    _require()
+    return [Held(**place) for place in _C.held_memory()]
+
+
+def _require() -> None:
+    if not _C.checks_memory():
+        raise RuntimeError(
+            "memory of this process is not checked: start it with OPENREG_MEMCHECK=1 in its "
+            "environment"
+        )

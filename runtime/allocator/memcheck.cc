@@ -1,0 +1,482 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/allocator/memcheck.h"
+
+#include <algorithm>
+#include <cstring>
+#include <set>
+#include <utility>
+
+#include "runtime/allocator/current_device.h"
+#include "runtime/allocator/error.h"
+#include "runtime/allocator/pool.h"
+#include "runtime/device/launch.h"
+
+namespace openreg::allocator {
+namespace {
+
+// Up to so many bytes a kernel may run on the launching thread.
+constexpr size_t kCheap = 64 * kKiB;
+
+// Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine. There,
+// because describe() may take no lock; no request is that large.
+constexpr size_t kInQuarantine = size_t{1} << 63;
+
+size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
+
+// How many of `size` bytes are not `expected`, and which is the first.
+struct Wrong {
+  size_t first = 0;
+  size_t count = 0;
+};
+Wrong find_wrong(const char* memory, size_t size, uint8_t expected) {
+  constexpr size_t kStride = 4096;
+  Wrong wrong;
+  for (size_t start = 0; start < size; start += kStride) {
+    const char* const piece = memory + start;
+    const size_t length = std::min(kStride, size - start);
+    // All bytes are alike when the first is right and each equals the next.
+    if (static_cast<uint8_t>(piece[0]) == expected &&
+        std::memcmp(piece, piece + 1, length - 1) == 0) {
+      continue;
+    }
+    for (size_t i = 0; i < length; ++i) {
+      if (static_cast<uint8_t>(piece[i]) != expected) {
+        wrong.first = wrong.count == 0 ? start + i : wrong.first;
+        ++wrong.count;
+      }
+    }
+  }
+  return wrong;
+}
+
+}  // namespace
+
+// A block of ours. What the kernels read is constant, or theirs.
+struct Memcheck::Record {
+  Block* memory = nullptr;
+  size_t bytes = 0;
+  Context allocated;
+  Context freed;                  // set before it is poisoned
+  std::vector<orStream_t> users;  // guarded by held_mutex_ while the program holds the block
+  std::vector<Mark> marks;        // of them, since free()
+  std::atomic<uint8_t> told{0};   // faults: bit 1 << Fault
+
+  const char* pointer() const { return static_cast<const char*>(memory->pointer) + kZone; }
+};
+
+struct Memcheck::Findings {
+  std::mutex mutex;
+  std::vector<Finding> findings;
+};
+
+// What a kernel looks at; it frees this.
+struct Memcheck::Look {
+  RecordPtr record;
+  std::shared_ptr<Findings> findings;
+  bool poisoned;  // the content, too
+  bool poison;    // afterwards
+
+  void examine(const char* memory, size_t size, uint8_t expected, Fault fault, ptrdiff_t offset) {
+    const Wrong wrong = find_wrong(memory, size, expected);
+    const auto bit = static_cast<uint8_t>(1U << static_cast<int>(fault));
+    if (wrong.count == 0 || (record->told.fetch_or(bit) & bit) != 0) {
+      return;
+    }
+    const std::lock_guard lock(findings->mutex);
+    findings->findings.push_back({.fault = fault,
+                                  .pointer = record->pointer(),
+                                  .bytes = record->bytes,
+                                  .offset = offset + static_cast<ptrdiff_t>(wrong.first),
+                                  .changed = wrong.count,
+                                  .allocated = record->allocated,
+                                  .freed = record->freed});
+  }
+};
+
+Memcheck::Memcheck(int device, size_t quarantine)
+    : device_(device),
+      quarantine_limit_(quarantine),
+      source_(device),
+      memory_(device, &source_, &timeline_),
+      ledger_(this),
+      findings_(std::make_shared<Findings>()) {}
+
+Memcheck::~Memcheck() {
+  const CurrentDevice current(device_);
+  (void)orDeviceSynchronize();
+  for (const RecordPtr& record : awaiting_) {
+    for (const Mark mark : record->marks) {
+      timeline_.drop(mark);
+    }
+  }
+  for (const auto& [segment, mirror] : mirrors_) {
+    source_.free(mirror.memory, mirror.size);
+  }
+}
+
+// --------------------------------------------------------------------------------- on the device
+
+void Memcheck::fill_zones(char* memory, size_t bytes) {
+  std::memset(memory, kZoneByte, kZone);
+  std::memset(memory + kZone + bytes, kZoneByte, kZone);
+}
+
+void Memcheck::look(char* memory, size_t bytes, uint64_t look) {
+  // From launch_look(); a launch runs once.
+  const std::unique_ptr<Look> owned(reinterpret_cast<Look*>(look));
+  owned->examine(memory, kZone, kZoneByte, Fault::kUnderrun, -static_cast<ptrdiff_t>(kZone));
+  owned->examine(memory + kZone + bytes, kZone, kZoneByte, Fault::kOverrun,
+                 static_cast<ptrdiff_t>(bytes));
+  if (owned->poisoned) {
+    owned->examine(memory + kZone, bytes, kPoison, Fault::kUseAfterFree, 0);
+  }
+  if (owned->poison) {
+    std::memset(memory + kZone, kPoison, bytes);
+  }
+}
+
+template <class... Parameters, class... Arguments>
+void Memcheck::launch(const Record& record, void (*kernel)(Parameters...), Arguments... arguments) {
+  const orStream_t stream = record.memory->stream;
+  char* const memory = static_cast<char*>(record.memory->pointer);
+  const size_t bytes = record.bytes;
+  const orLaunchAttributes attributes{
+      "memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U, 0, nullptr};
+  orError_t error = Launch(stream, attributes, kernel, memory, bytes, arguments...);
+  if (error == orErrorInvalidHandle) {
+    // The stream was destroyed. What it had queued may still run; asking for a mark waits for it.
+    (void)mark(stream);
+    orStream_t standard = nullptr;
+    openreg::allocator::check(orGetDefaultStream(&standard, device_));
+    error = Launch(standard, attributes, kernel, memory, bytes, arguments...);
+  }
+  openreg::allocator::check(error);
+}
+
+void Memcheck::launch_look(const RecordPtr& record, bool poisoned, bool poison) {
+  auto owned = std::make_unique<Look>(
+      Look{.record = record, .findings = findings_, .poisoned = poisoned, .poison = poison});
+  try {
+    launch(*record, &Memcheck::look, reinterpret_cast<uint64_t>(owned.get()));
+  } catch (const Error& error) {
+    if (error.code() != orErrorShutdown) {
+      throw;
+    }  // the process ends, and nobody knows whether the kernel runs
+  }
+  (void)owned.release();  // the kernel has it
+}
+
+// An error that a mark brings up is of a kernel of a stream that was destroyed, and whose work is
+// over: the program's allocator meets it, too, and tells it.
+Mark Memcheck::mark(orStream_t stream) {
+  try {
+    return timeline_.mark(stream);
+  } catch (const Error&) {
+    (void)orGetLastError();
+    return kNoMark;
+  }
+}
+
+// ------------------------------------------------------------------------------------- the blocks
+
+void* Memcheck::allocate(const Block* block) {
+  if (block->pool->id != kCommonPool) {
+    return mirror(block);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    collect();
+  }
+  const size_t length = length_of(block->requested);
+  auto record = std::make_shared<Record>();
+  try {
+    record->memory = memory_.allocate(length, block->stream);
+  } catch (const OutOfMemoryError&) {
+    empty_quarantine();
+    record->memory = memory_.allocate(length, block->stream);
+  }
+  record->bytes = block->requested;
+  record->allocated = ContextScope::current();
+  void* const pointer = static_cast<char*>(record->memory->pointer) + kZone;
+  try {
+    launch(*record, &Memcheck::fill_zones);
+  } catch (...) {
+    memory_.free(record->memory);
+    throw;
+  }
+  // Only now may anybody look at it.
+  const std::lock_guard lock(held_mutex_);
+  held_[block] = std::move(record);
+  return pointer;
+}
+
+void Memcheck::record_stream(const Block* block, orStream_t stream) {
+  const std::lock_guard lock(held_mutex_);
+  const auto found = held_.find(block);
+  if (found == held_.end() || stream == block->stream) {
+    return;
+  }
+  std::vector<orStream_t>& users = found->second->users;
+  if (std::ranges::find(users, stream) == users.end()) {
+    users.push_back(stream);
+  }
+}
+
+void Memcheck::free(const Block* block) {
+  {
+    const std::lock_guard lock(held_mutex_);
+    const auto found = held_.find(block);
+    if (found == held_.end()) {
+      return;  // of a private pool
+    }
+    found->second->freed = ContextScope::current();
+    freed_.push_back(std::move(found->second));
+    held_.erase(found);
+  }
+  if (orInKernel() != 0) {
+    return;  // nothing may be queued here
+  }
+  const std::lock_guard lock(mutex_);
+  collect();
+}
+
+void Memcheck::collect() {
+  std::vector<RecordPtr> freed;
+  {
+    const std::lock_guard lock(held_mutex_);
+    freed.swap(freed_);
+  }
+  for (const RecordPtr& record : freed) {
+    for (const orStream_t user : record->users) {
+      if (const Mark mark = this->mark(user); mark != kNoMark) {
+        record->marks.push_back(mark);
+      }
+    }
+    awaiting_.push_back(record);
+  }
+  for (const RecordPtr& record : std::exchange(awaiting_, {})) {
+    std::erase_if(record->marks, [this](Mark mark) {
+      const bool passed = timeline_.passed(mark);
+      if (passed) {
+        timeline_.drop(mark);
+      }
+      return passed;
+    });
+    if (record->marks.empty()) {
+      retire(record);
+    } else {
+      awaiting_.push_back(record);
+    }
+  }
+  while (quarantined_ > quarantine_limit_ && quarantine_.size() > 1) {
+    release_oldest();
+  }
+}
+
+void Memcheck::retire(const RecordPtr& record) {
+  publish(record->memory->requested, record->memory->requested | kInQuarantine);
+  quarantine_.push_back(record);
+  quarantined_ += length_of(record->bytes);
+  launch_look(record, /*poisoned=*/false, /*poison=*/true);
+}
+
+void Memcheck::release_oldest() {
+  const RecordPtr record = std::move(quarantine_.front());
+  quarantine_.pop_front();
+  quarantined_ -= length_of(record->bytes);
+  launch_look(record, /*poisoned=*/true, /*poison=*/false);
+  // From here on the memory is its stream's: what comes next there runs behind the look.
+  publish(record->memory->requested, length_of(record->bytes));
+  memory_.free(record->memory);
+}
+
+void Memcheck::empty_quarantine() {
+  std::vector<Mark> marks;
+  {
+    const std::lock_guard lock(mutex_);
+    collect();
+    for (const RecordPtr& record : awaiting_) {
+      for (const orStream_t user : record->users) {
+        if (const Mark mark = this->mark(user); mark != kNoMark) {
+          marks.push_back(mark);
+        }
+      }
+    }
+  }
+  for (const Mark mark : marks) {
+    timeline_.wait(mark);
+    timeline_.drop(mark);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    collect();
+    while (!quarantine_.empty()) {
+      release_oldest();
+    }
+  }
+  memory_.empty_cache();
+}
+
+void Memcheck::check(orStream_t stream) {
+  const std::lock_guard lock(mutex_);
+  collect();
+  check_locked(&stream);
+}
+
+void Memcheck::check() {
+  const std::lock_guard lock(mutex_);
+  collect();
+  check_locked(nullptr);
+}
+
+void Memcheck::check_locked(const orStream_t* only) {
+  std::vector<RecordPtr> held;
+  {
+    const std::lock_guard lock(held_mutex_);
+    for (const auto& [block, record] : held_) {
+      held.push_back(record);
+    }
+  }
+  const auto look_at = [&](const RecordPtr& record, bool poisoned) {
+    if (only == nullptr || record->memory->stream == *only) {
+      launch_look(record, poisoned, /*poison=*/false);
+    }
+  };
+  for (const RecordPtr& record : held) {
+    look_at(record, /*poisoned=*/false);
+  }
+  for (const RecordPtr& record : awaiting_) {
+    look_at(record, /*poisoned=*/false);
+  }
+  for (const RecordPtr& record : quarantine_) {
+    look_at(record, /*poisoned=*/true);
+  }
+}
+
+std::vector<Memcheck::Finding> Memcheck::take_findings() {
+  const std::lock_guard lock(findings_->mutex);
+  return std::exchange(findings_->findings, {});
+}
+
+std::vector<Memcheck::Held> Memcheck::held() const {
+  const std::lock_guard lock(held_mutex_);
+  std::vector<Held> result;
+  for (const auto& [block, record] : held_) {
+    result.push_back({.pointer = record->pointer(),
+                      .bytes = record->bytes,
+                      .stream = record->memory->stream,
+                      .allocated = record->allocated});
+  }
+  return result;
+}
+
+const void* Memcheck::address_of(const Block* block) {
+  if (block->pool->id != kCommonPool) {
+    return mirror(block);
+  }
+  const std::lock_guard lock(held_mutex_);
+  const auto found = held_.find(block);
+  return found != held_.end() ? found->second->pointer() : nullptr;
+}
+
+std::vector<orStream_t> Memcheck::streams() {
+  std::set<orStream_t> streams;
+  const std::lock_guard lock(mutex_);
+  for (const std::deque<RecordPtr>* records : {&awaiting_, &quarantine_}) {
+    for (const RecordPtr& record : *records) {
+      streams.insert(record->memory->stream);
+    }
+  }
+  const std::lock_guard held_lock(held_mutex_);
+  for (const auto& [block, record] : held_) {
+    streams.insert(record->memory->stream);
+  }
+  return {streams.begin(), streams.end()};
+}
+
+bool Memcheck::describe(const void* pointer, CachingAllocator::Description* description) const {
+  if (!memory_.describe(pointer, description)) {
+    return false;
+  }
+  if (description->in_use) {
+    description->in_use = (description->size & kInQuarantine) == 0;
+    description->base = static_cast<const char*>(description->base) + kZone;
+    description->size = (description->size & ~kInQuarantine) - 2 * kZone;
+  }
+  return true;
+}
+
+// --------------------------------------------------------------------------------- private pools
+
+void* Memcheck::mirror(const Block* block) {
+  const Segment* const segment =
+      block->slab != nullptr ? block->slab->carrier->segment : block->segment;
+  const size_t offset = static_cast<size_t>(static_cast<const char*>(block->pointer) -
+                                            static_cast<const char*>(segment->base));
+  const auto find = [&]() -> void* {
+    const std::lock_guard lock(mirrors_mutex_);
+    auto found = mirrors_.find(segment->base);
+    if (found == mirrors_.end()) {
+      std::string reason;
+      void* const memory = source_.allocate(segment->size, &reason);
+      if (memory == nullptr) {
+        return nullptr;
+      }
+      found = mirrors_.emplace(segment->base, Mirror{memory, segment->size}).first;
+      mirrored_ += segment->size;
+    }
+    return static_cast<char*>(found->second.memory) + offset;
+  };
+  void* memory = find();
+  if (memory == nullptr) {
+    empty_quarantine();
+    memory = find();
+  }
+  if (memory == nullptr) {
+    const Source::Room room = source_.room();
+    throw OutOfMemoryError({.device = device_,
+                            .asked = segment->size,
+                            .device_free = room.free,
+                            .device_total = room.total,
+                            .reason = "memcheck has no memory for a segment of a private pool"});
+  }
+  return memory;
+}
+
+void Memcheck::drop_mirror(void* segment) {
+  const std::lock_guard lock(mirrors_mutex_);
+  if (const auto found = mirrors_.find(segment); found != mirrors_.end()) {
+    mirrored_ -= found->second.size;
+    source_.free(found->second.memory, found->second.size);
+    mirrors_.erase(found);
+  }
+}
+
+void* Memcheck::Ledger::allocate(size_t size, std::string* reason) {
+  if (room().free < size) {
+    *reason = "the device has no room for it";
+    return nullptr;
+  }
+  taken_ += size;
+  return reinterpret_cast<void*>(std::exchange(next_, next_ + round_up(size, kSegmentGranule)));
+}
+
+void Memcheck::Ledger::free(void* segment, size_t size) {
+  memcheck_->drop_mirror(segment);
+  taken_ -= size;
+}
+
+void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
+
+// What the device would have, if only the program's allocator used it.
+Source::Room Memcheck::Ledger::room() {
+  Room room = memcheck_->source_.room();
+  const auto own = static_cast<size_t>(
+                       memcheck_->memory_.stats().stat[kReservedBytes][kAggregate].current) +
+                   memcheck_->mirrored_;
+  room.free = std::min(room.total, room.free + own);
+  room.free -= std::min<size_t>(room.free, taken_);
+  return room;
+}
+
+}  // namespace openreg::allocator

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/c10/memcheck.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <thread>
+#include <utility>
+
+#include "runtime/c10/device.h"
+#include "runtime/c10/memory_history.h"
+
+namespace openreg {
+namespace {
+
+using allocator::Memcheck;
+
+std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
+
+// How many faults an error describes.
+constexpr size_t kDescribed = 5;
+// How long the end of a process waits for what is queued.
+constexpr std::chrono::seconds kPatience{5};
+// How many places of allocations the report at exit shows.
+constexpr size_t kPlaces = 20;
+
+// Stacks of memory that was held when the interpreter was about to end, in words: it takes the
+// interpreter to find them. Never destroyed: the process is ending.
+struct LastWords {
+  std::map<const void*, std::string> of;  // by context
+};
+std::atomic<LastWords*> last_words{nullptr};
+
+template <class Function>
+void for_each_memcheck(Function&& function) {
+  for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
+    if (Memcheck* const memcheck = memcheck_of(device); memcheck != nullptr) {
+      function(device, *memcheck);
+    }
+  }
+}
+
+std::string plural(size_t count, const char* noun) {
+  return c10::str(count, " ", noun, count == 1 ? "" : "s");
+}
+
+std::string place_text(const char* what, const allocator::Context& context) {
+  const std::string stack = to_text(stack_of(context));
+  return stack.empty() ? c10::str("  ", what, " by a thread without Python\n")
+                       : c10::str("  ", what, " at (most recent call last):\n", stack);
+}
+
+std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
+  char address[2 + 16 + 1];
+  (void)std::snprintf(address, sizeof(address), "0x%llx",
+                      static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(found.pointer)));
+  const std::string where = [&]() -> std::string {
+    const auto last = static_cast<ptrdiff_t>(found.bytes);
+    switch (found.fault) {
+      case Memcheck::Fault::kUnderrun:
+        return c10::str("before the start of a block, the first ",
+                        plural(static_cast<size_t>(-found.offset), "byte"), " before it");
+      case Memcheck::Fault::kOverrun:
+        return c10::str("behind the end of a block, the first ",
+                        plural(static_cast<size_t>(found.offset - last), "byte"), " behind it");
+      case Memcheck::Fault::kUseAfterFree:
+        return c10::str("to a block after it was freed, the first at offset ", found.offset);
+    }
+    return {};
+  }();
+  std::string text =
+      c10::str("openreg: memcheck: ", plural(found.changed, "byte"), found.changed == 1 ? " was" : " were",
+               " written ", where, "\n  block: ", plural(found.bytes, "byte"), " at ", address,
+               " of openreg:", static_cast<int>(device), "\n",
+               place_text("allocated", found.allocated));
+  if (found.freed != nullptr) {
+    text += place_text("freed", found.freed);
+  }
+  return text;
+}
+
+// Of all devices; empty if nothing was found.
+std::string take_faults(size_t described) {
+  std::string text;
+  size_t count = 0;
+  for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
+    for (const Memcheck::Finding& found : memcheck.take_findings()) {
+      if (count++ < described) {
+        text += text_of(device, found);
+      }
+    }
+  });
+  if (count > described) {
+    text += c10::str("(and ", plural(count - described, "other block"), ")\n");
+  }
+  return text;
+}
+
+// The places where `held` was allocated; the largest first.
+template <class Words>
+std::vector<HeldMemory> by_place(c10::DeviceIndex device, const std::vector<Memcheck::Held>& held,
+                                 const Words& words) {
+  std::map<std::string, HeldMemory> places;
+  for (const Memcheck::Held& block : held) {
+    std::string stack = words(block.allocated);
+    HeldMemory& place = places.try_emplace(stack, HeldMemory{device, 0, 0, stack}).first->second;
+    ++place.blocks;
+    place.bytes += block.bytes;
+  }
+  std::vector<HeldMemory> result;
+  for (auto& [stack, place] : places) {
+    result.push_back(std::move(place));
+  }
+  return result;
+}
+
+void sort_by_size(std::vector<HeldMemory>* places) {
+  std::stable_sort(
+      places->begin(), places->end(),
+      [](const HeldMemory& one, const HeldMemory& other) { return one.bytes > other.bytes; });
+}
+
+// Whether all that is queued on them was done in time.
+bool are_done_by(std::chrono::steady_clock::time_point end,
+                 const std::vector<orStream_t>& streams) {
+  for (const orStream_t stream : streams) {
+    while (orStreamQuery(stream) == orErrorNotReady) {
+      if (std::chrono::steady_clock::now() > end) {
+        return false;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+Memcheck* make_memcheck(c10::DeviceIndex device) {
+  if (!checks_memory()) {
+    return nullptr;
+  }
+  // Never destroyed, as the allocator above it.
+  Memcheck* const memcheck = std::make_unique<Memcheck>(device).release();
+  memchecks[static_cast<size_t>(device)].store(memcheck, std::memory_order_release);
+  return memcheck;
+}
+
+Memcheck* memcheck_of(c10::DeviceIndex device) noexcept {
+  return memchecks[static_cast<size_t>(device)].load(std::memory_order_acquire);
+}
+
+void check_memory(c10::DeviceIndex device) {
+  if (Memcheck* const memcheck = memcheck_of(device); memcheck != nullptr) {
+    memcheck->check();
+  }
+}
+
+void check_memory(orStream_t stream) {
+  int device = 0;
+  // A wait for no stream at all says so itself.
+  if (orStreamGetDevice(stream, &device) == orSuccess) {
+    if (Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(device));
+        memcheck != nullptr) {
+      memcheck->check(stream);
+    }
+  }
+}
+
+void raise_memory_faults() {
+  const std::string text = take_faults(kDescribed);
+  TORCH_CHECK(text.empty(), text);
+}
+
+std::vector<HeldMemory> held_memory() {
+  std::vector<HeldMemory> result;
+  for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
+    std::map<const void*, std::string> known;
+    for (HeldMemory& place :
+         by_place(device, memcheck.held(), [&](const allocator::Context& context) {
+           std::string& text = known[context.get()];
+           if (text.empty()) {
+             text = to_text(stack_of(context));
+           }
+           return text;
+         })) {
+      result.push_back(std::move(place));
+    }
+  });
+  sort_by_size(&result);
+  return result;
+}
+
+void report_memory_faults_at_exit() noexcept {
+  if (!checks_memory() || is_in_bad_fork()) {
+    return;
+  }
+  try {
+    const auto end = std::chrono::steady_clock::now() + kPatience;
+    auto words = std::make_unique<LastWords>();
+    for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
+      memcheck.check();
+      if (!are_done_by(end, memcheck.streams())) {
+        (void)std::fprintf(stderr,
+                           "openreg: memcheck: openreg:%d has more work queued than it did in %d "
+                           "seconds: what that writes is not looked at\n",
+                           static_cast<int>(device), static_cast<int>(kPatience.count()));
+      }
+      for (const Memcheck::Held& block : memcheck.held()) {
+        std::string& text = words->of[block.allocated.get()];
+        if (text.empty()) {
+          text = to_text(stack_of(block.allocated));
+        }
+      }
+    });
+    (void)std::fputs(take_faults(kDescribed).c_str(), stderr);
+    delete last_words.exchange(words.release());
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "openreg: memcheck: at exit: %s\n", error.what());
+  }
+}
+
+void report_leaks_at_exit() noexcept {
+  const LastWords* const words = last_words.load();
+  if (words == nullptr || is_in_bad_fork()) {
+    return;
+  }
+  try {
+    std::vector<HeldMemory> places;
+    for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
+      for (HeldMemory& place :
+           by_place(device, memcheck.held(), [&](const allocator::Context& context) {
+             const auto found = words->of.find(context.get());
+             return found != words->of.end() ? found->second : std::string();
+           })) {
+        places.push_back(std::move(place));
+      }
+    });
+    sort_by_size(&places);
+    for (size_t i = 0; i < std::min(places.size(), kPlaces); ++i) {
+      const HeldMemory& place = places[i];
+      const std::string text = c10::str(
+          "openreg: memcheck: ", plural(place.bytes, "byte"), " in ", plural(place.blocks, "block"),
+          " of openreg:", static_cast<int>(place.device), " were never freed\n",
+          place.stack.empty() ? "  allocated by a thread without Python, or while it ended\n"
+                              : "  allocated at (most recent call last):\n" + place.stack);
+      (void)std::fputs(text.c_str(), stderr);
+    }
+    if (places.size() > kPlaces) {
+      (void)std::fprintf(stderr, "(and %zu other places)\n", places.size() - kPlaces);
+    }
+  } catch (const std::exception& error) {
+    (void)std::fprintf(stderr, "openreg: memcheck: at exit: %s\n", error.what());
+  }
+}
+
+}  // namespace openreg
