@@ -398,8 +398,8 @@ def test_graphs_share_a_pool() -> None:
     first.replay()
     second.replay()
     assert z.tolist() == [6.0] * 1000
-    third.reset()
     fourth, w = capture(lambda: x + 7, pool=handle)
+    third.reset()
     fourth.replay()
     assert w.tolist() == [9.0] * 1000
 
