@@ -636,8 +636,25 @@ def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# Why an operator of the sweep can not be captured.
-REFUSED = "makes the host wait"
+# Why an operator of the sweep can not be captured: its results, their sizes or an error of the
+# matrix are known only when it has run; it makes a tensor of numbers of the host; or the sample
+# itself sets the seed.
+REFUSALS = ("makes the host wait", "the seed and the offset of a generator can be neither")
+REFUSED = set(
+    """
+    __getitem__ allclose argwhere combinations corrcoef cov equal histogramdd index_put
+    linalg.cholesky linalg.inv linalg.ldl_factor linalg.lstsq linalg.lstsq.grad_oriented
+    linalg.lu_factor linalg.solve linalg.tensorinv linalg.tensorsolve linspace.tensor_overload
+    logspace.tensor_overload masked.amax masked.amin masked.argmax masked.argmin
+    masked.cumprod masked.cumsum masked.log_softmax masked.logaddexp masked.logsumexp
+    masked.mean masked.median masked.norm masked.prod masked.softmax masked.softmin masked.std
+    masked.sum masked.var masked_select narrow nn.functional.ctc_loss
+    nn.functional.gaussian_nll_loss nonzero to_sparse unique unique_consecutive
+    item nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d
+    nn.functional.multi_head_attention_forward nn.functional.rrelu
+    nn.functional.scaled_dot_product_attention pca_lowrank svd_lowrank
+    """.split()
+)
 
 
 def _outcome(op: Any, sample: SampleInput) -> str:
@@ -667,7 +684,8 @@ def _outcome(op: Any, sample: SampleInput) -> str:
             result = call(ours)
     except RuntimeError as error:
         texts = f"{error} {error.__context__}"
-        return "refused" if REFUSED in texts else f"failed: {texts[:300]}"
+        refused = any(reason in texts for reason in REFUSALS)
+        return "refused" if refused else f"failed: {texts[:300]}"
     for _ in range(2):
         for tensor, origin in zip(tensors, kept, strict=True):
             tensor.copy_(origin)
@@ -685,6 +703,8 @@ def _outcome(op: Any, sample: SampleInput) -> str:
 # Results that are not a function of the arguments: tested above, or undefined.
 WITHOUT_DEFINED_RESULT = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
 WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
+# Its samples read beyond their tensors, what a copy to the device does not take along.
+WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
 
 def test_operators_replay_as_the_cpu_runs_them() -> None:
@@ -707,4 +727,5 @@ def test_operators_replay_as_the_cpu_runs_them() -> None:
         if outcome.startswith(("failed", "differs"))
     }
     assert not wrong, wrong
-    assert counts["same"] > 700, counts
+    assert set(outcomes["refused"]) <= REFUSED, set(outcomes["refused"]) - REFUSED
+    assert counts["same"] > 1000, counts
