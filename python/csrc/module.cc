@@ -229,8 +229,7 @@ PYBIND11_MODULE(_C, module) {
              }));
   module.def("check_memory", wrap_pybind_function_no_gil(&openreg::check_all_memory));
   module.def("held_memory", wrap_pybind_function(&openreg::get_held_memory));
-  module.def("report_memory_at_exit",
-             wrap_pybind_function_no_gil(&openreg::report_memory_at_exit));
+  module.def("report_memory_at_exit", wrap_pybind_function_no_gil(&openreg::report_memory_at_exit));
   openreg::bind_memory_history(module);
 
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));

@@ -163,8 +163,7 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
     size.bytes = settings()->rounded(bytes);
   }
   const PrivatePools::Visit visit = private_.visit(stream);
-  Block* block =
-      allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
+  Block* block = allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(event_of(Action::kAlloc, *block));
   }
@@ -358,8 +357,8 @@ void CachingAllocator::collect_garbage(size_t wanted) {
     }
   }
   const Source::Room room = source_->room();
-  const auto allowed = static_cast<size_t>(
-      threshold * static_cast<double>(std::min(room.limit, room.total)));
+  const auto allowed =
+      static_cast<size_t>(threshold * static_cast<double>(std::min(room.limit, room.total)));
   std::ranges::sort(candidates, std::ranges::greater(), &Candidate::idle);
   for (const Candidate& candidate : candidates) {
     if (reserved + wanted <= allowed) {

@@ -17,8 +17,8 @@ namespace {
 // Up to so many bytes a kernel may run on the launching thread.
 constexpr size_t kCheap = 64 * kKiB;
 
-// Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine. There,
-// because describe() may take no lock; no request is that large.
+// Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine.
+// There, because describe() may take no lock; no request is that large.
 constexpr size_t kInQuarantine = size_t{1} << 63;
 
 size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
@@ -140,8 +140,8 @@ void Memcheck::launch(const Record& record, void (*kernel)(Parameters...), Argum
   const orStream_t stream = record.memory->stream;
   char* const memory = static_cast<char*>(record.memory->pointer);
   const size_t bytes = record.bytes;
-  const orLaunchAttributes attributes{
-      "memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U, 0, nullptr};
+  const orLaunchAttributes attributes{"memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U,
+                                      0, nullptr};
   orError_t error = Launch(stream, attributes, kernel, memory, bytes, arguments...);
   if (error == orErrorInvalidHandle) {
     // The stream was destroyed. What it had queued may still run; asking for a mark waits for it.
@@ -471,9 +471,9 @@ void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
 // What the device would have, if only the program's allocator used it.
 Source::Room Memcheck::Ledger::room() {
   Room room = memcheck_->source_.room();
-  const auto own = static_cast<size_t>(
-                       memcheck_->memory_.stats().stat[kReservedBytes][kAggregate].current) +
-                   memcheck_->mirrored_;
+  const auto own =
+      static_cast<size_t>(memcheck_->memory_.stats().stat[kReservedBytes][kAggregate].current) +
+      memcheck_->mirrored_;
   room.free = std::min(room.total, room.free + own);
   room.free -= std::min<size_t>(room.free, taken_);
   return room;

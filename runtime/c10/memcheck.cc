@@ -75,11 +75,10 @@ std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
     }
     return {};
   }();
-  std::string text =
-      c10::str("openreg: memcheck: ", plural(found.changed, "byte"), found.changed == 1 ? " was" : " were",
-               " written ", where, "\n  block: ", plural(found.bytes, "byte"), " at ", address,
-               " of openreg:", static_cast<int>(device), "\n",
-               place_text("allocated", found.allocated));
+  std::string text = c10::str(
+      "openreg: memcheck: ", plural(found.changed, "byte"), found.changed == 1 ? " was" : " were",
+      " written ", where, "\n  block: ", plural(found.bytes, "byte"), " at ", address,
+      " of openreg:", static_cast<int>(device), "\n", place_text("allocated", found.allocated));
   if (found.freed != nullptr) {
     text += place_text("freed", found.freed);
   }

@@ -171,8 +171,7 @@ def caching_allocator_alloc(
         stream = int(stream.native_handle)
     if not isinstance(stream, int):
         raise TypeError(
-            "expected a stream, or its handle as an integer, but got "
-            f"{type(stream).__name__}"
+            f"expected a stream, or its handle as an integer, but got {type(stream).__name__}"
         )
     return _C.allocate_raw(size, index, stream)
 
