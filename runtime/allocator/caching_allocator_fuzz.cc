@@ -99,7 +99,8 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   }
 
   bool owns_segments(PoolId id) const {
-    return std::ranges::any_of(owners_, [&](const auto& owner) { return owner.second.pool == id; });
+    return std::ranges::any_of(owners_,
+                               [&](const auto& owner) { return owner.second.pool == id; });
   }
 
   void begin_pool() {
@@ -120,8 +121,8 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   void end_pool() {
     const PoolId id = redirects_[random_() % redirects_.size()].pool;
     allocator_.end_allocate_to_pool(id);
-    const auto latest =
-        std::ranges::find(redirects_.rbegin(), redirects_.rend(), id, &Redirect::pool);
+    const auto latest = std::ranges::find(redirects_.rbegin(), redirects_.rend(), id,
+                                          &Redirect::pool);
     redirects_.erase(std::next(latest).base());
   }
 
@@ -459,14 +460,14 @@ TEST_P(Fuzz, AgreesWithTheModel) {
   ASSERT_NO_FATAL_FAILURE(finish());
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    Scenarios, Fuzz,
-    testing::Values(Scenario{"OneStream", size_t{1} << 40, 1, false, false, false, 24},
-                    Scenario{"SeveralStreams", size_t{1} << 40, 5, true, true, false, 24},
-                    Scenario{"NearlyFullDevice", 48 * kMiB, 3, true, false, true, 23},
-                    Scenario{"SmallBlocks", 24 * kMiB, 3, false, false, false, 18},
-                    Scenario{"PoolsOnASmallDevice", 96 * kMiB, 2, false, true, true, 22}),
-    [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(Scenarios, Fuzz,
+                         testing::Values(
+                             Scenario{"OneStream", size_t{1} << 40, 1, false, false, false, 24},
+                             Scenario{"SeveralStreams", size_t{1} << 40, 5, true, true, false, 24},
+                             Scenario{"NearlyFullDevice", 48 * kMiB, 3, true, false, true, 23},
+                             Scenario{"SmallBlocks", 24 * kMiB, 3, false, false, false, 18},
+                             Scenario{"PoolsOnASmallDevice", 96 * kMiB, 2, false, true, true, 22}),
+                         [](const auto& info) { return info.param.name; });
 
 }  // namespace
 }  // namespace openreg::allocator
