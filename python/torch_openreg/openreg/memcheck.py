@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Memcheck: wrong writes to device memory, and memory that is not given back.
 
-``OPENREG_MEMCHECK=1`` has a process start with it; nothing turns it on later, or off. Memory is then
-given out between red zones, and poisoned and kept for a while after it was freed. Bytes that were
-written behind, before or after the life of a block are told by a RuntimeError of the next call that
-waits for the device, and at exit on stderr. See docs/memory_debugging.md.
+``OPENREG_MEMCHECK=1`` has a process start with it; nothing turns it on later, or off. Memory is
+then given out between red zones, and poisoned and kept for a while after it was freed. Bytes that
+were written before or behind a block, or after its life, are told by a RuntimeError of the next
+call that waits for the device, and at exit on stderr. See docs/memory_debugging.md.
 """
 
 from dataclasses import dataclass
