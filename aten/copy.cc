@@ -132,7 +132,8 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
   }
   const size_t bytes =
       at::detail::computeStorageNbytes(src.sizes(), src.strides(), src.element_size());
-  if (bytes > kStageBytes) {
+  const bool captured = is_capturing(current_native_stream(device));
+  if (bytes > kStageBytes || captured) {
     announce_wait(kName,
                   "it copies from host memory that the program may change afterwards; a "
                   "copy from pinned memory with non_blocking=True does not wait",

@@ -287,9 +287,16 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
   return call;
 }
 
-// Arguments that are not tensors but name the device.
-void replace_places(const Operator& op, const c10::FunctionSchema& schema, const Call& call,
-                    Stack& stack, size_t first) {
+// A generator that an operator's CPU kernel gets, made where and when that runs.
+struct Draw {
+  size_t argument;
+  PhiloxState state;
+};
+
+// Replaces arguments that are not tensors but name the device. Returns what is to be drawn.
+std::vector<Draw> replace_places(const Operator& op, const c10::FunctionSchema& schema,
+                                 const Call& call, Stack& stack, size_t first) {
+  std::vector<Draw> draws;
   for (size_t i = first; i < stack.size(); ++i) {
     c10::IValue& value = stack[i];
     if (value.isDevice() && value.toDevice().type() == kOpenRegType) {
@@ -297,9 +304,10 @@ void replace_places(const Operator& op, const c10::FunctionSchema& schema, const
     }
     if (op.random && schema.arguments()[i - first].name() == "generator") {
       const auto generator = value.toOptional<at::Generator>();
-      value = make_cpu_generator(reserve(generator, call.device, kCpuGeneratorNumbers));
+      draws.push_back({i - first, reserve(generator, call.device, kCpuGeneratorNumbers)});
     }
   }
+  return draws;
 }
 
 // --------------------------------------------------------------------------- asynchronous paths
@@ -326,7 +334,18 @@ at::Tensor meta_of(const at::Tensor& tensor) {
 struct BoxedCall {
   c10::OperatorHandle handle;
   Stack stack;
-  void operator()() {
+  std::vector<Draw> draws;
+
+  void operator()() { run(stack); }
+  void repeat() const {
+    Stack again = stack;
+    run(again);
+  }
+  // Leaves the results on the stack that is given.
+  void run(Stack& stack) const {
+    for (const Draw& draw : draws) {
+      stack[draw.argument] = make_cpu_generator(draw.state);
+    }
     std::vector<std::pair<at::Tensor, std::pair<bool, bool>>> outputs;
     const auto& arguments = handle.schema().arguments();
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -350,18 +369,25 @@ struct PromisedCall {
   std::shared_ptr<const Precedent> precedent;
   std::vector<at::Tensor> promised;  // aliases; undefined where the result is not new
 
-  void operator()() {
-    const Stack arguments = call.stack;
+  void operator()() { run(call.stack); }
+  void repeat() const {
+    Stack again = call.stack;
+    run(again);
+  }
+
+ private:
+  void run(Stack& stack) const {
+    const Stack arguments = stack;
     std::vector<Extent> before;
     for (const c10::IValue& argument : arguments) {
       before.push_back(extent(argument));
     }
-    call();
+    call.run(stack);
     for (size_t i = 0; i < arguments.size(); ++i) {
       check(extent(arguments[i]) == before[i]);
     }
     for (size_t i = 0; i < promised.size(); ++i) {
-      const at::Tensor& result = call.stack[i].toTensor();
+      const at::Tensor& result = stack[i].toTensor();
       const Precedent::Result& said = precedent->results[i];
       if (said.argument.has_value()) {
         check(result.is_same(arguments[*said.argument].toTensor()));
@@ -375,7 +401,6 @@ struct PromisedCall {
     }
   }
 
- private:
   // What resizing changes.
   using Extent = std::pair<at::DimVector, const void*>;
   static Extent extent(const c10::IValue& argument) {
@@ -406,7 +431,7 @@ void queue(const Operator& op, const Call& call, const c10::OperatorHandle& hand
   launch_kernel({op.name.c_str(), call.numel * kCostPerElement}, call.device,
                 [&](AliasPool& aliases) {
                   own_tensors(aliases, arguments);
-                  return BoxedCall{handle, std::move(arguments)};
+                  return BoxedCall{handle, std::move(arguments), {}};
                 });
 }
 
@@ -526,7 +551,7 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
     stack->emplace_back(result.argument.has_value() ? arguments[*result.argument].toTensor()
                                                     : promised.back());
   }
-  replace_places(op, handle.schema(), call, arguments, 0);
+  std::vector<Draw> draws = replace_places(op, handle.schema(), call, arguments, 0);
   const bool writes_results = op.path == Path::kFunctional;
   if (writes_results) {
     arguments.insert(arguments.end(), promised.begin(), promised.end());
@@ -541,7 +566,8 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
         for (at::Tensor& result : promised) {
           result = own_tensor(aliases, result);
         }
-        return PromisedCall{{writes_results ? *op.variant : handle, std::move(arguments)},
+        return PromisedCall{{writes_results ? *op.variant : handle, std::move(arguments),
+                             std::move(draws)},
                             &op,
                             std::move(precedent),
                             std::move(promised)};
@@ -564,7 +590,9 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
       return hosts.to_host(tensor, op.writes[i - first]);
     });
   }
-  replace_places(op, schema, call, *stack, first);
+  for (const Draw& draw : replace_places(op, schema, call, *stack, first)) {
+    (*stack)[first + draw.argument] = make_cpu_generator(draw.state);
+  }
 
   // In the stream's order and on the thread that the driver chooses, like every kernel; it may look
   // at this frame, which waits for it.

@@ -81,6 +81,7 @@ constexpr unsigned kFloatStatus = 0;
 #endif
 
 constexpr int64_t kCostPerNanosecond = 4;
+constexpr int kMostThreads = std::numeric_limits<decltype(Launch::threads)>::max();
 
 // Where a kernel runs, the dispatcher only knows the keys of plain CPU tensors.
 constexpr c10::DispatchKeySet kIncluded = c10::default_included_set;
@@ -98,7 +99,8 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
 struct SitedLaunch {
   Launch launch;
   orKernel_t kernel;
-  CallStack* site;  // owned by whoever runs the kernel
+  const orRepeatable* repeatable;
+  CallStack* site;  // owned by whoever runs the kernel; by its graph, if it is captured
 };
 
 orError_t run_sited(void* arguments) noexcept {
@@ -108,10 +110,25 @@ orError_t run_sited(void* arguments) noexcept {
   return sited.kernel(&sited.launch);
 }
 
+orError_t replay_sited(void* arguments) noexcept {
+  SitedLaunch& sited = *static_cast<SitedLaunch*>(arguments);
+  const LaunchSiteScope scope(*sited.site);
+  return sited.repeatable->kernel(&sited.launch);
+}
+
+void release_sited(void* arguments) noexcept {
+  SitedLaunch& sited = *static_cast<SitedLaunch*>(arguments);
+  sited.repeatable->release(&sited.launch);
+  std::unique_ptr<CallStack>(sited.site).reset();
+}
+
+constexpr orRepeatable kRepeatableSited{&replay_sited, &release_sited};
+
 orError_t launch_with_site(orStream_t stream, orKernel_t kernel, const Launch& launch,
-                           const orLaunchAttributes& attributes) {
+                           orLaunchAttributes attributes) {
   auto site = std::make_unique<CallStack>(capture_call_stack());
-  const SitedLaunch sited{launch, kernel, site.get()};
+  const SitedLaunch sited{launch, kernel, attributes.repeatable, site.get()};
+  attributes.repeatable = &kRepeatableSited;
   Packet* const packet = launch.packet;
   // The kernel may have run when this returns, on this thread, and then owns the site no more.
   (void)site.release();
@@ -173,25 +190,31 @@ KernelScope::~KernelScope() {
   }
 }
 
-void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet) {
-  Launch launch{packet, site.serial ? 0 : 1, float_mode()};
-  orLaunchAttributes attributes{site.name, orLaunchShort, 0};
+void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+            const orRepeatable& repeatable, Packet* packet) {
+  Launch launch{.packet = packet,
+                .threads = static_cast<int16_t>(site.serial ? 0 : 1),
+                .float_mode = float_mode()};
+  uint32_t flags = orLaunchShort;
+  uint32_t work_ns = 0;
   const int64_t loop = site.cost < kMoldableCost ? site.cost : site.cost / site.loops;
   const bool moldable =
       site.pointwise && !site.awaited && loop >= kMoldableCost && loop < kTeamCost;
   const bool large = loop >= kParallelCost && !moldable;
-  const int team = large || moldable ? team_size() : 1;
+  const int team = large || moldable ? std::min<int>(team_size(), kMostThreads) : 1;
   if (team > 1) {
     yield_team();
-    launch.threads = team;
-    attributes.flags = large ? orLaunchParallel : orLaunchMoldable;
-    attributes.work_ns = static_cast<uint32_t>(
+    launch.threads = static_cast<int16_t>(team);
+    flags = large ? orLaunchParallel : orLaunchMoldable;
+    work_ns = static_cast<uint32_t>(
         std::min<int64_t>(site.cost / kCostPerNanosecond, std::numeric_limits<uint32_t>::max()));
   } else if (site.cost < kInlineCost || site.awaited) {
-    attributes.flags = orLaunchInline;
+    flags = orLaunchInline;
   } else if (site.cost >= kTeamCost) {
-    attributes.flags = 0;  // one thread, but nobody knows for how long
+    flags = 0;  // one thread, but nobody knows for how long
   }
+  const orLaunchAttributes attributes{site.name, flags | orLaunchHasRepeatable, work_ns,
+                                      &repeatable};
   if (C10_UNLIKELY(launch_watch() != 0)) {
     OPENREG_CHECK(launch_watched(stream, kernel, launch, attributes));
     return;

@@ -12,6 +12,10 @@
 // that the driver chooses; then it is destroyed there. A closure must not hold a device tensor:
 // dropping the last reference of one on a worker would free memory out of order.
 //
+// A captured launch (docs/graphs.md) belongs to its graph: the closure runs at each replay, with
+// its packet, and is destroyed with the graph. So run() leaves the closure as it was; one that uses
+// something up has a repeat() beside it, which does not.
+//
 // Cost, in elementary operations of about a quarter of a nanosecond, decides where a kernel runs:
 //   below kInlineCost    on the caller, if the stream is idle: cheaper than waking a worker;
 //   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that has
@@ -194,11 +198,13 @@ class KernelScope {
 // The bytes that travel through the driver's queue.
 struct Launch {
   Packet* packet;
-  int threads;          // of the team, if it gets one
-  unsigned float_mode;  // of the launching thread: rounding and denormals
+  int16_t threads;        // of the team, if it gets one
+  bool replayed = false;  // the closure stays for other replays of its graph
+  unsigned float_mode;    // of the launching thread: rounding and denormals
 };
 
-void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel, Packet* packet);
+void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+            const orRepeatable& repeatable, Packet* packet);
 
 // A closure that calls no operator (pointwise.h) needs no scope on the launching thread.
 template <class Closure>
@@ -208,7 +214,7 @@ constexpr bool kIsLeaf = requires { Closure::kLeaf; };
 template <class Closure>
 orError_t run_closure(void* arguments) noexcept {
   const Launch launch = *static_cast<const Launch*>(arguments);
-  const bool home = launch.packet->is_home();
+  const bool home = launch.replayed ? orKernelOnHost() != 0 : launch.packet->is_home();
   orError_t error = orSuccess;
   {
     std::optional<KernelScope> scope;
@@ -218,9 +224,20 @@ orError_t run_closure(void* arguments) noexcept {
     }
     auto* const closure = std::launder(reinterpret_cast<Closure*>(launch.packet->closure));
     try {
-      closure->run();
+      if constexpr (requires { closure->repeat(); }) {
+        if (launch.replayed) {
+          closure->repeat();
+        } else {
+          closure->run();
+        }
+      } else {
+        closure->run();
+      }
     } catch (...) {
       error = fail_kernel(std::current_exception());
+    }
+    if (launch.replayed) [[unlikely]] {
+      return error;
     }
     closure->~Closure();
     launch.packet->occupied = false;
@@ -228,6 +245,24 @@ orError_t run_closure(void* arguments) noexcept {
   launch.packet->release(home);
   return error;
 }
+
+// At each replay, with bytes as they were launched.
+template <class Closure>
+orError_t replay_closure(void* arguments) noexcept {
+  static_cast<Launch*>(arguments)->replayed = true;
+  return run_closure<Closure>(arguments);
+}
+
+template <class Closure>
+void release_closure(void* arguments) noexcept {
+  Packet* const packet = static_cast<const Launch*>(arguments)->packet;
+  std::launder(reinterpret_cast<Closure*>(packet->closure))->~Closure();
+  packet->occupied = false;
+  packet->release(packet->is_home());
+}
+
+template <class Closure>
+constexpr orRepeatable kRepeatable{&replay_closure<Closure>, &release_closure<Closure>};
 
 }  // namespace detail
 
@@ -262,7 +297,8 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
   // Before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
   try {
-    detail::submit(known, current_native_stream(device), &detail::run_closure<Closure>, packet);
+    detail::submit(known, current_native_stream(device), &detail::run_closure<Closure>,
+                   detail::kRepeatable<Closure>, packet);
   } catch (...) {
     // Either the driver refused the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and failed.
     if (packet->occupied) {
@@ -282,6 +318,11 @@ struct FunctionClosure {
   template <class Make>
   FunctionClosure(AliasPool& aliases, Make&& make) : kernel(make(aliases)) {}
   void run() { kernel(); }
+  void repeat()
+    requires requires(Kernel& repeated) { repeated.repeat(); }
+  {
+    kernel.repeat();
+  }
   std::nullptr_t result() const { return nullptr; }
   Kernel kernel;
 };
@@ -289,7 +330,7 @@ struct FunctionClosure {
 }  // namespace detail
 
 // For hand-written kernels: `make` is called with the AliasPool and returns the kernel, a callable
-// that owns its arguments.
+// that owns its arguments; with a repeat() if a call uses them up.
 //   launch_kernel({"aten::foo", cost}, device, [&](AliasPool& aliases) {
 //     return [out = aliases.alias(out), self = aliases.alias(self)] { at::cpu::foo_outf(self, out);
 //     };

@@ -32,9 +32,16 @@ struct RandomKernel {
   size_t generator;
   PhiloxState state;
 
-  void operator()() {
-    stack[generator] = make_cpu_generator(state);
-    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &stack);
+  void operator()() { call(stack); }
+  void repeat() const {
+    Stack again = stack;
+    call(again);
+  }
+
+ private:
+  void call(Stack& arguments) const {
+    arguments[generator] = make_cpu_generator(state);
+    handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::CPU), &arguments);
   }
 };
 

@@ -27,15 +27,13 @@ c10::Storage make_empty_storage(c10::DeviceIndex device) {
       /*resizable=*/true));
 }
 
-// Makes the storage large enough for the tensor's sizes, strides and offset.
-void grow_storage(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) {
+// Gives the tensor's storage this many bytes at least; none: it may stay as it is.
+void grow_storage(const at::Tensor& tensor, size_t bytes) {
+  if (bytes == 0) {
     return;
   }
   c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  const auto needed = static_cast<int64_t>(
-      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size(),
-                                       static_cast<size_t>(tensor.storage_offset())));
+  const auto needed = static_cast<int64_t>(bytes);
   if (!impl->unsafe_storage()) {
     impl->set_storage_keep_dtype(make_empty_storage(tensor.get_device()));
   }
@@ -59,8 +57,13 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   at::detail::check_size_nonnegative(sizes);
   const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
+    // First the storage: if it can not grow, the tensor stays as it was.
+    grow_storage(self,
+                 c10::multiply_integers(sizes) == 0
+                     ? 0
+                     : at::detail::computeStorageNbytesContiguous(
+                           sizes, self.element_size(), static_cast<size_t>(self.storage_offset())));
     impl->set_sizes_contiguous(sizes);
-    grow_storage(self);
   }
   if (memory_format.has_value()) {
     TORCH_CHECK(*memory_format != at::MemoryFormat::Preserve, "Unsupported memory format",
@@ -86,7 +89,10 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at
   } else {
     impl->set_sizes_contiguous(sizes);
   }
-  grow_storage(self);
+  grow_storage(self, self.numel() == 0 ? 0
+                                       : at::detail::computeStorageNbytes(
+                                             self.sizes(), self.strides(), self.element_size(),
+                                             static_cast<size_t>(self.storage_offset())));
   return self;
 }
 

@@ -11,13 +11,13 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
 from tqdm import tqdm
 
-from benchmarks.cases import CASES
+from benchmarks.cases import CASES, Case
 from benchmarks.measurement import Effort, Result, measure
 from benchmarks.report import Run, chart, document, table
 from tools.flags.flags import Flags, device, output, picture
@@ -36,21 +36,27 @@ def thread_counts(text: str) -> list[int | None]:
     return counts
 
 
-def case_names(text: str) -> list[str]:
-    """Names of the cases whose "group: name" a regular expression finds."""
-    try:
-        pattern = re.compile(text)
-    except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
-    names = [case.name for case in CASES if pattern.search(f"{case.group}: {case.name}")]
-    if not names:
-        raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(CASES)} cases")
-    return names
+def finder(cases: Sequence[Case]) -> Callable[[str], list[Case]]:
+    """Makes the type of a flag: the cases whose "group: name" a regular expression finds."""
+
+    def find(text: str) -> list[Case]:
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no regular expression: {error}"
+            ) from None
+        found = [case for case in cases if pattern.search(f"{case.group}: {case.name}")]
+        if not found:
+            raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(cases)} cases")
+        return found
+
+    return find
 
 
-def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the flags; ends the program if one is wrong."""
-    parser = Flags("eager", __doc__)
+def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
+    """The flags of a benchmark of these cases."""
+    parser = Flags(name, description)
     parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
     parser.add_argument(
         "--threads",
@@ -61,9 +67,9 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--filter",
-        type=case_names,
+        type=finder(cases),
         default="",
-        dest="names",
+        dest="cases",
         metavar="REGEX",
         help="measure the cases whose 'group: name' it finds",
     )
@@ -77,7 +83,7 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="write a bar chart")
     parser.add_argument("--list", action="store_true", help="list the cases and stop")
-    return parser.parse_args(argv)
+    return parser
 
 
 def machine() -> dict[str, str | int | None]:
@@ -95,11 +101,11 @@ def measured(flags: argparse.Namespace, threads: int | None) -> Run:
     """One table, under a progress bar if a person is watching."""
     results: list[Result] = []
     used = 0
-    with tqdm(total=len(flags.names), unit="case", disable=None, leave=False) as bar:
+    with tqdm(total=len(flags.cases), unit="case", disable=None, leave=False) as bar:
         bar.set_description(f"{threads or 'default'} threads")
         effort = QUICK if flags.quick else FULL
         for result, count in measure(
-            flags.names, str(flags.device), threads, flags.isolate, effort
+            [case.name for case in flags.cases], str(flags.device), threads, flags.isolate, effort
         ):
             results.append(result)
             used = max(used, count)
@@ -108,32 +114,39 @@ def measured(flags: argparse.Namespace, threads: int | None) -> Run:
     return Run(str(flags.device), used, flags.isolate, results)
 
 
+def run(flags: argparse.Namespace) -> int:
+    """Measures, prints and writes what the flags ask for.
+
+    Returns:
+        0, or 1 if a case could not be measured.
+    """
+    if flags.list:
+        for case in flags.cases:
+            print(f"{case.group}: {case.name}" + (f"  (<= {case.bound:g})" if case.bound else ""))
+        return 0
+    here = machine()
+    print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
+    runs: list[Run] = []
+    for threads in flags.threads:
+        one = measured(flags, threads)
+        if any(one.threads == other.threads for other in runs):
+            continue  # the default is a number that was asked for, too
+        runs.append(one)
+        print(f"\n{table(one)}", flush=True)
+    if flags.json:
+        flags.json.write_text(json.dumps(document(runs, here), indent=1) + "\n")
+    if flags.plot:
+        chart(runs, flags.plot)
+    return int(any(r.error for one in runs for r in one.results))
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark.
 
     Returns:
         0, or 1 if a case could not be measured.
     """
-    flags = parse(argv)
-    if flags.list:
-        for name in flags.names:
-            (case,) = (c for c in CASES if c.name == name)
-            print(f"{case.group}: {name}" + (f"  (<= {case.bound:g})" if case.bound else ""))
-        return 0
-    here = machine()
-    print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
-    runs: list[Run] = []
-    for threads in flags.threads:
-        run = measured(flags, threads)
-        if any(run.threads == other.threads for other in runs):
-            continue  # the default is a number that was asked for, too
-        runs.append(run)
-        print(f"\n{table(run)}", flush=True)
-    if flags.json:
-        flags.json.write_text(json.dumps(document(runs, here), indent=1) + "\n")
-    if flags.plot:
-        chart(runs, flags.plot)
-    return int(any(r.error for run in runs for r in run.results))
+    return run(parser("eager", __doc__, CASES).parse_args(argv))
 
 
 if __name__ == "__main__":

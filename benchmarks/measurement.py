@@ -16,9 +16,12 @@ from dataclasses import dataclass
 
 import torch
 
-from benchmarks.cases import CASES, Step
+from benchmarks.cases import CASES as OPERATORS
+from benchmarks.cases import Step
+from benchmarks.service_cases import SERVICES
 from tools.worker.worker import Died, Worker
 
+CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
 SETTLE = 0.02  # seconds: longer than the OpenMP threads of a process that rests go on spinning
 TIMEOUT = 120.0  # seconds for one window: far more than any takes, so that a hang is reported

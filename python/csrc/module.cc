@@ -17,8 +17,11 @@
 #include "aten/fallback.h"
 #include "aten/sleep.h"
 #include "python/csrc/autograd_threads.h"
+#include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
+#include "python/csrc/storage.h"
+#include "python/csrc/sharing.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
@@ -244,6 +247,9 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("let_autograd_threads_finish",
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
+  openreg::bind_graphs(module);
   openreg::bind_memory(module);
+  openreg::bind_storage(module);
+  openreg::bind_sharing(module);
   openreg::shut_down_at_exit();
 }

@@ -57,12 +57,16 @@ def _register() -> None:
     if getattr(getattr(torch, _DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
         return
     from torch_openreg import _C, openreg  # loads the libraries
+    from torch_openreg.openreg import dlpack, storage
 
     rename_privateuse1_backend(_DEVICE_TYPE)
     torch._register_device_module(_DEVICE_TYPE, openreg)
     generate_methods_for_privateuse1_backend(for_storage=True)
+    dlpack.register()
+    storage.register()
     registration.register()
     atexit.register(_C.report_memory_at_exit)
+    openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
 
 

@@ -455,7 +455,9 @@ void CachingAllocator::free(Block* block) {
     return;
   }
   pool.free(block);
-  leave(pool, type, std::move(lock));
+  if (pool.crossed_by_free(type)) [[unlikely]] {
+    settle(pool, std::move(lock));
+  }
 }
 
 void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {

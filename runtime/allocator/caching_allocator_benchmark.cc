@@ -6,6 +6,8 @@
 //   burst  64 blocks, freed in the order of allocation
 // with one thread, two threads on streams of their own and two threads on one stream. The memory is
 // not touched. Wall time of the slower thread, median of several rounds: use a quiet machine.
+//   share    cached, as a part of malloc, one thread
+//   scaling  how much more two threads on streams of their own get done than one: 2 is perfect
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -96,10 +98,11 @@ double with_threads(size_t threads, const std::function<double(size_t thread)>& 
 
 void table(size_t burst) {
   std::printf(
-      "\n%s, ns            1 thread            2 threads, own streams   2 threads, one stream\n",
+      "\n%s, ns            1 thread                 2 threads, own streams       "
+      "2 threads, one stream\n",
       burst == 1 ? "pair " : "burst");
-  std::printf("%10s %10s %10s %14s %10s %14s\n", "bytes", "cached", "malloc", "cached", "malloc",
-              "cached");
+  std::printf("%10s %10s %10s %6s %14s %10s %8s %14s\n", "bytes", "cached", "malloc", "share",
+              "cached", "malloc", "scaling", "cached");
   for (const size_t bytes :
        std::array<size_t, 8>{4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {
     const auto cached = [&](size_t threads, bool one_stream) {
@@ -113,8 +116,11 @@ void table(size_t burst) {
     const auto system = [&](size_t threads) {
       return with_threads(threads, [&](size_t) { return measure(System(), bytes, burst); });
     };
-    std::printf("%10zu %10.1f %10.1f %14.1f %10.1f %14.1f\n", bytes, cached(1, true), system(1),
-                cached(2, false), system(2), cached(2, true));
+    const double one = cached(1, true);
+    const double malloc_one = system(1);
+    const double two = cached(2, false);
+    std::printf("%10zu %10.1f %10.1f %6.2f %14.1f %10.1f %8.2f %14.1f\n", bytes, one, malloc_one,
+                one / malloc_one, two, system(2), 2 * one / two, cached(2, true));
   }
 }
 

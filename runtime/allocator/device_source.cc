@@ -8,7 +8,11 @@ namespace openreg::allocator {
 void* DeviceSource::allocate(size_t size, std::string* reason) {
   const CurrentDevice current(device_);
   void* segment = nullptr;
+  // No capture minds: memory of a capture is in a pool of its own, which outlives it.
+  orStreamCaptureMode mode = orStreamCaptureModeRelaxed;
+  check(orThreadExchangeStreamCaptureMode(&mode));
   const orError_t error = orMalloc(&segment, size);
+  check(orThreadExchangeStreamCaptureMode(&mode));
   if (error == orErrorOutOfMemory || error == orErrorSystem) {
     *reason = orGetLastErrorDetail();
     (void)orGetLastError();  // it is dealt with

@@ -14,6 +14,12 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
+bool is_captured(orStream_t stream) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  return orStreamGetCaptureInfo(stream, &status, nullptr) == orSuccess &&
+         status != orStreamCaptureStatusNone;
+}
+
 // A stream that was destroyed runs what it had queued, but nothing can be asked about it any more.
 void wait_for_every_device() {
   int count = 0;
@@ -65,6 +71,12 @@ orError_t DeviceTimeline::try_mark(orStream_t stream, Mark* mark) {
     return error;
   }
   *mark = reinterpret_cast<Mark>(event);
+  if (is_captured(stream)) {
+    const std::lock_guard lock(lock_);
+    put_off_.emplace(*mark, stream);
+    put_off_count_.store(put_off_.size(), std::memory_order_relaxed);
+    return orSuccess;
+  }
   const orError_t error = orEventRecord(event, stream);
   if (error != orSuccess) {
     drop(*mark);
@@ -85,7 +97,30 @@ Mark DeviceTimeline::mark(orStream_t stream) {
   return kNoMark;
 }
 
+bool DeviceTimeline::put_off(Mark mark) {
+  if (put_off_count_.load(std::memory_order_relaxed) == 0) {
+    return false;
+  }
+  const std::lock_guard lock(lock_);
+  const auto found = put_off_.find(mark);
+  if (found == put_off_.end()) {
+    return false;
+  }
+  if (is_captured(found->second)) {
+    return true;
+  }
+  if (orEventRecord(event_of(mark), found->second) != orSuccess) {
+    (void)orGetLastError();  // the stream is gone, and has run nothing of the capture
+  }
+  put_off_.erase(found);
+  put_off_count_.store(put_off_.size(), std::memory_order_relaxed);
+  return false;
+}
+
 bool DeviceTimeline::passed(Mark mark) {
+  if (put_off(mark)) [[unlikely]] {
+    return false;
+  }
   // Every other answer means that nothing is left to wait for: done, or dropped by a reset or the
   // exit.
   return orEventQuery(event_of(mark)) != orErrorNotReady;
@@ -96,11 +131,21 @@ void DeviceTimeline::wait(Mark mark) {
   // program. Who waits here is out of memory or empties the cache: a millisecond does not matter.
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
+    if (put_off(mark)) {
+      throw Error(orErrorCaptureUnsupported,
+                  "openreg: memory that a captured stream uses can not be waited for until the "
+                  "capture has ended: empty the cache, or make room, before the capture");
+    }
     std::this_thread::sleep_for(pause);
   }
 }
 
 void DeviceTimeline::drop(Mark mark) {
+  if (put_off_count_.load(std::memory_order_relaxed) != 0) {
+    const std::lock_guard lock(lock_);
+    put_off_.erase(mark);
+    put_off_count_.store(put_off_.size(), std::memory_order_relaxed);
+  }
   int device = 0;
   if (orEventGetDevice(event_of(mark), &device) != orSuccess) {
     return;  // a device reset has destroyed it

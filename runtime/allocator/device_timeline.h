@@ -4,11 +4,17 @@
 // serves the streams of all devices; a stream may be of another device than the memory that it
 // uses.
 //
+// A stream that is captured runs nothing, and a record on it would be part of the graph. A mark there
+// is put off: it is set when the capture has ended, and not passed before.
+//
 // Leaves the calling thread's current device as it was.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
 
 #include <array>
+#include <atomic>
+#include <cstddef>
+#include <unordered_map>
 #include <vector>
 
 #include "runtime/allocator/spin_lock.h"
@@ -33,9 +39,12 @@ class OPENREG_API DeviceTimeline : public Timeline {
  private:
   orError_t take_event(int device, orEvent_t* event);
   orError_t try_mark(orStream_t stream, Mark* mark);
+  bool put_off(Mark mark);  // still; sets the mark if that has become possible
 
   SpinLock lock_;
   std::array<std::vector<orEvent_t>, OPENREG_MAX_DEVICES> events_;  // not in use, by device
+  std::unordered_map<Mark, orStream_t> put_off_;
+  std::atomic<size_t> put_off_count_{0};
 };
 
 }  // namespace openreg::allocator

@@ -162,7 +162,11 @@ void Heap::join(Block* range, Block* next) {
 void Heap::change_pieces(Segment* segment, int64_t change) {
   segment->pieces += change;
   if (segment->uses > 0) {
-    usage_->pieces_changed(change, 0);
+    if (change > 0) {
+      usage_->pieces_added(change, 0);
+    } else {
+      usage_->pieces_removed(-change, 0);
+    }
   }
 }
 

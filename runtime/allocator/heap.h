@@ -63,12 +63,12 @@ class Heap {
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
       segment->idle = 0;
-      usage_->pieces_changed(segment->pieces, static_cast<int64_t>(segment->size));
+      usage_->pieces_added(segment->pieces, static_cast<int64_t>(segment->size));
     }
   }
   void release(Segment* segment) {
     if (--segment->uses == 0) {
-      usage_->pieces_changed(-segment->pieces, -static_cast<int64_t>(segment->size));
+      usage_->pieces_removed(segment->pieces, static_cast<int64_t>(segment->size));
     }
   }
   // The range of this segment that became (or was) a slab counts as more (or fewer) pieces.

@@ -113,6 +113,7 @@ class Pool {
 
   PoolUsage& usage() { return usage_; }
   bool crossed(PoolType type) const { return usage_[usage_index(type)].crossed(); }
+  bool crossed_by_free(PoolType type) const { return usage_[usage_index(type)].crossed_by_free(); }
   size_t largest_free() const;
 
  private:

@@ -29,7 +29,6 @@ struct Counter {
   int64_t up = 0;    // sum of all increases
   int64_t down = 0;  // sum of all decreases
   int64_t current() const { return up - down; }
-  void change(int64_t by) { (by > 0 ? up : down) += by > 0 ? by : -by; }
 };
 
 using Quantities = std::array<int64_t, kQuantities>;
@@ -60,11 +59,19 @@ class Usage {
     refresh();
   }
 
-  // Pieces of segments in use, free ones included, and their bytes; only changes are told.
-  void pieces_changed(int64_t change, int64_t bytes) {
-    pieces_.change(change);
-    piece_bytes_.change(bytes);
-    refresh();
+  // Pieces of segments in use, free ones included, and their bytes; only changes are told. A segment
+  // comes into use and goes out of it with each block of a program that holds one at a time.
+  void pieces_added(int64_t pieces, int64_t bytes) {
+    pieces_.up += pieces;
+    piece_bytes_.up += bytes;
+    bounds_.blocks_min += pieces;
+    bounds_.bytes_min += bytes;
+  }
+  void pieces_removed(int64_t pieces, int64_t bytes) {
+    pieces_.down += pieces;
+    piece_bytes_.down += bytes;
+    bounds_.blocks_min -= pieces;
+    bounds_.bytes_min -= bytes;
   }
 
   void segment_added(size_t size) {
@@ -79,11 +86,13 @@ class Usage {
 
   // Whether a quantity has left its limit: then the peaks have to be settled.
   bool crossed() const {
-    const int64_t blocks = blocks_.current();
-    const int64_t bytes = block_bytes_.current();
-    return blocks > bounds_.blocks_max || bytes > bounds_.bytes_max ||
-           requested_bytes_.current() > bounds_.requested_max || blocks < bounds_.blocks_min ||
-           bytes < bounds_.bytes_min;
+    return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
+           requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
+  }
+  // The same when nothing was done since the last look but freeing blocks: that adds to the free
+  // pieces only.
+  bool crossed_by_free() const {
+    return blocks_.current() < bounds_.blocks_min || block_bytes_.current() < bounds_.bytes_min;
   }
 
   std::array<Counter, kQuantities> counters() const;
@@ -105,12 +114,11 @@ class Usage {
     int64_t bytes_min = 0;
   };
   void refresh() {
-    if (segments_.current() > limits_[kSegment] ||
-        segment_bytes_.current() > limits_[kReservedBytes]) {
-      bounds_.blocks_max = -1;  // crossed, whatever the blocks do
-      return;
-    }
-    bounds_.blocks_max = std::min(limits_[kAllocation], limits_[kActive] - pending_);
+    const bool segments_crossed = segments_.current() > limits_[kSegment] ||
+                                  segment_bytes_.current() > limits_[kReservedBytes];
+    bounds_.blocks_max = segments_crossed
+                             ? -1  // crossed, whatever the blocks do
+                             : std::min(limits_[kAllocation], limits_[kActive] - pending_);
     bounds_.bytes_max = std::min(limits_[kAllocatedBytes], limits_[kActiveBytes] - pending_bytes_);
     bounds_.requested_max = limits_[kRequestedBytes];
     bounds_.blocks_min = pieces_.current() - pending_ - limits_[kInactiveSplit];

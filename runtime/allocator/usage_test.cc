@@ -49,7 +49,7 @@ class Settled {
 TEST(UsageTest, CountsWhatGoesInAndOut) {
   Usage usage;
   usage.segment_added(4096);
-  usage.pieces_changed(3, 4096);
+  usage.pieces_added(3, 4096);
   usage.allocated(128, 100);
   usage.allocated(64, 64);
   usage.freed(64, 64);
@@ -66,7 +66,7 @@ TEST(UsageTest, CountsWhatGoesInAndOut) {
 
 TEST(UsageTest, ASuspendedBlockIsActiveButNotAllocated) {
   Usage usage;
-  usage.pieces_changed(2, 4096);
+  usage.pieces_added(2, 4096);
   usage.allocated(128, 100);
   usage.freed(128, 100);
   usage.suspended(128);

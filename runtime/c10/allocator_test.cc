@@ -54,6 +54,39 @@ TEST(DeviceAllocatorTest, CountsBytesOfTheRightDevice) {
   EXPECT_EQ(allocated_bytes(1), before1);
 }
 
+TEST(DeviceAllocatorTest, PrivatePoolsHaveSegmentsOfTheirOwn) {
+  const c10::MempoolId_t id = new_pool_id();
+  EXPECT_NE(id, new_pool_id());
+  EXPECT_FALSE(pool_exists(1, id));
+  begin_allocate_to_pool(1, id, [](orStream_t) { return true; });
+  c10::DataPtr data = allocate_on(1, 3 << 20);
+  const c10::DataPtr elsewhere = allocate_on(0, 3 << 20);
+  end_allocate_to_pool(1, id);
+  EXPECT_TRUE(pool_exists(1, id));
+  EXPECT_FALSE(pool_exists(0, id));
+  EXPECT_EQ(pool_use_count(1, id), 1);
+  const auto held = [&] {
+    return device_allocator()->getDeviceStats(1).reserved_bytes_by_private_pools[id][0].current;
+  };
+  EXPECT_GE(held(), 3 << 20);
+  data.clear();
+  device_allocator()->emptyCache(id);
+  EXPECT_GE(held(), 3 << 20);
+  release_pool(1, id);
+  device_allocator()->emptyCache(id);
+  EXPECT_EQ(held(), 0);
+  EXPECT_FALSE(pool_exists(1, id));
+  EXPECT_THROW(release_pool(1, id), c10::Error);
+  EXPECT_THROW(begin_allocate_to_pool(1, {0, 0}, [](orStream_t) { return true; }), c10::Error);
+  EXPECT_THROW(use_pool(99, id), c10::Error);
+}
+
+TEST(DeviceAllocatorTest, FractionsOutOfRangeAreRefused) {
+  EXPECT_THROW(set_memory_fraction(0, 1.5), c10::Error);
+  EXPECT_THROW(set_memory_fraction(0, -1), c10::Error);
+  EXPECT_EQ(memory_fraction(0), 1);
+}
+
 TEST(DeviceAllocatorTest, NoBytesNeedNoMemory) {
   const c10::DataPtr data = allocate_on(0, 0);
   EXPECT_EQ(data.get(), nullptr);

@@ -20,6 +20,7 @@
 #include "runtime/c10/memcheck.h"
 #include "runtime/c10/memory_history.h"
 #include "runtime/c10/memory_watch.h"
+#include "runtime/c10/sharing.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 
@@ -135,11 +136,23 @@ const void* address_of(const Block* block) {
   return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
 }
 
+// When the device is full, what other processes have given back meanwhile may be room.
+Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
+  try {
+    return core.allocate(bytes, stream);
+  } catch (const allocator::Error& error) {
+    if (error.code() != orErrorOutOfMemory || release_shared() == 0) {
+      throw;
+    }
+  }
+  return core.allocate(bytes, stream);
+}
+
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {
   const allocator::ContextScope scope(place_of(allocator::ContextLevel::kState));
   CachingAllocator& core = core_of(device.index());
-  Block* const block = core.allocate(bytes, stream);
+  Block* const block = allocate_block(core, bytes, stream);
   void* memory = block->pointer;
   if (allocator::Memcheck* const memcheck = memcheck_of(device.index()); memcheck != nullptr) {
     try {
@@ -228,6 +241,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   void recordStream(const c10::DataPtr& data, c10::Stream stream) override {
     Block* const block = block_of(data);
     if (block == nullptr) {
+      record_shared(data, stream);
       return;  // no memory, or memory whose owner has to know
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
@@ -398,7 +412,7 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
     if (C10_UNLIKELY(memory_watch() != 0)) {
       return allocate_watched(where, bytes, stream);
     }
-    Block* const block = core_of(device).allocate(bytes, stream);
+    Block* const block = allocate_block(core_of(device), bytes, stream);
     return {block->pointer, block, &free_block, where};
   } catch (const allocator::Error& error) {
     throw_allocator_error(error);

@@ -13,6 +13,9 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+
 namespace openreg {
 namespace {
 
@@ -20,25 +23,82 @@ constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
 
 }  // namespace
 
+void GeneratorState::check_not_captured() const {
+  TORCH_CHECK(capture_ == 0,
+              "openreg: the seed and the offset of a generator can be neither read nor changed "
+              "while a graph is captured that draws from it: each replay has its own; do it before "
+              "or after the capture");
+}
+
+PhiloxState GeneratorState::position() const {
+  const std::lock_guard lock(mutex_);
+  check_not_captured();
+  return {seed_, offset_};
+}
+
+void GeneratorState::move(uint64_t seed, uint64_t offset) {
+  const std::lock_guard lock(mutex_);
+  check_not_captured();
+  seed_ = seed;
+  offset_ = offset;
+}
+
+PhiloxState GeneratorState::advance(uint64_t count, uint64_t capture) {
+  const uint64_t taken = (count + 3) / 4 * 4;
+  const std::lock_guard lock(mutex_);
+  if (capture != capture_) {
+    TORCH_CHECK(capture_ != 0,
+                "openreg: a random operator is captured whose generator the graph does not know: "
+                "register it before the capture (graph.register_generator_state(generator))");
+    TORCH_CHECK(false,
+                "openreg: a random operator outside of the capture draws from a generator that is "
+                "part of it: give it a generator of its own, or wait for the end of the capture");
+  }
+  if (capture == 0) {
+    return {seed_, std::exchange(offset_, offset_ + taken)};
+  }
+  return {0, std::exchange(drawn_, drawn_ + taken), replayed_};
+}
+
+void GeneratorState::begin_capture(uint64_t capture,
+                                   std::shared_ptr<const ReplayedNumbers> replayed) {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK(capture_ == 0,
+              "openreg: a generator is part of one capture at a time, and another graph is being "
+              "captured that draws from this one");
+  capture_ = capture;
+  drawn_ = 0;
+  replayed_ = std::move(replayed);
+}
+
+uint64_t GeneratorState::end_capture(uint64_t capture) {
+  const std::lock_guard lock(mutex_);
+  if (capture_ != capture) {
+    return 0;
+  }
+  capture_ = 0;
+  replayed_.reset();
+  return drawn_;
+}
+
 GeneratorImpl::GeneratorImpl(c10::DeviceIndex device)
     : c10::GeneratorImpl(c10::Device(kOpenRegType, device),
                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
-      state_(c10::make_intrusive<State>()) {}
+      state_(c10::make_intrusive<GeneratorState>()) {}
 
 void GeneratorImpl::set_current_seed(uint64_t seed) {
-  state_->seed = seed;
-  state_->offset = 0;
+  state_->move(seed, 0);
 }
 
 void GeneratorImpl::set_offset(uint64_t offset) {
   TORCH_CHECK(offset % 4 == 0,
               "the offset of an openreg generator must be a multiple of 4, but got ", offset);
-  state_->offset = offset;
+  state_->move(current_seed(), offset);
 }
 
-uint64_t GeneratorImpl::get_offset() const { return state_->offset; }
+uint64_t GeneratorImpl::get_offset() const { return state_->position().offset; }
 
-uint64_t GeneratorImpl::current_seed() const { return state_->seed; }
+uint64_t GeneratorImpl::current_seed() const { return state_->position().seed; }
 
 uint64_t GeneratorImpl::seed() {
   const uint64_t seed = c10::detail::getNonDeterministicRandom();
@@ -57,13 +117,13 @@ void GeneratorImpl::set_state(const c10::TensorImpl& new_state) {
   std::memcpy(words.data(), new_state.data(), kStateBytes);
   TORCH_CHECK(words[1] % 4 == 0, "the offset in an RNG state must be a multiple of 4, but got ",
               words[1]);
-  state_->seed = words[0];
-  state_->offset = words[1];
+  state_->move(words[0], words[1]);
 }
 
 c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
   at::Tensor state = at::detail::empty_cpu({kStateBytes}, c10::kByte);
-  const std::array<uint64_t, 2> words{state_->seed, state_->offset};
+  const PhiloxState position = state_->position();
+  const std::array<uint64_t, 2> words{position.seed, position.offset};
   std::memcpy(state.mutable_data_ptr(), words.data(), kStateBytes);
   return state.getIntrusivePtr();
 }
@@ -80,17 +140,11 @@ c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() cons
   return copy;
 }
 
-PhiloxState GeneratorImpl::advance(uint64_t count) {
-  const PhiloxState taken{state_->seed, state_->offset};
-  state_->offset += (count + 3) / 4 * 4;
-  return taken;
-}
-
 GeneratorImpl* GeneratorImpl::clone_impl() const {
   // Raw, with no reference yet: torch takes the first one (c10::GeneratorImpl::clone).
   auto copy = std::make_unique<GeneratorImpl>(device().index());
-  copy->state_->seed = state_->seed;
-  copy->state_->offset = state_->offset;
+  const PhiloxState position = state_->position();
+  copy->state_->move(position.seed, position.offset);
   return copy.release();
 }
 
@@ -115,15 +169,21 @@ PhiloxState reserve(const std::optional<at::Generator>& generator, c10::DeviceIn
               "Expected a generator of device openreg:", static_cast<int>(device),
               " but found one of ", used.device());
   auto* impl = used.get<GeneratorImpl>();
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  uint64_t capture = 0;
+  if (is_initialized()) {
+    OPENREG_CHECK(orStreamGetCaptureInfo(current_native_stream(device), &status, &capture));
+  }
   const std::lock_guard<std::mutex> lock(impl->mutex_);
-  return impl->advance(count);
+  return impl->state()->advance(count, capture);
 }
 
 at::Generator make_cpu_generator(const PhiloxState& state) {
+  const ReplayedNumbers start = state.replayed ? *state.replayed : ReplayedNumbers{state.seed, 0};
   // Philox counts blocks of four numbers.
-  at::Philox4_32 philox(state.seed, /*subsequence=*/0, state.offset / 4);
+  at::Philox4_32 philox(start.seed, /*subsequence=*/0, (start.offset + state.offset) / 4);
   at::mt19937_data_pod twister{};
-  twister.seed_ = state.seed;
+  twister.seed_ = start.seed;
   twister.seeded_ = true;
   twister.left_ = 1;  // the first number refreshes the whole state
   twister.next_ = 0;

@@ -9,8 +9,11 @@
 // Mersenne twister: they get one whose whole state is drawn from Philox (seed_cpu_generator), and
 // the CPU's own default generator is never touched.
 //
+// While a graph is captured whose generator this is, nothing is taken out of the sequence: the
+// launches number what they need from 0, and each replay takes that much (graph.h).
+//
 // Threads: as with every generator of torch, hold mutex() while using one; reserve() takes it
-// itself.
+// itself. A state has a lock of its own, because generators and graphs share it.
 #ifndef RUNTIME_C10_GENERATOR_H_
 #define RUNTIME_C10_GENERATOR_H_
 
@@ -18,16 +21,55 @@
 #include <c10/core/GeneratorImpl.h>
 
 #include <cstdint>
+#include <memory>
+#include <mutex>
 #include <optional>
 
 #include "runtime/c10/device.h"
 
 namespace openreg {
 
-// What a launched kernel needs to know: numbers `offset` onwards of the sequence of `seed`.
+// Where the replay that runs begins in the sequence of one generator. Written and read in the order
+// of the stream.
+struct ReplayedNumbers {
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+};
+
+// What a launched kernel needs to know: numbers `offset` onwards of the sequence of `seed`; of a
+// captured one, `offset` onwards of what the replay begins with.
 struct PhiloxState {
-  uint64_t seed;
-  uint64_t offset;
+  uint64_t seed = 0;
+  uint64_t offset = 0;
+  std::shared_ptr<const ReplayedNumbers> replayed = nullptr;
+};
+
+// Shared between generators by graphsafe_set_state, and with the graphs that draw from it.
+class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
+ public:
+  // The position in the sequence. Both throw while a graph is captured that draws from it.
+  PhiloxState position() const;
+  void move(uint64_t seed, uint64_t offset);
+
+  // Takes `count` numbers (rounded up to 4). `capture` is that of the current stream, or 0; throws
+  // if it is another one than this state is part of.
+  PhiloxState advance(uint64_t count, uint64_t capture);
+
+  // From now on the launches of this capture number what they need; throws if another one goes on.
+  void begin_capture(uint64_t capture, std::shared_ptr<const ReplayedNumbers> replayed);
+  // Returns how many numbers a replay takes. Nothing happens if it is not part of this capture.
+  uint64_t end_capture(uint64_t capture);
+
+ private:
+  void check_not_captured() const;
+
+  mutable std::mutex mutex_;
+  uint64_t seed_ = c10::default_rng_seed_val;
+  uint64_t offset_ = 0;
+  // In a capture:
+  uint64_t capture_ = 0;
+  uint64_t drawn_ = 0;
+  std::shared_ptr<const ReplayedNumbers> replayed_;
 };
 
 class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
@@ -44,20 +86,14 @@ class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
   void graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& new_state) override;
   c10::intrusive_ptr<c10::GeneratorImpl> graphsafe_get_state() const override;
 
-  // Takes `count` numbers (rounded up to 4) out of the sequence. The caller holds mutex_.
-  PhiloxState advance(uint64_t count);
+  const c10::intrusive_ptr<GeneratorState>& state() const { return state_; }
 
   static c10::DeviceType device_type() { return kOpenRegType; }
 
  private:
   GeneratorImpl* clone_impl() const override;
 
-  // Shared between generators by graphsafe_set_state.
-  struct State : c10::intrusive_ptr_target {
-    uint64_t seed = c10::default_rng_seed_val;
-    uint64_t offset = 0;
-  };
-  c10::intrusive_ptr<State> state_;
+  c10::intrusive_ptr<GeneratorState> state_;
 };
 
 // The default generator of a device. Making it touches no device.

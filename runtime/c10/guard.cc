@@ -6,10 +6,13 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 
+#include <utility>
+
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/memcheck.h"
+#include "runtime/c10/event.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
 #include "runtime/c10/warning.h"
@@ -18,6 +21,9 @@ namespace openreg {
 namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
+
+// What the next record of an event without a native one takes instead of making one.
+thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
   c10::DeviceType type() const override { return kOpenRegType; }
@@ -82,6 +88,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     const DeviceScope scope(stream.device_index());
     const orStream_t native = native_stream(stream);
     auto created = native_event(*event);
+    if (created == nullptr && adopted != nullptr) {
+      *event = std::exchange(adopted, nullptr);
+      return;
+    }
     if (created == nullptr) {
       const bool timed = flag == c10::EventFlag::BACKEND_DEFAULT;
       OPENREG_CHECK(
@@ -141,8 +151,9 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
     openreg::synchronize_stream(native_stream(stream));
   }
 
-  // Capture comes with graphs; until then no stream is ever in it.
-  bool isStreamCapturing(const c10::Stream& /*stream*/) const override { return false; }
+  bool isStreamCapturing(const c10::Stream& stream) const override {
+    return is_capturing(native_stream(stream));
+  }
 
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
@@ -184,4 +195,10 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
 
 }  // namespace
+
+void adopt_event(c10::Event& event, orEvent_t native, c10::DeviceIndex device) {
+  adopted = native;
+  event.record(default_stream(device));
+}
+
 }  // namespace openreg

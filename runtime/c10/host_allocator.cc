@@ -59,6 +59,10 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   }
 
   void record_stream(std::optional<std::vector<Event>>& events, c10::Stream stream) override {
+    if (stream_is_capturing(stream)) {
+      events->emplace_back(nullptr);
+      return;
+    }
     const DeviceScope scope(stream.device_index());
     orEvent_t event = nullptr;
     OPENREG_CHECK(orEventCreate(&event));
@@ -66,11 +70,17 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     OPENREG_CHECK(orEventRecord(event, native_stream(stream)));
   }
 
-  bool query_event(Event& event) override { return orEventQuery(event.get()) != orErrorNotReady; }
+  // No event stands for memory that a captured copy uses: replays may come at any time, so it is
+  // never given to anybody else.
+  bool query_event(Event& event) override {
+    return event != nullptr && orEventQuery(event.get()) != orErrorNotReady;
+  }
 
   c10::Stream get_current_stream() const override { return current_stream(-1); }
 
-  bool stream_is_capturing(c10::Stream /*stream*/) const override { return false; }
+  bool stream_is_capturing(c10::Stream stream) const override {
+    return is_initialized() && is_capturing(native_stream(stream));
+  }
 };
 
 void free_host_block(void* context);

@@ -5,16 +5,30 @@
 
 #include <string>
 
+#include "runtime/c10/stream.h"
+
 namespace openreg {
 namespace detail {
 
-std::atomic<SyncDebugMode> sync_debug_mode{SyncDebugMode::kDefault};
+std::atomic<uint32_t> watched_waits{0};
 
 void report_implicit_wait(const char* name, const char* reason, c10::DeviceIndex device) {
   const std::string text =
       c10::str("openreg: ", name, " makes the host wait for openreg:", static_cast<int>(device),
                ": ", reason);
-  TORCH_CHECK(sync_debug_mode.load(std::memory_order_relaxed) != SyncDebugMode::kError, text,
+  if (is_capturing(current_native_stream(device))) {
+    // Has the driver refuse the wait, which makes the capture invalid like any other wait does.
+    (void)orStreamSynchronize(current_native_stream(device));
+    (void)orGetLastError();
+    TORCH_CHECK(false, text,
+                ". While a graph is captured nothing runs, so there is nothing to wait for: do "
+                "this before or after the capture. The capture is invalid now");
+  }
+  const SyncDebugMode mode = openreg::sync_debug_mode();
+  if (mode == SyncDebugMode::kDefault) {
+    return;
+  }
+  TORCH_CHECK(mode != SyncDebugMode::kError, text,
               ". Such waits are errors since torch.openreg.set_sync_debug_mode(\"error\"); where "
               "one is meant, set the mode back to \"default\" around it");
   TORCH_WARN(text, ". (torch.openreg.set_sync_debug_mode(\"warn\") asks for this warning)");
@@ -23,11 +37,24 @@ void report_implicit_wait(const char* name, const char* reason, c10::DeviceIndex
 }  // namespace detail
 
 void set_sync_debug_mode(SyncDebugMode mode) noexcept {
-  detail::sync_debug_mode.store(mode, std::memory_order_relaxed);
+  uint32_t before = detail::watched_waits.load(std::memory_order_relaxed);
+  while (!detail::watched_waits.compare_exchange_weak(
+      before, before / detail::kCapture * detail::kCapture + static_cast<uint32_t>(mode),
+      std::memory_order_relaxed)) {
+  }
 }
 
 SyncDebugMode sync_debug_mode() noexcept {
-  return detail::sync_debug_mode.load(std::memory_order_relaxed);
+  return static_cast<SyncDebugMode>(detail::watched_waits.load(std::memory_order_relaxed) %
+                                    detail::kCapture);
+}
+
+void count_capture() noexcept {
+  detail::watched_waits.fetch_add(detail::kCapture, std::memory_order_relaxed);
+}
+
+void discount_capture() noexcept {
+  detail::watched_waits.fetch_sub(detail::kCapture, std::memory_order_relaxed);
 }
 
 }  // namespace openreg

@@ -8,6 +8,9 @@
 // is refused has changed nothing. Not announced are waits that the program asks for by name
 // (synchronize), and those by which an operator learns something once and for all.
 //
+// While a graph is captured from the stream, a wait can not be: what it would wait for does not
+// run. It fails, whatever the mode.
+//
 // Threads: any; the mode is one for the process, as CUDA's is.
 #ifndef RUNTIME_C10_IMPLICIT_WAIT_H_
 #define RUNTIME_C10_IMPLICIT_WAIT_H_
@@ -26,7 +29,9 @@ namespace openreg {
 enum class SyncDebugMode : uint8_t { kDefault = 0, kWarn = 1, kError = 2 };
 
 namespace detail {
-OPENREG_API extern std::atomic<SyncDebugMode> sync_debug_mode;
+// The SyncDebugMode, and kCapture for each capture that goes on.
+constexpr uint32_t kCapture = 0x100;
+OPENREG_API extern std::atomic<uint32_t> watched_waits;
 [[gnu::cold]] OPENREG_API void report_implicit_wait(const char* name, const char* reason,
                                                     c10::DeviceIndex device);
 }  // namespace detail
@@ -34,11 +39,15 @@ OPENREG_API extern std::atomic<SyncDebugMode> sync_debug_mode;
 OPENREG_API void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 OPENREG_API SyncDebugMode sync_debug_mode() noexcept;
 
-// Operator `name` is going to wait for a stream of `device`, because of `reason` ("it returns a
-// number"). Warns or throws c10::Error if the program wants that; else one relaxed load.
+// Counts the captures that go on.
+OPENREG_API void count_capture() noexcept;
+OPENREG_API void discount_capture() noexcept;
+
+// Operator `name` is going to wait for the current stream of `device`, because of `reason` ("it
+// returns a number"). Warns or throws c10::Error if the program wants that, throws if the stream is
+// captured; else one relaxed load.
 inline void announce_wait(const char* name, const char* reason, c10::DeviceIndex device) {
-  if (C10_UNLIKELY(detail::sync_debug_mode.load(std::memory_order_relaxed) !=
-                   SyncDebugMode::kDefault)) {
+  if (C10_UNLIKELY(detail::watched_waits.load(std::memory_order_relaxed) != 0)) {
     detail::report_implicit_wait(name, reason, device);
   }
 }

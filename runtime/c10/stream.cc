@@ -121,6 +121,12 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
   return previous;
 }
 
+bool is_capturing(orStream_t stream) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  OPENREG_CHECK(orStreamGetCaptureInfo(stream, &status, nullptr));
+  return status != orStreamCaptureStatusNone;
+}
+
 void synchronize_stream(orStream_t stream) {
   if (C10_UNLIKELY(checks_memory())) {
     check_memory(stream);

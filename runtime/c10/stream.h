@@ -29,6 +29,9 @@ OPENREG_API c10::Stream current_stream(c10::DeviceIndex device);
 // Makes `stream` current for its device in this thread and returns the one before it.
 OPENREG_API c10::Stream exchange_stream(const c10::Stream& stream);
 
+// Whether `stream` is captured: valid or not, until the end of the capture.
+OPENREG_API bool is_capturing(orStream_t stream);
+
 // Waits for `stream`; delivers the warnings of its kernels and throws the first error among them.
 OPENREG_API void synchronize_stream(orStream_t stream);
 

@@ -10,6 +10,7 @@
 
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/injected_fault.h"
 #include "runtime/device/ipc.h"
 #include "runtime/device/process.h"
@@ -184,7 +185,7 @@ orError_t Allocations::Free(void* pointer) {
 }
 
 void Allocations::ReleaseLocked(const Allocation& allocation) {
-  if (allocation.export_serial != 0) {
+  if (allocation.export_serial != 0 || allocation.lent) {
     RetractExport(allocation);
     if (IsOpenElsewhere(allocation)) {
       kept_.push_back(allocation);
@@ -273,6 +274,8 @@ void Allocations::GiveImportRangeLocked(uintptr_t base, size_t size) {
 using openreg::device::Allocation;
 using openreg::device::Allocations;
 using openreg::device::arena;
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
@@ -283,6 +286,11 @@ using openreg::device::thread_state;
 orError_t orMalloc(void** pointer, size_t size) {
   if (const orError_t error = EnterDevice("orMalloc"); error != orSuccess) {
     return error;
+  }
+  if (Capturing()) [[unlikely]] {
+    if (const auto refused = Captures::Get().RefuseUnsafe("orMalloc")) {
+      return *refused;
+    }
   }
   if (pointer == nullptr) {
     return Fail(orErrorInvalidValue, "orMalloc: pointer is null: where should the address go?");

@@ -30,6 +30,7 @@ struct Allocation {
   int live_slot;           // its place in the LiveTable
   uint64_t export_serial;  // not 0: other processes may open it (ipc.h)
   Import* import;          // not null: it belongs to another process (ipc.h)
+  bool lent = false;       // a part of it was lent once (loan.h)
 };
 
 // All live blocks, for a reader that can not take a lock. Writers hold the lock of Allocations.
@@ -74,7 +75,7 @@ class Allocations {
   // The block that holds `pointer`.
   bool Find(const void* pointer, Allocation* found);
 
-  // For ipc.cc. The functions that end with Locked need the lock.
+  // For ipc.cc and loan.cc. The functions that end with Locked need the lock.
   std::mutex& mutex() { return mutex_; }
   Allocation* FindLocked(uintptr_t address);
   uintptr_t TakeImportRangeLocked(size_t size, size_t alignment);

@@ -3,16 +3,14 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/random.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cinttypes>
-#include <cstdio>
 #include <cstring>
 
 #include "runtime/device/error.h"
+#include "runtime/device/memfd.h"
 
 namespace openreg::device {
 
@@ -71,10 +69,6 @@ orError_t FailSystem(const char* what, size_t size, int error) {
 
 }  // namespace
 
-MemfdName::MemfdName(uint64_t number) {
-  std::snprintf(text, sizeof(text), "openreg-%016" PRIx64, number);
-}
-
 orError_t Arena::Reserve(int device_count, size_t device_memory) {
   const size_t file_size = device_memory + kExportTable;
   rlimit file_limit{};
@@ -122,10 +116,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     return undo("madvise", 2 * half);
   }
   for (int index = 0; index < device_count; ++index) {
-    if (getrandom(&numbers_[index], sizeof(numbers_[index]), 0) != sizeof(numbers_[index])) {
-      return undo("getrandom", sizeof(numbers_[index]));
-    }
-    const int file = memfd_create(MemfdName(numbers_[index]).text, MFD_CLOEXEC);
+    const int file = CreateMemfd(&numbers_[index]);
     if (file < 0) {
       return undo("memfd_create for the memory of a device", device_memory);
     }

@@ -99,12 +99,6 @@ class Arena {
 // The arena of the process; never destroyed.
 extern constinit Arena arena;
 
-// The name of a memfd with this number, as /proc/<pid>/fd shows it.
-struct MemfdName {
-  explicit MemfdName(uint64_t number);
-  char text[40];
-};
-
 }  // namespace openreg::device
 
 #endif  // RUNTIME_DEVICE_ARENA_H_

@@ -9,6 +9,7 @@
 #include "runtime/device/arena.h"
 #include "runtime/device/device.h"
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/host_memory.h"
 #include "runtime/device/process.h"
 #include "runtime/device/stream.h"
@@ -125,6 +126,19 @@ const char* KindName(orMemcpyKind kind) {
 orError_t Submit(Stream* stream, uint64_t expected, orKernel_t kernel, const void* arguments,
                  size_t size, const char* name, bool is_short) {
   const uint32_t now = mode.load(std::memory_order_relaxed);
+  if ((now & kCapturing) != 0) [[unlikely]] {
+    CapturedCommand command{};
+    command.kind = Command::kCopy;
+    command.place = is_short ? Command::kAnywhere : Command::kOnWorker;
+    command.runs_inline = is_short;
+    command.name = name;
+    command.kernel = kernel;
+    command.arguments = arguments;
+    command.size = size;
+    if (const auto captured = Captures::Get().Add(name, stream, command)) {
+      return *captured;
+    }
+  }
   if ((now & kBlocking) != 0) {
     return RunInOrder(stream, expected, kernel, arguments, size, name);
   }
@@ -195,6 +209,14 @@ orError_t Copy(const CopyRequest& request, Stream* stream, uint64_t expected, bo
   const void* from = arena.Translate(request.source);
   const bool pageable_source = source.type == orMemoryTypeUnmanaged;
   const bool pageable_destination = destination.type == orMemoryTypeUnmanaged;
+  if ((pageable_source || pageable_destination) && Capturing()) [[unlikely]] {
+    if (const auto refused = Captures::Get().RefuseStream(
+            function, stream,
+            "and memory of the host that is not pinned need not exist at a replay: use pinned "
+            "memory, or copy before or after the capture")) {
+      return *refused;
+    }
+  }
   if (!wait && pageable_source && !pageable_destination && request.size <= StagedTransfer::kMost) {
     StagedTransfer staged;
     staged.destination = to;
@@ -233,6 +255,27 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, Strea
   return Submit(stream, expected, Fill::Run, &fill, sizeof(fill), "fill", size <= kShortCopy);
 }
 
+// A synchronous one runs on the default stream, and waits.
+orError_t EnterSynchronous(const char* function, Stream** stream, uint64_t* expected) {
+  if (const orError_t error = EnterDevice(function); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindStream(function, nullptr, stream, expected);
+      error != orSuccess) {
+    return error;
+  }
+  if (Capturing()) [[unlikely]] {
+    if (const auto refused = Captures::Get().RefuseStream(
+            function, *stream, "and this call waits: use its asynchronous form")) {
+      return *refused;
+    }
+    if (const auto refused = Captures::Get().RefuseUnsafe(function)) {
+      return *refused;
+    }
+  }
+  return orSuccess;
+}
+
 // A synchronous copy or fill ends like a synchronization of the default stream it ran on.
 orError_t Finish(Stream* stream, orError_t error) {
   return error != orSuccess ? error : ReportKernelError(stream->sink());
@@ -245,6 +288,7 @@ using openreg::device::CheckDevice;
 using openreg::device::Copy;
 using openreg::device::CopyRequest;
 using openreg::device::EnterDevice;
+using openreg::device::EnterSynchronous;
 using openreg::device::FindStream;
 using openreg::device::Finish;
 using openreg::device::Stream;
@@ -252,10 +296,7 @@ using openreg::device::Stream;
 orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orMemcpy"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orMemcpy", nullptr, &stream, &expected);
+  if (const orError_t error = EnterSynchronous("orMemcpy", &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -279,17 +320,14 @@ orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind ki
 orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device, size_t size) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orMemcpyPeer"); error != orSuccess) {
+  if (const orError_t error = EnterSynchronous("orMemcpyPeer", &stream, &expected);
+      error != orSuccess) {
     return error;
   }
   for (const int device : {dst_device, src_device}) {
     if (const orError_t error = CheckDevice("orMemcpyPeer", device); error != orSuccess) {
       return error;
     }
-  }
-  if (const orError_t error = FindStream("orMemcpyPeer", nullptr, &stream, &expected);
-      error != orSuccess) {
-    return error;
   }
   const CopyRequest request{"orMemcpyPeer",         dst,        src,       size,
                             orMemcpyDeviceToDevice, dst_device, src_device};
@@ -320,10 +358,7 @@ orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_
 orError_t orMemset(void* pointer, int value, size_t size) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orMemset"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orMemset", nullptr, &stream, &expected);
+  if (const orError_t error = EnterSynchronous("orMemset", &stream, &expected);
       error != orSuccess) {
     return error;
   }

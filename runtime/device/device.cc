@@ -9,6 +9,7 @@
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
 #include "runtime/device/event.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/process.h"
 #include "runtime/device/stream.h"
 #include "runtime/device/thread.h"
@@ -43,6 +44,8 @@ orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelEr
 }  // namespace openreg::device
 
 using openreg::device::Allocations;
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::CheckDevice;
 using openreg::device::EnterDevice;
 using openreg::device::Environment;
@@ -117,6 +120,12 @@ orError_t orDeviceSynchronize(void) {
   if (const orError_t error = EnterDevice("orDeviceSynchronize"); error != orSuccess) {
     return error;
   }
+  if (Capturing()) {
+    if (const auto refused =
+            Captures::Get().RefuseDevice("orDeviceSynchronize", thread_state.device)) {
+      return *refused;
+    }
+  }
   std::unique_ptr<KernelError> failed;
   if (const orError_t error =
           openreg::device::Synchronize("orDeviceSynchronize", thread_state.device, &failed);
@@ -131,6 +140,11 @@ orError_t orDeviceReset(void) {
     return error;
   }
   const int device = thread_state.device;
+  if (Capturing()) {
+    if (const auto refused = Captures::Get().RefuseDevice("orDeviceReset", device)) {
+      return *refused;
+    }
+  }
   std::unique_ptr<KernelError> failed;
   do {
     failed.reset();
@@ -139,6 +153,7 @@ orError_t orDeviceReset(void) {
       return error;
     }
   } while (failed);
+  openreg::device::Graphs::Get().DestroyAll(device);
   openreg::device::Streams::Get().DestroyAll(device);
   openreg::device::Events::Get().DestroyAll(device);
   Allocations::Get().FreeAll(device);

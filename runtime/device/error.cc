@@ -103,6 +103,11 @@ constexpr ErrorText kErrors[] = {
     {orErrorNotRegistered, "orErrorNotRegistered", "host memory is not registered"},
     {orErrorNotSupported, "orErrorNotSupported", "not supported"},
     {orErrorShutdown, "orErrorShutdown", "the process exits"},
+    {orErrorCaptureUnsupported, "orErrorCaptureUnsupported", "not supported during a capture"},
+    {orErrorCaptureInvalidated, "orErrorCaptureInvalidated", "the capture is invalid"},
+    {orErrorCaptureUnjoined, "orErrorCaptureUnjoined", "a captured stream was not joined"},
+    {orErrorCaptureIsolation, "orErrorCaptureIsolation", "a capture depends on other work"},
+    {orErrorCaptureWrongThread, "orErrorCaptureWrongThread", "another thread's capture"},
     {orErrorProcessEnded, "orErrorProcessEnded", "another process ended"},
 };
 

@@ -2,9 +2,12 @@
 #include "runtime/device/event.h"
 
 #include <chrono>
+#include <memory>
 #include <mutex>
+#include <utility>
 
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/process.h"
 
 namespace openreg::device {
@@ -19,6 +22,9 @@ int64_t Now() {
 }  // namespace
 
 orError_t Event::Record(Stream* stream, uint64_t expected) {
+  if (scope() != Scope::kProcess) [[unlikely]] {
+    return RecordShared(stream, expected);
+  }
   if (!timed()) {
     Note(stream, stream->tail());
     return orSuccess;
@@ -48,6 +54,48 @@ orError_t Event::Record(Stream* stream, uint64_t expected) {
   return error;
 }
 
+orError_t Event::RecordShared(Stream* stream, uint64_t expected) {
+  if (scope() == Scope::kImported) {
+    return Fail(orErrorNotSupported,
+                "orEventRecord: the event was opened from a handle; only the process that made it "
+                "can record it");
+  }
+  std::shared_ptr<Peer> own;
+  MarkWord word;
+  uint64_t position;
+  if (const orError_t error = Peer::Own("orEventRecord", &own); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = Mark(stream, expected, &word, &position); error != orSuccess) {
+    return error;
+  }
+  Note(stream, position);
+  own->board().slot(serial()).capture.store(word, std::memory_order_release);
+  return orSuccess;
+}
+
+orError_t Event::ReadImport(const char* function, std::shared_ptr<Peer>* peer, MarkWord* word) {
+  {
+    std::lock_guard lock(lock_);
+    *peer = peer_;
+  }
+  if (*peer == nullptr || !(*peer)->Read(serial(), word)) {
+    return Fail(orErrorInvalidHandle, "%s: the process that made the event has destroyed it",
+                function);
+  }
+  return orSuccess;
+}
+
+uint64_t Event::NewRecord() {
+  std::lock_guard lock(lock_);
+  return ++record_;
+}
+
+void Event::NoteCaptured() {
+  (void)NewRecord();  // an older record that is still queued can stamp no more
+  capture_.store(kCaptured, std::memory_order_release);
+}
+
 void Event::Stamp(uint64_t record) {
   std::lock_guard lock(lock_);
   if (record == record_) {
@@ -60,15 +108,55 @@ Events& Events::Get() {
   return events;
 }
 
-orError_t Events::Create(int device, bool timed, orEvent_t* handle) {
+Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
-    return Fail(orErrorSystem, "an event can not be created: %u exist already; destroy some",
-                table_.kCapacity);
+    (void)Fail(orErrorSystem, "an event can not be created: %u exist already; destroy some",
+               table_.kCapacity);
+    return nullptr;
   }
   event->device_.store(device, std::memory_order_relaxed);
-  event->timed_.store(timed, std::memory_order_relaxed);
+  event->timed_.store(false, std::memory_order_relaxed);
+  event->scope_.store(Event::Scope::kProcess, std::memory_order_relaxed);
   event->capture_.store(0, std::memory_order_relaxed);
+  return event;
+}
+
+orError_t Events::Create(int device, unsigned flags, orEvent_t* handle) {
+  uint64_t serial = 0;
+  if ((flags & orEventInterprocess) != 0) {
+    if (const orError_t error = TakeSlot("orEventCreate", &serial); error != orSuccess) {
+      return error;
+    }
+  }
+  Event* event = Take(device);
+  if (event == nullptr) {
+    if (serial != 0) {
+      GiveSlot(serial);
+    }
+    return orErrorSystem;
+  }
+  event->timed_.store((flags & orEventEnableTiming) != 0, std::memory_order_relaxed);
+  if (serial != 0) {
+    event->serial_.store(serial, std::memory_order_relaxed);
+    event->scope_.store(Event::Scope::kShared, std::memory_order_relaxed);
+  }
+  *handle = reinterpret_cast<orEvent_t>(table_.Publish(event));
+  return orSuccess;
+}
+
+orError_t Events::CreateImported(int device, std::shared_ptr<Peer> peer, uint64_t serial,
+                                 orEvent_t* handle) {
+  Event* event = Take(device);
+  if (event == nullptr) {
+    return orErrorSystem;
+  }
+  {
+    std::lock_guard lock(event->lock_);
+    event->peer_ = std::move(peer);
+  }
+  event->serial_.store(serial, std::memory_order_relaxed);
+  event->scope_.store(Event::Scope::kImported, std::memory_order_relaxed);
   *handle = reinterpret_cast<orEvent_t>(table_.Publish(event));
   return orSuccess;
 }
@@ -79,9 +167,14 @@ orError_t Events::Destroy(orEvent_t handle) {
     return Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
                 static_cast<void*>(handle));
   }
+  std::shared_ptr<Peer> peer;  // unmapped, if nobody else has it, without the lock
   {
     std::lock_guard lock(event->lock_);
     ++event->record_;
+    peer = std::move(event->peer_);
+  }
+  if (event->scope() == Event::Scope::kShared) {
+    GiveSlot(event->serial());
   }
   table_.Recycle(event);
   return orSuccess;
@@ -98,8 +191,6 @@ void Events::DestroyAll(int device) {
   }
 }
 
-namespace {
-
 orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   *event = Events::Get().Find(handle);
   if (*event == nullptr) [[unlikely]] {
@@ -109,10 +200,10 @@ orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   return orSuccess;
 }
 
-}  // namespace
 }  // namespace openreg::device
 
-using openreg::device::Command;
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
@@ -122,6 +213,8 @@ using openreg::device::Fail;
 using openreg::device::FindEvent;
 using openreg::device::FindStream;
 using openreg::device::LeftBehind;
+using openreg::device::MarkWord;
+using openreg::device::Peer;
 using openreg::device::ReportKernelError;
 using openreg::device::Stream;
 using openreg::device::thread_state;
@@ -137,11 +230,14 @@ orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   if (event == nullptr) {
     return Fail(orErrorInvalidValue, "orEventCreate: event is null: where should the handle go?");
   }
-  if ((flags & ~static_cast<unsigned>(orEventEnableTiming)) != 0) {
+  constexpr unsigned kFlags = orEventEnableTiming | orEventInterprocess;
+  if ((flags & ~kFlags) != 0 || flags == kFlags) {
     return Fail(orErrorInvalidValue,
-                "orEventCreate: flags are 0x%x: only orEventEnableTiming (0x1) exists", flags);
+                "orEventCreate: flags are 0x%x: expected orEventEnableTiming (0x1) or "
+                "orEventInterprocess (0x2); an event between processes keeps no time",
+                flags);
   }
-  return Events::Get().Create(thread_state.device, (flags & orEventEnableTiming) != 0, event);
+  return Events::Get().Create(thread_state.device, flags, event);
 }
 
 orError_t orEventDestroy(orEvent_t event) {
@@ -190,6 +286,12 @@ orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
         "while the stream's device is current",
         event->device(), stream->device());
   }
+  if (Capturing()) [[unlikely]] {
+    if (const auto captured = Captures::Get().Record(
+            "orEventRecord", event, reinterpret_cast<uint64_t>(handle), stream)) {
+      return *captured;
+    }
+  }
   return event->Record(stream, expected);
 }
 
@@ -201,7 +303,24 @@ orError_t orEventQuery(orEvent_t handle) {
   if (const orError_t error = FindEvent("orEventQuery", handle, &event); error != orSuccess) {
     return error;
   }
-  return event->capture().complete() ? orSuccess : orErrorNotReady;
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    std::shared_ptr<Peer> peer;
+    MarkWord word;
+    if (const orError_t error = event->ReadImport("orEventQuery", &peer, &word);
+        error != orSuccess) {
+      return error;
+    }
+    const Peer::State state = peer->Look(word);
+    return state == Peer::State::kReached   ? orSuccess
+           : state == Peer::State::kPending ? orErrorNotReady
+                                            : peer->FailEnded("orEventQuery");
+  }
+  if (event->capture().complete()) {
+    return orSuccess;
+  }
+  return event->captured()
+             ? Captures::Get().RefuseEvent("orEventQuery", reinterpret_cast<uint64_t>(handle))
+             : orErrorNotReady;
 }
 
 orError_t orEventSynchronize(orEvent_t handle) {
@@ -212,13 +331,31 @@ orError_t orEventSynchronize(orEvent_t handle) {
   if (const orError_t error = FindEvent("orEventSynchronize", handle, &event); error != orSuccess) {
     return error;
   }
+  const auto fail_at_exit = [] {
+    return Fail(orErrorShutdown,
+                "orEventSynchronize: queued commands were dropped: the process exits");
+  };
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    std::shared_ptr<Peer> peer;
+    MarkWord word;
+    if (const orError_t error = event->ReadImport("orEventSynchronize", &peer, &word);
+        error != orSuccess) {
+      return error;
+    }
+    const Peer::State state = peer->Wait(word);
+    return state == Peer::State::kReached ? orSuccess
+           : state == Peer::State::kEnded ? peer->FailEnded("orEventSynchronize")
+                                          : fail_at_exit();
+  }
   if (!event->recorded()) {
     return orSuccess;
   }
+  if (event->captured()) [[unlikely]] {
+    return Captures::Get().RefuseEvent("orEventSynchronize", reinterpret_cast<uint64_t>(handle));
+  }
   const Event::Capture capture = event->capture();
   if (!capture.stream->WaitFor(capture.position)) {
-    return Fail(orErrorShutdown,
-                "orEventSynchronize: queued commands were dropped: the process exits");
+    return fail_at_exit();
   }
   return capture.current() ? ReportKernelError(capture.stream->sink()) : orSuccess;
 }
@@ -251,6 +388,11 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
       return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
                   which);
     }
+    if (event->captured()) {
+      return Captures::Get().RefuseEvent(
+          "orEventElapsedTime",
+          reinterpret_cast<uint64_t>(event == start ? start_handle : end_handle));
+    }
   }
   if (!start->capture().complete() || !end->capture().complete()) {
     return orErrorNotReady;
@@ -278,16 +420,24 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
       error != orSuccess) {
     return error;
   }
+  if (Capturing() || event->captured()) [[unlikely]] {
+    if (const auto captured = Captures::Get().Wait("orStreamWaitEvent", stream, event,
+                                                   reinterpret_cast<uint64_t>(event_handle))) {
+      return *captured;
+    }
+  }
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    std::shared_ptr<Peer> peer;
+    MarkWord word;
+    if (const orError_t error = event->ReadImport("orStreamWaitEvent", &peer, &word);
+        error != orSuccess) {
+      return error;
+    }
+    return Peer::Queue(peer, word, stream, expected);
+  }
   const Event::Capture capture = event->capture();
   if (capture.stream == stream || capture.complete()) {
     return orSuccess;  // in order anyway, or done
   }
-  return stream->Enqueue(expected, nullptr, [&](Command& command) {
-    command.kind = Command::kWait;
-    command.place = Command::kOnWorker;
-    command.name = nullptr;
-    command.source = capture.stream;
-    command.position = capture.position;
-    command.sink = nullptr;
-  });
+  return stream->EnqueueWait(expected, capture.stream, capture.position);
 }

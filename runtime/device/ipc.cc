@@ -8,28 +8,19 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
+#include "runtime/device/graph.h"
+#include "runtime/device/loan.h"
+#include "runtime/device/memfd.h"
 #include "runtime/device/process.h"
 
 namespace openreg::device {
-
-// A block of another process, mapped here. One for all handles of the same block.
-struct Import {
-  int file;
-  int file_slot;    // its place in import_files
-  int opens;        // calls of orIpcOpenMemHandle not yet matched by a close
-  uint64_t number;  // of the file
-  uint64_t serial;
-};
 
 namespace {
 
@@ -85,39 +76,84 @@ int KeepImportFile(int file) {
   return -1;
 }
 
-// A file descriptor that closes itself unless it is kept.
-class OwnedFile {
- public:
-  explicit OwnedFile(int file) : file_(file) {}
-  ~OwnedFile() {
-    if (file_ >= 0) {
-      close(file_);
-    }
-  }
-  OwnedFile(const OwnedFile&) = delete;
-  OwnedFile& operator=(const OwnedFile&) = delete;
-  int get() const { return file_; }
-  int Release() { return std::exchange(file_, -1); }
-
- private:
-  int file_;
-};
-
-void CloseLocked(const Allocation& allocation) {
-  Allocations& allocations = Allocations::Get();
-  const std::unique_ptr<Import> import(allocation.import);
-  const uintptr_t base = allocation.base;
-  const size_t reserved = allocation.reserved;
-  allocations.RemoveLocked(allocation);
-  arena.UnmapImport(base, reserved);
-  allocations.GiveImportRangeLocked(base, reserved);
-  import_files[import->file_slot].store(0);
-  close(import->file);  // and with it goes the lock
-}
-
 }  // namespace
 
+std::shared_ptr<PeerFile> PeerFile::Keep(const char* function, int file) {
+  const int slot = KeepImportFile(file);
+  if (slot < 0) {
+    close(file);
+    (void)Fail(orErrorSystem, "%s: %d blocks of other processes are open already; close some",
+               function, kMostImports);
+    return nullptr;
+  }
+  return std::make_shared<PeerFile>(file, slot);
+}
+
+PeerFile::~PeerFile() {
+  import_files[slot_].store(0);
+  close(file_);  // and with it go the locks
+}
+
+bool PeerFile::Lock(uint64_t offset, uint64_t size) {
+  struct flock range = Range(F_RDLCK, offset, size);
+  return fcntl(file_, F_OFD_SETLK, &range) == 0;
+}
+
+void PeerFile::Unlock(uint64_t offset, uint64_t size) {
+  struct flock range = Range(F_UNLCK, offset, size);
+  (void)fcntl(file_, F_OFD_SETLK, &range);  // only splitting a lock needs memory
+}
+
+orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
+                          uintptr_t* base) {
+  Allocations& allocations = Allocations::Get();
+  const size_t into_page = import.offset % kPage;
+  const size_t mapped = RoundUp(into_page + size, kPage);
+  const size_t alignment = mapped >= kLargePage ? kLargePage : kPage;
+  const uintptr_t pages = allocations.TakeImportRangeLocked(mapped, alignment);
+  if (pages == 0) {
+    return Fail(orErrorOutOfMemory,
+                "%s of %s: no room is left among the addresses for imports (%s)", function,
+                ByteText(size).c_str(), ByteText(arena.imports().size).c_str());
+  }
+  if (!arena.MapImport(pages, mapped, import.file->get(), import.offset - into_page)) {
+    const int error = errno;
+    allocations.GiveImportRangeLocked(pages, mapped);
+    return Fail(orErrorSystem, "%s of %s: the block can not be mapped: %s", function,
+                ByteText(size).c_str(), std::strerror(error));
+  }
+  *base = pages + into_page;
+  auto kept = std::make_unique<Import>(std::move(import));
+  if (!allocations.AddLocked({*base, size, mapped, device, -1, 0, kept.get()})) {
+    arena.UnmapImport(pages, mapped);
+    allocations.GiveImportRangeLocked(pages, mapped);
+    return Fail(orErrorSystem, "%s: no host memory is left for the table of allocations", function);
+  }
+  (void)kept.release();  // the allocation owns it now; see CloseImportLocked
+  return orSuccess;
+}
+
+void CloseImportLocked(const Allocation& allocation) {
+  Allocations& allocations = Allocations::Get();
+  const std::unique_ptr<Import> import(allocation.import);
+  RetractLoans(allocation);
+  if (import->serial == 0) {
+    ForgetBorrowed(*import, allocation.size);
+  }
+  const uintptr_t pages = allocation.base - import->offset % kPage;
+  const size_t mapped = allocation.reserved;
+  const size_t size = allocation.size;
+  allocations.RemoveLocked(allocation);
+  arena.UnmapImport(pages, mapped);
+  allocations.GiveImportRangeLocked(pages, mapped);
+  import->file->Unlock(import->offset, size);
+}
+
 void RetractExport(const Allocation& allocation) {
+  RetractLoans(allocation);
+  if (allocation.export_serial == 0) {
+    return;
+  }
   const uint64_t slot = ExportSlot(allocation.export_serial);
   // Overwriting 8 bytes of a page that exists can not fail.
   (void)WriteSerial(allocation.device, slot, 0);
@@ -125,17 +161,20 @@ void RetractExport(const Allocation& allocation) {
 }
 
 bool IsOpenElsewhere(const Allocation& allocation) {
-  struct flock range =
-      Range(F_WRLCK, allocation.base - arena.device(allocation.device).base, allocation.reserved);
+  return IsLockedElsewhere(allocation.device, allocation.base, allocation.reserved);
+}
+
+bool IsLockedElsewhere(int device, uintptr_t address, size_t size) {
+  struct flock range = Range(F_WRLCK, address - arena.device(device).base, size);
   // If the system can not say, the block is kept: wasting it is better than sharing it by mistake.
-  return fcntl(arena.file(allocation.device), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
+  return fcntl(arena.file(device), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 
 void CloseImports(int device) {
   Allocations& allocations = Allocations::Get();
   std::lock_guard lock(allocations.mutex());
   for (const Allocation& import : allocations.ImportsLocked(device)) {
-    CloseLocked(import);
+    CloseImportLocked(import);
   }
 }
 
@@ -195,37 +234,6 @@ orError_t Export(orIpcMemHandle* handle, void* pointer) {
   return orSuccess;
 }
 
-// Opens the file that a token names; -1 with a failure if it is not there or another one.
-int OpenFile(const Token& token) {
-  char path[64];
-  std::snprintf(path, sizeof(path), "/proc/%d/fd/%d", token.process, token.file);
-  const int file = open(path, O_RDWR | O_CLOEXEC);
-  if (file < 0) {
-    const int error = errno;
-    (void)Fail(
-        error == ENOENT ? orErrorInvalidValue : orErrorSystem,
-        "orIpcOpenMemHandle: the file %s of the exporting process does not open: %s; that process "
-        "has to live, and to belong to the same user",
-        path, std::strerror(error));
-    return -1;
-  }
-  char own[40], name[128];
-  std::snprintf(own, sizeof(own), "/proc/self/fd/%d", file);
-  const ssize_t length = readlink(own, name, sizeof(name) - 1);
-  const std::string found(name, length > 0 ? static_cast<size_t>(length) : 0);
-  const std::string expected = std::string("/memfd:") + MemfdName(token.number).text;
-  if (found.compare(0, expected.size(), expected) != 0) {
-    close(file);
-    (void)Fail(
-        orErrorInvalidValue,
-        "orIpcOpenMemHandle: %s is %s, not the memory that the handle names: the exporting process "
-        "is gone",
-        path, found.c_str());
-    return -1;
-  }
-  return file;
-}
-
 orError_t Open(void** pointer, const Token& token) {
   if (token.process == getpid() && token.device < arena.device_count() &&
       token.number == arena.file_number(token.device)) {
@@ -249,26 +257,33 @@ orError_t Open(void** pointer, const Token& token) {
     }
   }
 
-  OwnedFile file(OpenFile(token));
-  if (file.get() < 0) {
-    return orPeekAtLastError();
+  int opened;
+  if (const orError_t error =
+          OpenMemfd("orIpcOpenMemHandle", {token.process, token.file, token.number}, &opened,
+                    orErrorInvalidValue);
+      error != orSuccess) {
+    return error;
+  }
+  const std::shared_ptr<PeerFile> file = PeerFile::Keep("orIpcOpenMemHandle", opened);
+  if (file == nullptr) {
+    return orErrorSystem;
   }
   struct stat status {};
   uint64_t serial = 0;
   const size_t reserved = RoundUp(token.size, kPage);
-  if (fstat(file.get(), &status) != 0 || status.st_size < static_cast<off_t>(Arena::kExportTable) ||
+  if (fstat(file->get(), &status) != 0 ||
+      status.st_size < static_cast<off_t>(Arena::kExportTable) ||
       token.offset > static_cast<uint64_t>(status.st_size) - Arena::kExportTable ||
       reserved > static_cast<uint64_t>(status.st_size) - Arena::kExportTable - token.offset) {
     return Fail(orErrorInvalidValue, "orIpcOpenMemHandle: the handle is damaged");
   }
-  struct flock range = Range(F_RDLCK, token.offset, reserved);
-  if (fcntl(file.get(), F_OFD_SETLK, &range) != 0) {
+  if (!file->Lock(token.offset, reserved)) {
     return Fail(orErrorSystem, "orIpcOpenMemHandle: the block can not be locked: %s",
                 std::strerror(errno));
   }
   const off_t place = status.st_size - static_cast<off_t>(Arena::kExportTable) +
                       static_cast<off_t>(ExportSlot(token.serial) * sizeof(serial));
-  if (pread(file.get(), &serial, sizeof(serial), place) != sizeof(serial) ||
+  if (pread(file->get(), &serial, sizeof(serial), place) != sizeof(serial) ||
       serial != token.serial) {
     return Fail(
         orErrorInvalidValue,
@@ -276,35 +291,13 @@ orError_t Open(void** pointer, const Token& token) {
         "until the other side has it",
         token.process);
   }
-
-  const size_t alignment = reserved >= kLargePage ? kLargePage : kPage;
-  const uintptr_t base = allocations.TakeImportRangeLocked(reserved, alignment);
-  if (base == 0) {
-    return Fail(orErrorOutOfMemory,
-                "orIpcOpenMemHandle of %s: no room is left among the addresses for imports (%s)",
-                ByteText(token.size).c_str(), ByteText(arena.imports().size).c_str());
+  uintptr_t base;
+  if (const orError_t error =
+          MapImportLocked("orIpcOpenMemHandle", {file, 1, token.number, token.offset, token.serial},
+                          token.size, token.device, &base);
+      error != orSuccess) {
+    return error;
   }
-  if (!arena.MapImport(base, reserved, file.get(), token.offset)) {
-    const int error = errno;
-    allocations.GiveImportRangeLocked(base, reserved);
-    return Fail(orErrorSystem, "orIpcOpenMemHandle of %s: the block can not be mapped: %s",
-                ByteText(token.size).c_str(), std::strerror(error));
-  }
-  const int file_slot = KeepImportFile(file.get());
-  auto import =
-      std::make_unique<Import>(Import{file.get(), file_slot, 1, token.number, token.serial});
-  if (file_slot < 0 ||
-      !allocations.AddLocked({base, token.size, reserved, token.device, -1, 0, import.get()})) {
-    if (file_slot >= 0) {
-      import_files[file_slot].store(0);
-    }
-    arena.UnmapImport(base, reserved);
-    allocations.GiveImportRangeLocked(base, reserved);
-    return Fail(orErrorSystem, "orIpcOpenMemHandle: %d blocks are open already; close some",
-                kMostImports);
-  }
-  (void)file.Release();
-  (void)import.release();  // the allocation owns it now; see CloseLocked
   *pointer = reinterpret_cast<void*>(base);
   return orSuccess;
 }
@@ -313,7 +306,7 @@ orError_t Close(void* pointer) {
   Allocations& allocations = Allocations::Get();
   std::lock_guard lock(allocations.mutex());
   const Allocation* found = allocations.FindLocked(reinterpret_cast<uintptr_t>(pointer));
-  if (found == nullptr || found->import == nullptr ||
+  if (found == nullptr || found->import == nullptr || found->import->serial == 0 ||
       found->base != reinterpret_cast<uintptr_t>(pointer)) {
     return Fail(
         orErrorInvalidDevicePointer,
@@ -321,7 +314,7 @@ orError_t Close(void* pointer) {
         pointer);
   }
   if (--found->import->opens == 0) {
-    CloseLocked(Allocation(*found));
+    CloseImportLocked(Allocation(*found));
   }
   return orSuccess;
 }
@@ -329,6 +322,8 @@ orError_t Close(void* pointer) {
 }  // namespace
 }  // namespace openreg::device
 
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterRelease;
 using openreg::device::Fail;
@@ -347,6 +342,11 @@ orError_t orIpcGetMemHandle(orIpcMemHandle* handle, void* pointer) {
 orError_t orIpcOpenMemHandle(void** pointer, const orIpcMemHandle* handle) {
   if (const orError_t error = EnterDevice("orIpcOpenMemHandle"); error != orSuccess) {
     return error;
+  }
+  if (Capturing()) [[unlikely]] {
+    if (const auto refused = Captures::Get().RefuseUnsafe("orIpcOpenMemHandle")) {
+      return *refused;
+    }
   }
   if (pointer == nullptr || handle == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcOpenMemHandle: pointer and handle must not be null");

@@ -17,15 +17,62 @@
 // Opening locks first and looks at the serial afterwards; freeing takes the serial out first and
 // looks at the locks afterwards: one of both always sees the other.
 //
+// Loans (loan.h) are parts of blocks: the same files and locks, in smaller ranges.
+//
 // All state is under the lock of Allocations.
 #ifndef RUNTIME_DEVICE_IPC_H_
 #define RUNTIME_DEVICE_IPC_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
 
 #include "runtime/device/allocation.h"
 
 namespace openreg::device {
 
-// Makes handles of this block unusable for processes that have not opened it yet.
+// The memory of another process's device, open here. What is locked by it goes with it.
+class PeerFile {
+ public:
+  // Takes `file` over. Null, with a failure in the name of `function`, when too many are open.
+  static std::shared_ptr<PeerFile> Keep(const char* function, int file);
+  PeerFile(int file, int slot) : file_(file), slot_(slot) {}
+  ~PeerFile();
+  PeerFile(const PeerFile&) = delete;
+  PeerFile& operator=(const PeerFile&) = delete;
+  int get() const { return file_; }
+
+  // The shared count of these bytes: false, with errno, when the system refuses.
+  bool Lock(uint64_t offset, uint64_t size);
+  void Unlock(uint64_t offset, uint64_t size);
+
+ private:
+  const int file_;
+  const int slot_;
+};
+
+// A range of another process's memory, mapped here. One for all handles of the same block, and one
+// for all loans of the same bytes.
+struct Import {
+  std::shared_ptr<PeerFile> file;
+  int opens;        // not yet matched by a close
+  uint64_t number;  // of the file
+  uint64_t offset;  // in the file, of the first byte
+  uint64_t serial;  // of the block; 0: it was borrowed
+};
+
+// Maps the pages of [offset, offset + size) of a file that is locked, as memory of `device`, and
+// keeps the import with it. Fails in the name of `function`.
+orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
+                          uintptr_t* base);
+
+// Takes it away again, and with it the lock.
+void CloseImportLocked(const Allocation& allocation);
+
+// Whether another process has locked some of these bytes of an own device.
+bool IsLockedElsewhere(int device, uintptr_t address, size_t size);
+
+// Makes handles and loans of this block unusable for processes that have not opened it yet.
 void RetractExport(const Allocation& allocation);
 
 // Whether another process has this block open.

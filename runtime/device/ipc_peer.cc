@@ -1,40 +1,45 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The other process of ipc_test.cc. Reads commands, one a line, and answers each with a line.
-//   open HEX          -> ok INDEX | error NAME DETAIL     a handle; INDEX names the block from then
-//   on close INDEX       -> ok | error ... read INDEX OFFSET -> VALUE of one byte write INDEX
-//   OFFSET VALUE -> ok export SIZE VALUE -> ok HEX         a new block, full of VALUE fork -> ok
-//   PID         of a child that lives until it is killed quit
+// The other process of ipc_test.cc, ipc_event_test.cc and loan_test.cc. Reads commands, one a line,
+// and answers each with a line: "ok", with what the command gives, or "error", the name of the
+// error and its detail. All of device 0 and of its default stream.
+//
+//   open HEX            INDEX     a handle of memory; INDEX names the block from then on
+//   close INDEX
+//   read INDEX OFFSET   only the VALUE of one byte, as a kernel sees it
+//   write INDEX OFFSET VALUE
+//   fill INDEX VALUE              queued; 16 bytes
+//   export SIZE VALUE   HEX       of a new block, full of VALUE
+//   new SIZE VALUE      INDEX     the same, without a handle
+//   lend INDEX OFFSET SIZE   HEX
+//   borrow HEX          INDEX
+//   return INDEX                  queued
+//   lent INDEX SIZE     0 or 1
+//   free INDEX
+//   event               INDEX     an event between processes
+//   event-handle INDEX  HEX
+//   event-open HEX      INDEX
+//   event-record INDEX, event-destroy INDEX, event-query INDEX, event-synchronize INDEX
+//   event-wait INDEX              of the stream
+//   gate                          queues a kernel that runs until
+//   let-go                        this
+//   synchronize                   the device
+//   fork                PID       of a child that lives until it is killed
+//   quit
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstring>
+#include <atomic>
 #include <iostream>
 #include <string>
 #include <vector>
 
+#include "runtime/device/hex.h"
 #include "runtime/device/openreg.h"
 
 namespace {
 
-std::string Hex(const orIpcMemHandle& handle) {
-  std::string text;
-  for (unsigned char byte : handle.reserved) {
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", byte);
-    text += digits;
-  }
-  return text;
-}
-
-orIpcMemHandle FromHex(const std::string& text) {
-  orIpcMemHandle handle{};
-  for (size_t index = 0; index < sizeof(handle.reserved) && 2 * index + 1 < text.size(); ++index) {
-    handle.reserved[index] =
-        static_cast<unsigned char>(std::stoi(text.substr(2 * index, 2), nullptr, 16));
-  }
-  return handle;
-}
+using openreg::device::FromHex;
+using openreg::device::Hex;
 
 void Answer(orError_t error, const std::string& result = "") {
   if (error == orSuccess) {
@@ -42,6 +47,21 @@ void Answer(orError_t error, const std::string& result = "") {
   } else {
     std::cout << "error " << orGetErrorName(error) << " " << orGetLastErrorDetail() << std::endl;
   }
+}
+
+std::atomic<bool> gate_open{false};
+
+orError_t WaitAtGate(void*) {
+  while (!gate_open.load()) {
+    usleep(50);
+  }
+  return orSuccess;
+}
+
+// A new block, full of `value`.
+orError_t NewBlock(size_t size, int value, void** pointer) {
+  const orError_t error = orMalloc(pointer, size);
+  return error == orSuccess ? orMemset(*pointer, value, size) : error;
 }
 
 // The byte as a kernel of this process sees it.
@@ -58,12 +78,13 @@ volatile unsigned char* Byte(void* block, size_t offset) {
 
 int main() {
   std::vector<void*> blocks;
+  std::vector<orEvent_t> events;
   std::string command;
   while (std::cin >> command && command != "quit") {
     if (command == "open") {
       std::string hex;
       std::cin >> hex;
-      const orIpcMemHandle handle = FromHex(hex);
+      const auto handle = FromHex<orIpcMemHandle>(hex);
       void* pointer = nullptr;
       const orError_t error = orIpcOpenMemHandle(&pointer, &handle);
       if (error == orSuccess) {
@@ -90,14 +111,86 @@ int main() {
       std::cin >> size >> value;
       void* pointer = nullptr;
       orIpcMemHandle handle{};
-      orError_t error = orMalloc(&pointer, size);
-      if (error == orSuccess) {
-        error = orMemset(pointer, value, size);
-      }
+      orError_t error = NewBlock(size, value, &pointer);
       if (error == orSuccess) {
         error = orIpcGetMemHandle(&handle, pointer);
       }
       Answer(error, Hex(handle));
+    } else if (command == "new") {
+      size_t size = 0;
+      int value = 0;
+      std::cin >> size >> value;
+      blocks.push_back(nullptr);
+      const orError_t error = NewBlock(size, value, &blocks.back());
+      Answer(error, std::to_string(blocks.size() - 1));
+    } else if (command == "free") {
+      size_t index = 0;
+      std::cin >> index;
+      Answer(orFree(blocks.at(index)));
+    } else if (command == "fill") {
+      size_t index = 0;
+      int value = 0;
+      std::cin >> index >> value;
+      Answer(orMemsetAsync(blocks.at(index), value, 16, nullptr));
+    } else if (command == "lend") {
+      size_t index = 0, offset = 0, size = 0;
+      std::cin >> index >> offset >> size;
+      orIpcLoan loan{};
+      const orError_t error =
+          orIpcLend(&loan, static_cast<char*>(blocks.at(index)) + offset, size, nullptr);
+      Answer(error, Hex(loan));
+    } else if (command == "borrow") {
+      std::string hex;
+      std::cin >> hex;
+      const auto loan = FromHex<orIpcLoan>(hex);
+      blocks.push_back(nullptr);
+      const orError_t error = orIpcBorrow(&blocks.back(), &loan, nullptr);
+      Answer(error, std::to_string(blocks.size() - 1));
+    } else if (command == "return") {
+      size_t index = 0;
+      std::cin >> index;
+      Answer(orIpcReturn(blocks.at(index), nullptr));
+    } else if (command == "lent") {
+      size_t index = 0, size = 0;
+      std::cin >> index >> size;
+      int lent = 0;
+      const orError_t error = orIpcIsLent(&lent, blocks.at(index), size);
+      Answer(error, std::to_string(lent));
+    } else if (command == "event") {
+      events.push_back(nullptr);
+      const orError_t error = orEventCreateWithFlags(&events.back(), orEventInterprocess);
+      Answer(error, std::to_string(events.size() - 1));
+    } else if (command == "event-open") {
+      std::string hex;
+      std::cin >> hex;
+      const auto handle = FromHex<orIpcEventHandle>(hex);
+      events.push_back(nullptr);
+      const orError_t error = orIpcOpenEventHandle(&events.back(), &handle);
+      Answer(error, std::to_string(events.size() - 1));
+    } else if (command.starts_with("event-")) {
+      size_t index = 0;
+      std::cin >> index;
+      const orEvent_t event = events.at(index);
+      orIpcEventHandle handle{};
+      if (command == "event-handle") {
+        const orError_t error = orIpcGetEventHandle(&handle, event);
+        Answer(error, Hex(handle));
+      } else {
+        Answer(command == "event-record"        ? orEventRecord(event, nullptr)
+               : command == "event-destroy"     ? orEventDestroy(event)
+               : command == "event-query"       ? orEventQuery(event)
+               : command == "event-synchronize" ? orEventSynchronize(event)
+               : command == "event-wait"        ? orStreamWaitEvent(nullptr, event, 0)
+                                                : orErrorUnknown);
+      }
+    } else if (command == "gate") {
+      gate_open.store(false);
+      Answer(orLaunchKernel(nullptr, WaitAtGate, nullptr, 0, nullptr));
+    } else if (command == "let-go") {
+      gate_open.store(true);
+      Answer(orSuccess);
+    } else if (command == "synchronize") {
+      Answer(orDeviceSynchronize());
     } else if (command == "fork") {
       const pid_t child = fork();
       if (child == 0) {
@@ -111,5 +204,6 @@ int main() {
       Answer(orSuccess, std::to_string(child));
     }
   }
+  gate_open.store(true);  // what runs is waited for at the exit
   return 0;
 }

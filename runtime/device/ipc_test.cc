@@ -1,101 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/device/ipc.h"
 
-#include <fcntl.h>
 #include <signal.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <cstring>
 #include <string>
-#include <thread>
 
 #include "runtime/device/device_fixture.h"
+#include "runtime/device/ipc_peer.h"
 
 namespace openreg::device {
 namespace {
-
-std::string Hex(const orIpcMemHandle& handle) {
-  std::string text;
-  for (unsigned char byte : handle.reserved) {
-    char digits[3];
-    std::snprintf(digits, sizeof(digits), "%02x", byte);
-    text += digits;
-  }
-  return text;
-}
-
-orIpcMemHandle FromHex(const std::string& text) {
-  orIpcMemHandle handle{};
-  for (size_t index = 0; index < sizeof(handle.reserved); ++index) {
-    handle.reserved[index] =
-        static_cast<unsigned char>(std::stoi(text.substr(2 * index, 2), nullptr, 16));
-  }
-  return handle;
-}
-
-// A process that runs ipc_peer.cc.
-class Peer {
- public:
-  explicit Peer(const char* device_count = nullptr) {
-    int to[2], from[2];
-    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
-      ADD_FAILURE() << "no pipes: " << std::strerror(errno);
-      return;
-    }
-    pid_ = fork();
-    if (pid_ == 0) {
-      dup2(to[0], STDIN_FILENO);
-      dup2(from[1], STDOUT_FILENO);
-      if (device_count != nullptr) {
-        setenv("OPENREG_DEVICE_COUNT", device_count, 1);
-      }
-      execl("runtime/device/ipc_peer", "ipc_peer", nullptr);
-      _exit(127);
-    }
-    close(to[0]);
-    close(from[1]);
-    input_ = fdopen(to[1], "w");
-    output_ = fdopen(from[0], "r");
-  }
-  ~Peer() {
-    std::fclose(input_);  // ends its loop
-    std::fclose(output_);
-    if (pid_ > 0) {
-      int status = 0;
-      waitpid(pid_, &status, 0);
-      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
-    }
-  }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
-
-  std::string Ask(const std::string& command) {
-    std::fprintf(input_, "%s\n", command.c_str());
-    std::fflush(input_);
-    std::string answer;
-    for (int character = std::fgetc(output_); character != EOF && character != '\n';
-         character = std::fgetc(output_)) {
-      answer += static_cast<char>(character);
-    }
-    return answer;
-  }
-  std::string Open(const orIpcMemHandle& handle) { return Ask("open " + Hex(handle)); }
-
-  void Kill() {
-    kill(pid_, SIGKILL);
-    int status = 0;
-    waitpid(pid_, &status, 0);
-    EXPECT_TRUE(WIFSIGNALED(status));
-    pid_ = -1;
-  }
-
- private:
-  pid_t pid_ = -1;
-  FILE* input_ = nullptr;
-  FILE* output_ = nullptr;
-};
 
 class IpcTest : public DeviceTest {
  protected:
@@ -130,7 +45,7 @@ TEST_F(IpcTest, AnImportedBlockIsMemoryOfItsDevice) {
   Peer peer;
   const std::string exported = peer.Ask("export 10000 9");
   ASSERT_EQ(exported.substr(0, 3), "ok ");
-  const orIpcMemHandle handle = FromHex(exported.substr(3));
+  const orIpcMemHandle handle = FromHex<orIpcMemHandle>(exported.substr(3));
   void* pointer = nullptr;
   ASSERT_OK(orIpcOpenMemHandle(&pointer, &handle));
   orPointerAttributes attributes;
@@ -165,7 +80,7 @@ TEST_F(IpcTest, AnImportedBlockIsMemoryOfItsDevice) {
 
 TEST_F(IpcTest, AResetClosesWhatWasImported) {
   Peer peer;
-  const orIpcMemHandle handle = FromHex(peer.Ask("export 10000 9").substr(3));
+  const orIpcMemHandle handle = FromHex<orIpcMemHandle>(peer.Ask("export 10000 9").substr(3));
   void* pointer = nullptr;
   ASSERT_OK(orIpcOpenMemHandle(&pointer, &handle));
   ASSERT_OK(orDeviceReset());
@@ -220,8 +135,8 @@ TEST_F(IpcTest, TheForkedChildOfAKilledPeerHoldsNothing) {
 
 TEST_F(IpcTest, ImportedMemoryOutlivesItsKilledOwner) {
   Peer peer;
-  const orIpcMemHandle handle = FromHex(peer.Ask("export 100000 33").substr(3));
-  const orIpcMemHandle unopened = FromHex(peer.Ask("export 100000 34").substr(3));
+  const orIpcMemHandle handle = FromHex<orIpcMemHandle>(peer.Ask("export 100000 33").substr(3));
+  const orIpcMemHandle unopened = FromHex<orIpcMemHandle>(peer.Ask("export 100000 34").substr(3));
   void* pointer = nullptr;
   ASSERT_OK(orIpcOpenMemHandle(&pointer, &handle));
   peer.Kill();

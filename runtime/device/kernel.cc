@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <cstring>
 #include <memory>
+#include <optional>
 
 #include "runtime/device/error.h"
 #include "runtime/device/executor.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/kernel_error.h"
 #include "runtime/device/process.h"
 #include "runtime/device/stream.h"
@@ -12,8 +14,8 @@
 namespace openreg::device {
 namespace {
 
-constexpr uint32_t kLaunchFlags =
-    orLaunchInline | orLaunchParallel | orLaunchShort | orLaunchMoldable;
+constexpr uint32_t kLaunchFlags = orLaunchInline | orLaunchParallel | orLaunchShort |
+                                  orLaunchMoldable | orLaunchHasRepeatable;
 constexpr uint32_t kWithTeam = orLaunchParallel | orLaunchMoldable;
 
 struct Launch {
@@ -50,6 +52,29 @@ Command::Place PlaceOf(uint32_t flags) {
   });
 }
 
+// Nothing if the stream is not captured.
+[[gnu::noinline]] std::optional<orError_t> CaptureLaunch(Stream* stream, const Launch& launch,
+                                                         const orRepeatable* repeatable) {
+  if (stream->capture() == nullptr) {
+    return std::nullopt;
+  }
+  if (repeatable != nullptr && repeatable->kernel == nullptr) {
+    return Captures::Get().RefuseStream("orLaunchKernel", stream,
+                                        "and this kernel uses its arguments up: it can run once");
+  }
+  CapturedCommand command{};
+  command.kind = Command::kKernel;
+  command.place = PlaceOf(launch.flags);
+  command.runs_inline = (launch.flags & (orLaunchInline | kWithTeam)) == orLaunchInline;
+  command.name = launch.name;
+  command.kernel = repeatable != nullptr ? repeatable->kernel : launch.kernel;
+  command.release = repeatable != nullptr ? repeatable->release : nullptr;
+  command.arguments = launch.arguments;
+  command.size = launch.size;
+  command.work_ns = (launch.flags & kWithTeam) != 0 ? launch.work_ns : 0;
+  return Captures::Get().Add("orLaunchKernel", stream, command);
+}
+
 // With launch blocking: waits, and returns the error of this very kernel.
 [[gnu::noinline]] orError_t LaunchAndWait(Stream* stream, uint64_t expected, const Launch& launch,
                                           bool may_inline) {
@@ -72,12 +97,17 @@ Command::Place PlaceOf(uint32_t flags) {
 }  // namespace
 }  // namespace openreg::device
 
+using openreg::device::CapturedCommand;
+using openreg::device::CaptureLaunch;
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::Command;
 using openreg::device::EnterDevice;
 using openreg::device::Executor;
 using openreg::device::Fail;
 using openreg::device::FindStream;
 using openreg::device::kBlocking;
+using openreg::device::kCapturing;
 using openreg::device::kInjecting;
 using openreg::device::kLaunchFlags;
 using openreg::device::kWithTeam;
@@ -109,14 +139,25 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
         orErrorInvalidValue,
         "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must not be "
         "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
-        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4) and orLaunchMoldable (0x8)",
+        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8) and "
+        "orLaunchHasRepeatable (0x10)",
         reinterpret_cast<void*>(kernel), arguments, size, launch.flags, OPENREG_MAX_ARGUMENT_BYTES);
   }
   const uint32_t now = mode.load(std::memory_order_relaxed);
   const bool may_inline =
       (launch.flags & (orLaunchInline | kWithTeam)) == orLaunchInline && (now & kInjecting) == 0;
-  if ((now & kBlocking) == 0) [[likely]] {
+  if ((now & (kBlocking | kCapturing)) == 0) [[likely]] {
     if (may_inline && stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
+      return orSuccess;
+    }
+  } else if ((now & kCapturing) != 0) {
+    const bool has = (launch.flags & orLaunchHasRepeatable) != 0;
+    if (const auto captured =
+            CaptureLaunch(stream, launch, has ? attributes->repeatable : nullptr)) {
+      return *captured;
+    }
+    if ((now & kBlocking) == 0 && may_inline &&
+        stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;
     }
   }
@@ -155,6 +196,16 @@ orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
   if (function == nullptr) {
     return Fail(orErrorInvalidValue, "orLaunchHostFunc: function is null");
   }
+  if (Capturing()) [[unlikely]] {
+    CapturedCommand command{};
+    command.kind = Command::kHostFunction;
+    command.place = Command::kOnWorker;
+    command.function = function;
+    command.data = data;
+    if (const auto captured = Captures::Get().Add("orLaunchHostFunc", stream, command)) {
+      return *captured;
+    }
+  }
   return stream->Enqueue(expected, nullptr, [&](Command& command) {
     command.kind = Command::kHostFunction;
     command.place = Command::kOnWorker;
@@ -168,3 +219,5 @@ orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
 int orKernelHasTeam(void) { return thread_state.has_team; }
 
 int orInKernel(void) { return thread_state.running != nullptr; }
+
+int orKernelOnHost(void) { return thread_state.running != nullptr && !thread_state.of_device; }

@@ -423,6 +423,9 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, v
 // 1 while the calling thread runs a kernel or a host callback.
 OPENREG_API int orInKernel(void);
 
+// 1 inside a kernel that runs on a thread of the host: the one that launched it, or its graph.
+OPENREG_API int orKernelOnHost(void);
+
 // ------------------------------------------------------------------------------------------ graphs
 
 // A graph is the work of one capture: kernels, copies, fills, host functions and the records of

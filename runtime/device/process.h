@@ -21,7 +21,8 @@ enum : uint32_t {
   kForked = 2,     // this is the child of a fork
   kShutdown = 4,   // the device's threads end or have ended
   kBlocking = 8,   // launches wait for their kernel
-  kInjecting = 16  // faults are injected (fault_injection.h)
+  kInjecting = 16,  // faults are injected (fault_injection.h)
+  kCapturing = 32   // some stream is captured (graph.h)
 };
 extern constinit std::atomic<uint32_t> mode;
 

@@ -10,6 +10,7 @@
 #include "runtime/device/device.h"
 #include "runtime/device/event.h"
 #include "runtime/device/executor.h"
+#include "runtime/device/graph.h"
 #include "runtime/device/injected_fault.h"
 
 namespace openreg::device {
@@ -215,11 +216,12 @@ Stream::Outcome Stream::Drain(Role role) {
       outcome = Outcome::kHandOver;
       break;
     }
-    Execute(command, with_team);
-    ++done;
-    done_.store(done, std::memory_order_seq_cst);
-    if (done >= wake_at_.load(std::memory_order_seq_cst)) [[unlikely]] {
-      WakeWaiters();
+    if (Execute(command, with_team)) [[likely]] {
+      ++done;
+      done_.store(done, std::memory_order_seq_cst);
+      if (done >= wake_at_.load(std::memory_order_seq_cst)) [[unlikely]] {
+        WakeWaiters();
+      }
     }
     if (role == Role::kExecutor && Executor::Get().wanted()) {
       outcome = Outcome::kYield;
@@ -245,39 +247,59 @@ bool Stream::NextWantsTeam() const {
   return done != tail_.load(std::memory_order_acquire) && WantsTeam(ring_[done % kRing]);
 }
 
-void Stream::Execute(Command& command, bool with_team) {
+orError_t Stream::EnqueueWait(uint64_t expected, Stream* source, uint64_t position) {
+  return Enqueue(expected, nullptr, [&](Command& command) {
+    command.kind = Command::kWait;
+    command.place = Command::kOnWorker;
+    command.name = nullptr;
+    command.source = source;
+    command.position = position;
+    command.sink = nullptr;
+  });
+}
+
+void Stream::RunQueuedKernel(Command::Kind kind, orKernel_t kernel, void* arguments,
+                             const char* name, ErrorSink* sink, bool with_team) {
+  if ((mode.load(std::memory_order_relaxed) & kInjecting) != 0) [[unlikely]] {
+    DelayKernel();
+    if (kind == Command::kKernel && KernelFaultDue()) {
+      kernel = [](void*) {
+        return orKernelFail(orErrorLaunchFailure, "failure injected by a test", nullptr, nullptr);
+      };
+    }
+  }
+  if (!with_team) {
+    RunKernel(kernel, arguments, name, sink);
+    return;
+  }
+  Executor& executor = Executor::Get();
+  executor.set_parallel_running(true);
+  thread_state.has_team = true;
+  RunKernel(kernel, arguments, name, sink);
+  thread_state.has_team = false;
+  executor.set_parallel_running(false);
+}
+
+void Stream::RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink) {
   ThreadState& thread = thread_state;
-  thread.device = device();
+  thread.running = this;
+  thread.sink = sink;
+  thread.kernel_name = "(host function)";
+  thread.kernel_failed = false;
+  function(data);
+  thread.running = nullptr;
+}
+
+bool Stream::Execute(Command& command, bool with_team) {
+  thread_state.device = device();
   switch (command.kind) {
     case Command::kKernel:
     case Command::kCopy:
-      if ((mode.load(std::memory_order_relaxed) & kInjecting) != 0) [[unlikely]] {
-        DelayKernel();
-        if (command.kind == Command::kKernel && KernelFaultDue()) {
-          command.kernel = [](void*) {
-            return orKernelFail(orErrorLaunchFailure, "failure injected by a test", nullptr,
-                                nullptr);
-          };
-        }
-      }
-      if (with_team) {
-        Executor& executor = Executor::Get();
-        executor.set_parallel_running(true);
-        thread.has_team = true;
-        RunKernel(command.kernel, command.arguments, command.name, command.sink);
-        thread.has_team = false;
-        executor.set_parallel_running(false);
-      } else {
-        RunKernel(command.kernel, command.arguments, command.name, command.sink);
-      }
+      RunQueuedKernel(command.kind, command.kernel, command.arguments, command.name, command.sink,
+                      with_team);
       break;
     case Command::kHostFunction:
-      thread.running = this;
-      thread.sink = command.sink;
-      thread.kernel_name = "(host function)";
-      thread.kernel_failed = false;
-      command.function(command.data);
-      thread.running = nullptr;
+      RunHostFunction(command.function, command.data, command.sink);
       break;
     case Command::kWait:
       command.source->WaitFor(command.position);
@@ -285,7 +307,14 @@ void Stream::Execute(Command& command, bool with_team) {
     case Command::kTimestamp:
       command.event->Stamp(command.position);
       break;
+    case Command::kReplay:
+      if (!command.graph->RunSome(this, &command, with_team)) {
+        return false;
+      }
+      command.graph->Release();
+      break;
   }
+  return true;
 }
 
 void Stream::KeepReturned(orError_t error) {
@@ -609,6 +638,8 @@ orError_t RunInOrder(Stream* stream, uint64_t expected, orKernel_t kernel, const
 
 }  // namespace openreg::device
 
+using openreg::device::Captures;
+using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
@@ -619,6 +650,13 @@ using openreg::device::ReportKernelError;
 using openreg::device::Stream;
 using openreg::device::Streams;
 using openreg::device::thread_state;
+
+namespace {
+
+constexpr char kNothingRuns[] =
+    "so nothing runs that could be waited for: do it before or after the capture";
+
+}  // namespace
 
 orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least == nullptr || greatest == nullptr) {
@@ -664,6 +702,12 @@ orError_t orStreamDestroy(orStream_t handle) {
   if (stream == nullptr) {
     return Fail(orErrorInvalidHandle, "orStreamDestroy: %p is not a stream, or it was destroyed",
                 static_cast<void*>(handle));
+  }
+  if (Capturing()) {
+    if (const auto refused = Captures::Get().RefuseStream("orStreamDestroy", stream,
+                                                          "and has to live until its end")) {
+      return *refused;
+    }
   }
   return Streams::Get().Destroy(stream, reinterpret_cast<uint64_t>(handle));
 }
@@ -712,6 +756,11 @@ orError_t orStreamQuery(orStream_t handle) {
       error != orSuccess) {
     return error;
   }
+  if (Capturing()) [[unlikely]] {
+    if (const auto refused = Captures::Get().RefuseStream("orStreamQuery", stream, kNothingRuns)) {
+      return *refused;
+    }
+  }
   return stream->Idle() ? orSuccess : orErrorNotReady;
 }
 
@@ -724,6 +773,12 @@ orError_t orStreamSynchronize(orStream_t handle) {
   if (const orError_t error = FindStream("orStreamSynchronize", handle, &stream, &expected);
       error != orSuccess) {
     return error;
+  }
+  if (Capturing()) [[unlikely]] {
+    if (const auto refused =
+            Captures::Get().RefuseStream("orStreamSynchronize", stream, kNothingRuns)) {
+      return *refused;
+    }
   }
   if (!stream->WaitIdle()) {
     return Fail(orErrorShutdown,

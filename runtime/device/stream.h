@@ -53,7 +53,9 @@
 
 namespace openreg::device {
 
+class Capture;
 class Event;
+class Graph;
 class Stream;
 
 struct Command {
@@ -62,7 +64,8 @@ struct Command {
     kCopy,  // a kernel of the device itself
     kHostFunction,
     kWait,      // for `source` to reach `position`
-    kTimestamp  // of event `event`, record number `position`
+    kTimestamp,  // of event `event`, record number `position`
+    kReplay      // of `graph`, which has come to node `position`
   };
   // Which of the stream's consumers may run it.
   enum Place : uint8_t {
@@ -82,6 +85,7 @@ struct Command {
     void* data;
     Stream* source;
     Event* event;
+    Graph* graph;
   };
   uint64_t position;
   uint64_t work_before;  // with a team: what AddWork had counted before
@@ -104,6 +108,10 @@ class alignas(64) Stream : public HandleSlot {
   uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
   uint64_t done() const { return done_.load(std::memory_order_acquire); }
 
+  // The capture that this stream is part of, or null. Set by Captures, under its lock.
+  Capture* capture() const { return capture_.load(std::memory_order_acquire); }
+  void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
+
   // Nothing is queued and nothing runs.
   bool Idle() const;
 
@@ -117,7 +125,7 @@ class alignas(64) Stream : public HandleSlot {
 
   // Only within `fill` of Enqueue: counts work for a team, in nanoseconds of one thread. Returns
   // how much was counted before, for ever.
-  uint64_t AddWork(uint32_t nanoseconds) {
+  uint64_t AddWork(uint64_t nanoseconds) {
     const uint64_t before = work_.load(std::memory_order_relaxed);
     work_.store(before + nanoseconds, std::memory_order_relaxed);
     return before;
@@ -144,6 +152,15 @@ class alignas(64) Stream : public HandleSlot {
     }
     return orSuccess;
   }
+
+  // Queues a wait for another stream to come to a position.
+  orError_t EnqueueWait(uint64_t expected, Stream* source, uint64_t position);
+
+  // On the thread that runs commands of this stream: a kernel that was queued, with injected faults,
+  // and a function of the host.
+  void RunQueuedKernel(Command::Kind kind, orKernel_t kernel, void* arguments, const char* name,
+                       ErrorSink* sink, bool with_team);
+  void RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink);
 
   // For orKernelFail, on the thread which runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
@@ -183,7 +200,7 @@ class alignas(64) Stream : public HandleSlot {
   Outcome Drain(Role role);
   bool WantsTeam(const Command& command) const;
   bool NextWantsTeam() const;
-  void Execute(Command& command, bool with_team);
+  bool Execute(Command& command, bool with_team);  // true: the command is done
 
   void Work();
   bool WatchTail() const {
@@ -204,6 +221,7 @@ class alignas(64) Stream : public HandleSlot {
   std::atomic<int> device_{0};
   std::atomic<int> priority_{0};
   std::atomic<uint64_t> first_position_{0};
+  std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
 
   // Producers. `seen_done_` spares them a look at a line that the consumer writes all the time.

@@ -56,6 +56,7 @@ void* Enter(void* raw) {
   std::unique_ptr<Start> start(static_cast<Start*>(raw));
   pthread_setname_np(pthread_self(), start->name);
   AlternateStack stack;
+  thread_state.of_device = true;
   start->run(start->argument);
   return nullptr;
 }

@@ -10,6 +10,8 @@
 
 #include <pthread.h>
 
+#include <cstdint>
+
 #include "runtime/device/openreg.h"
 
 namespace openreg::device {
@@ -23,6 +25,8 @@ struct ThreadState {
   const char* kernel_name;  // of that kernel
   bool kernel_failed;       // that kernel called orKernelFail
   bool has_team;            // that kernel may use a team
+  bool of_device;           // started by StartThread
+  uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;
 };

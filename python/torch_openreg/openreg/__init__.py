@@ -11,9 +11,12 @@ from torch_openreg.openreg import (
     debugging,
     devices,
     fallback,
+    graphs,
     memcheck,
     memory,
     random,
+    sharing,
+    storage,
     stream_sanitizer,
     streams,
 )
@@ -44,6 +47,13 @@ from torch_openreg.openreg.devices import (
     is_initialized,
     set_device,
     synchronize,
+)
+from torch_openreg.openreg.graphs import (
+    OpenRegGraph,
+    graph,
+    graph_pool_handle,
+    is_current_stream_capturing,
+    make_graphed_callables,
 )
 from torch_openreg.openreg.legacy import legacy_types
 from torch_openreg.openreg.memory import (
@@ -83,6 +93,8 @@ from torch_openreg.openreg.random import (
     set_rng_state,
     set_rng_state_all,
 )
+from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
+from torch_openreg.openreg.sharing import ipc_collect
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -99,6 +111,7 @@ __all__ = [
     "Event",
     "ExternalStream",
     "MemPool",
+    "OpenRegGraph",
     "Stream",
     "StreamContext",
     "amp",
@@ -127,14 +140,21 @@ __all__ = [
     "get_rng_state",
     "get_rng_state_all",
     "get_sync_debug_mode",
+    "get_tensor_meta",
+    "graph",
+    "graph_pool_handle",
+    "graphs",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
     "is_bf16_supported",
+    "is_current_stream_capturing",
     "is_float16_supported",
     "is_initialized",
+    "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
@@ -162,6 +182,9 @@ __all__ = [
     "set_rng_state_all",
     "set_stream",
     "set_sync_debug_mode",
+    "set_tensor_meta",
+    "storage",
+    "sharing",
     "stream",
     "stream_sanitizer",
     "streams",

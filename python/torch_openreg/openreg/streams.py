@@ -12,6 +12,7 @@ import torch
 
 from torch_openreg import _C
 from torch_openreg.openreg._utils import DeviceLike, resolve
+from torch_openreg.openreg.sharing import InterprocessEvent
 
 
 def _as_device(device: DeviceLike) -> torch.device:
@@ -34,7 +35,9 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
         interprocess: bool = False,
     ) -> torch.Event:
         if interprocess:
-            raise RuntimeError("an event of openreg can not be shared with other processes")
+            if enable_timing:
+                raise ValueError("an event between processes keeps no time: enable_timing=False")
+            return InterprocessEvent._new(resolve(device))
         return torch.Event(_as_device(device), enable_timing=enable_timing, blocking=blocking)
 
     def __instancecheck__(cls, instance: object) -> bool:
@@ -50,11 +53,13 @@ class Event(torch.Event, metaclass=_EventType):
         device: where it will be recorded; the current device for None.
         enable_timing: whether ``elapsed_time`` (milliseconds) works.
         blocking: as with other devices; a wait always sleeps.
-        interprocess: not supported.
+        interprocess: whether other processes may open it: it has ``ipc_handle()`` then.
 
     Raises:
-        RuntimeError: for an event that is to be shared between processes.
+        ValueError: for one that is both timed and between processes.
     """
+
+    from_ipc_handle = InterprocessEvent.from_ipc_handle
 
 
 class Stream(torch.Stream):
@@ -93,6 +98,13 @@ class Stream(torch.Stream):
     def priority(self) -> int:
         """The priority that the stream has; a lower number is more urgent."""
         return _C.stream_priority(self.stream_id, self.device_index)
+
+    def record_event(self, event: torch.Event | None = None) -> torch.Event:
+        """Record ``event``, or a new one, on this stream and return it."""
+        if isinstance(event, InterprocessEvent):  # torch takes nothing but its own class
+            event.record(self)
+            return event
+        return super().record_event(event)
 
     def __repr__(self) -> str:
         name = "default" if self.stream_id == 0 else f"{self.stream_id:#x}"

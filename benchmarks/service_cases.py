@@ -1,0 +1,207 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the services benchmark measures: memory, copies, events and streams, no operators.
+
+The CPU has no streams. Beside those stands what a program on the CPU would use in their place: the
+clock for an event with timing, a threading.Event for one that is waited for, an idle ``with`` for a
+switch of streams. Cases of this kind return a number, 0-dimensional, as all steps return tensors.
+"""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from benchmarks.cases import Case, Step, random
+
+#: Allocations of each thread in a step of two: to hand the step over takes longer than one.
+ALLOCATIONS = 200
+
+DONE = torch.zeros(())
+
+
+def allocation(size: int, device: torch.device) -> Step:
+    """So many bytes, taken and given back."""
+    return lambda: torch.empty(size, dtype=torch.uint8, device=device)
+
+
+def allocations_of_two_threads(size: int, device: torch.device) -> Step:
+    """The same, ALLOCATIONS times, in two threads at once, each on a stream of its own."""
+    begin = threading.Barrier(2)
+
+    def prepare() -> None:
+        if device.type != "cpu":
+            torch.accelerator.set_stream(torch.Stream(device))
+
+    pool = ThreadPoolExecutor(2, initializer=prepare)
+
+    def work() -> None:
+        begin.wait()
+        for _ in range(ALLOCATIONS):
+            torch.empty(size, dtype=torch.uint8, device=device)
+
+    def step() -> Tensor:
+        for done in [pool.submit(work), pool.submit(work)]:
+            done.result()
+        return torch.empty(size, dtype=torch.uint8, device=device)
+
+    return step
+
+
+def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
+    """So many bytes from the host into memory of the device."""
+    host = random(size // 4)
+    if pinned and device.type != "cpu":
+        host = host.pin_memory()
+    target = torch.empty(size // 4, device=device)
+    return lambda: target.copy_(host, non_blocking=pinned)
+
+
+def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
+    """So many bytes from the device into memory of the host."""
+    source = random(size // 4).to(device)
+    host = torch.empty(size // 4, pin_memory=pinned and device.type != "cpu")
+    return lambda: host.copy_(source, non_blocking=pinned)
+
+
+def copies_beside_computing(device: torch.device) -> Step:
+    """16 MiB in, 16 MiB out and a product of 512 x 512 matrices: at once where streams allow."""
+    size = 16 << 20
+    into, out = copy_in(size, True, device), copy_out(size, True, device)
+    x = random(512, 512).to(device)
+    if device.type == "cpu":
+
+        def in_turn() -> Tensor:
+            into()
+            out()
+            return x @ x
+
+        return in_turn
+    streams = torch.Stream(device), torch.Stream(device)
+    torch.accelerator.synchronize(device)  # what the copies read is there
+
+    def at_once() -> Tensor:
+        for stream, copy in zip(streams, (into, out), strict=True):
+            with stream:
+                copy()
+        return x @ x
+
+    return at_once
+
+
+def _returning(done: Tensor, action: Callable[[], object]) -> Step:
+    def step() -> Tensor:
+        action()
+        return done
+
+    return step
+
+
+def event_record(device: torch.device) -> Step:
+    """Marks a place in the current stream; the CPU reads the clock."""
+    if device.type == "cpu":
+        return _returning(DONE, time.perf_counter_ns)
+    event = torch.Event(device, enable_timing=True)
+    return _returning(DONE, event.record)
+
+
+def event_query(device: torch.device) -> Step:
+    """Asks whether an event is complete."""
+    if device.type == "cpu":
+        return _returning(DONE, threading.Event().is_set)
+    event = torch.Event(device)
+    event.record()
+    return _returning(DONE, event.query)
+
+
+def event_wait(device: torch.device) -> Step:
+    """A stream waits for a new mark in another; the CPU sets an event, waits and clears it."""
+    if device.type == "cpu":
+        flag = threading.Event()
+
+        def set_and_wait() -> None:
+            flag.set()
+            flag.wait()
+            flag.clear()
+
+        return _returning(DONE, set_and_wait)
+    side, event = torch.Stream(device), torch.Event(device)
+
+    def record_and_wait() -> None:
+        event.record()
+        side.wait_event(event)
+
+    return _returning(DONE, record_and_wait)
+
+
+def event_elapsed(device: torch.device) -> Step:
+    """Milliseconds between two events; the CPU subtracts two times."""
+    if device.type == "cpu":
+        first, last = time.perf_counter_ns(), time.perf_counter_ns()
+        return _returning(DONE, lambda: (last - first) / 1e6)
+    start, end = (torch.Event(device, enable_timing=True) for _ in range(2))
+    start.record()
+    end.record()
+    end.synchronize()
+    return _returning(DONE, lambda: start.elapsed_time(end))
+
+
+def stream_create(device: torch.device) -> Step:
+    """Takes a stream from the pool; the CPU makes an object."""
+    make = object if device.type == "cpu" else partial(torch.Stream, device)
+    return _returning(DONE, make)
+
+
+def stream_switch(device: torch.device) -> Step:
+    """Enters the context of a stream and leaves it."""
+    context = contextlib.nullcontext() if device.type == "cpu" else torch.Stream(device)
+
+    def switch() -> None:
+        with context:
+            pass
+
+    return _returning(DONE, switch)
+
+
+SIZES = {
+    "64 B": 64,
+    "4 KiB": 4 << 10,
+    "256 KiB": 256 << 10,
+    "1 MiB": 1 << 20,
+    "16 MiB": 16 << 20,
+    "64 MiB": 64 << 20,
+}
+COPIES = {"4 KiB": 4 << 10, "256 KiB": 256 << 10, "16 MiB": 16 << 20, "64 MiB": 64 << 20}
+
+SERVICES = (
+    *(
+        Case("allocator", f"take {name}", partial(allocation, size), deterministic=False)
+        for name, size in SIZES.items()
+    ),
+    *(
+        Case(
+            "allocator",
+            f"take {name}, two threads, {ALLOCATIONS} each",
+            partial(allocations_of_two_threads, size),
+            deterministic=False,
+        )
+        for name, size in SIZES.items()
+    ),
+    *(
+        Case("copies", f"{way} {name}, {kind}", partial(make, size, kind == "pinned"))
+        for way, make in (("into", copy_in), ("out of", copy_out))
+        for kind in ("pageable", "pinned")
+        for name, size in COPIES.items()
+    ),
+    Case("copies", "both ways beside computing", copies_beside_computing),
+    Case("events", "record", event_record),
+    Case("events", "query", event_query),
+    Case("events", "record and wait", event_wait),
+    Case("events", "elapsed", event_elapsed),
+    Case("streams", "create", stream_create),
+    Case("streams", "switch", stream_switch),
+)

@@ -1,0 +1,265 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Uses the device for a long time and looks for what is left behind.
+
+Rounds of training, copies on several streams, DLPack, a pinned DataLoader and recoveries from a
+full device follow each other; each round checks its results. A fifth of the time is warm-up. At the
+end no byte may be allocated that was not at the start, resident memory has to be within 2 % of what
+it was after the warm-up, and there may be no thread and no file descriptor more.
+"""
+
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from matplotlib.figure import Figure
+from torch.utils.data import DataLoader, TensorDataset
+from tqdm import tqdm
+
+from benchmarks.cases import cnn, training
+from tools.flags.flags import Flags, output, picture
+
+WARM_UP = 0.2  # of the time
+TOLERANCE = 0.02  # of resident memory
+DEVICE = torch.device("openreg")
+POOLED = 32  # streams of a device, which are taken in turn: docs/streams.md
+STREAMS = 4  # of each device, that a round of copies takes
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What the process holds at one moment.
+
+    Attributes:
+        seconds: since the start.
+        rounds: done so far.
+        allocated: bytes of device memory in tensors, of all devices.
+        resident: bytes of the process in memory, those of the emulated device included.
+        threads: of the process.
+        descriptors: open file descriptors.
+    """
+
+    seconds: float
+    rounds: int
+    allocated: int
+    resident: int
+    threads: int
+    descriptors: int
+
+
+def train() -> None:
+    """Ten steps of a small network; the loss falls."""
+    step = training(cnn, (16, 3, 32, 32), DEVICE)
+    losses = [step().item() for _ in range(10)]
+    require(losses[-1] < losses[0], f"the loss did not fall: {losses}")
+
+
+def copy_on_streams() -> None:
+    """Copies there and back on four streams of each device at once, pinned and pageable."""
+    jobs = []
+    for index in range(torch.openreg.device_count()):
+        for number in range(STREAMS):
+            host = torch.full((1 << 18,), float(number))
+            host = host.pin_memory() if number % 2 else host
+            back = torch.empty(1 << 18, pin_memory=True)
+            stream = torch.openreg.Stream(index)
+            with torch.openreg.stream(stream):
+                there = host.to(f"openreg:{index}", non_blocking=True)
+                back.copy_(there.add_(1), non_blocking=True)
+            jobs.append((stream, number, host, back))
+    for stream, number, _, back in jobs:
+        stream.synchronize()
+        require(bool((back == number + 1).all()), f"stream {stream} copied something else")
+
+
+def lend() -> None:
+    """Tensors through DLPack: taken, not taken, on another stream, and a copy for NumPy."""
+    tensor = torch.arange(1000.0, device=DEVICE)
+    lent = torch.from_dlpack(tensor)
+    stream = torch.openreg.Stream()
+    tensor.__dlpack__(stream=stream.native_handle)  # nobody takes it
+    with torch.openreg.stream(stream):
+        taken = torch.from_dlpack(tensor.__dlpack__(stream=stream.native_handle))
+        total = taken.sum().item()
+    require(lent.data_ptr() == tensor.data_ptr(), "DLPack made a copy")
+    require(total == np.from_dlpack(tensor, device="cpu").sum(), "DLPack lent other values")
+
+
+def load() -> None:
+    """A pinned DataLoader with a worker process."""
+    data = TensorDataset(torch.arange(256.0))
+    total = 0.0
+    for (batch,) in DataLoader(data, batch_size=32, pin_memory=True, num_workers=1):
+        total += batch.to(DEVICE, non_blocking=True).sum().item()
+    require(total == 255 * 128, f"the loader's batches add up to {total}")
+
+
+def run_out() -> None:
+    """Asks for more than the device has, and goes on."""
+    kept = torch.ones(1 << 20, device=DEVICE)
+    _, capacity = torch.openreg.mem_get_info()
+    try:
+        torch.empty(2 * capacity, dtype=torch.uint8, device=DEVICE)
+    except torch.OutOfMemoryError:
+        require(kept.sum().item() == 1 << 20, "a tensor changed when memory ran out")
+    else:
+        raise RuntimeError(f"2 * {capacity} bytes were allocated on a device that has half of it")
+
+
+ACTIVITIES: tuple[Callable[[], None], ...] = (train, copy_on_streams, lend, load, run_out)
+
+
+def require(condition: bool, message: str) -> None:
+    """Raise RuntimeError with that message unless the condition holds."""
+    if not condition:
+        raise RuntimeError(message)
+
+
+def fill_pools() -> None:
+    """Use each stream of the pools once: a stream keeps its thread, its queue and its cache."""
+    for _ in range(POOLED // STREAMS):
+        copy_on_streams()
+
+
+def sample(start: float, rounds: int) -> Sample:
+    """Look at the process when all is done and nothing waits for the garbage collector."""
+    gc.collect()
+    count = torch.openreg.device_count()
+    for index in range(count):
+        torch.openreg.synchronize(index)
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return Sample(
+        seconds=time.monotonic() - start,
+        rounds=rounds,
+        allocated=sum(torch.openreg.memory_allocated(index) for index in range(count)),
+        resident=pages * os.sysconf("SC_PAGE_SIZE"),
+        threads=len(os.listdir("/proc/self/task")),
+        descriptors=len(os.listdir("/proc/self/fd")),
+    )
+
+
+def soak(seconds: float) -> tuple[list[Sample], int]:
+    """Run rounds for so long, three at least.
+
+    Returns:
+        A sample before the first round and one after each, and the place of that after the warm-up.
+
+    Raises:
+        RuntimeError: if a round computes something wrong.
+    """
+    fill_pools()
+    start = time.monotonic()
+    samples = [sample(start, 0)]
+    warm = 0
+    total = round(seconds)
+    with tqdm(total=total, unit="s", disable=None, leave=False) as bar:
+        while samples[-1].seconds < seconds or len(samples) < 4:
+            for activity in ACTIVITIES:
+                bar.set_postfix_str(activity.__name__)
+                activity()
+            samples.append(sample(start, len(samples)))
+            if warm == 0 and samples[-1].seconds >= WARM_UP * seconds:
+                warm = len(samples) - 1
+            bar.update(min(round(samples[-1].seconds), total) - bar.n)
+    return samples, min(warm, len(samples) - 2)
+
+
+def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
+    """Say what was left behind; nothing if all is well."""
+    found = []
+    if last.allocated != first.allocated:
+        found.append(f"{last.allocated - first.allocated:,} bytes of device memory are in tensors")
+    growth = last.resident - warm.resident
+    if growth > TOLERANCE * warm.resident:
+        found.append(
+            f"resident memory grew by {100 * growth / warm.resident:.1f} %, "
+            f"beyond {100 * TOLERANCE:g} %"
+        )
+    if last.threads > warm.threads:
+        found.append(f"{last.threads - warm.threads} threads more")
+    if last.descriptors > warm.descriptors:
+        found.append(f"{last.descriptors - warm.descriptors} file descriptors more")
+    return found
+
+
+def table(first: Sample, warm: Sample, last: Sample) -> str:
+    """The figures of three moments as aligned text."""
+    lines = [f"{'':22}{'start':>14}{'warm':>14}{'end':>14}"]
+    for name, unit, scale in (
+        ("seconds", "", 1.0),
+        ("rounds", "", 1.0),
+        ("allocated", " KiB", 1024.0),
+        ("resident", " MiB", 1048576.0),
+        ("threads", "", 1.0),
+        ("descriptors", "", 1.0),
+    ):
+        figures = (getattr(moment, name) / scale for moment in (first, warm, last))
+        lines.append(f"{name + unit:22}" + "".join(f"{figure:>14,.1f}" for figure in figures))
+    return "\n".join(lines)
+
+
+def chart(samples: list[Sample], warm: int, path: Path) -> None:
+    """Write resident and allocated memory over time."""
+    figure = Figure(figsize=(9, 3.5), layout="constrained")
+    axes = figure.subplots()
+    seconds = [one.seconds for one in samples]
+    axes.plot(seconds, [one.resident / 2**20 for one in samples], label="resident")
+    axes.plot(seconds, [one.allocated / 2**20 for one in samples], label="allocated on devices")
+    axes.axvline(samples[warm].seconds, color="black", linewidth=0.8, label="end of the warm-up")
+    axes.set_ylim(bottom=0)
+    axes.set_xlabel("seconds")
+    axes.set_ylabel("MiB")
+    axes.legend()
+    axes.grid(alpha=0.3)
+    figure.savefig(path, dpi=110)
+
+
+def minutes(text: str) -> float:
+    """A flag: a positive number."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = 0.0
+    if not 0 < number < 1e6:
+        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of minutes")
+    return number
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the soak.
+
+    Returns:
+        0, or 1 if something was left behind or computed wrong.
+    """
+    parser = Flags("soak", __doc__)
+    parser.add_argument("--minutes", type=minutes, default=10.0, help="how long")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="draw memory over time")
+    flags = parser.parse_args(argv)
+    torch.set_num_threads(1)  # two teams of OpenMP threads would only get in each other's way
+    try:
+        samples, warm = soak(60 * flags.minutes)
+    except RuntimeError as error:
+        print(f"soak: failed: {error}", file=sys.stderr)
+        return 1
+    moments = samples[0], samples[warm], samples[-1]
+    print(table(*moments))
+    found = faults(*moments)
+    print("\n".join(f"left behind: {fault}" for fault in found) or "nothing was left behind")
+    if flags.json:
+        figures = {"warm": warm, "faults": found, "samples": [asdict(one) for one in samples]}
+        flags.json.write_text(json.dumps(figures, indent=1) + "\n")
+    if flags.plot:
+        chart(samples, warm, flags.plot)
+    return int(bool(found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The soak does its work and finds what is left behind."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from benchmarks import soak
+from benchmarks.soak import ACTIVITIES, Sample, faults
+
+CALM = Sample(seconds=10, rounds=5, allocated=0, resident=1000, threads=4, descriptors=9)
+
+
+@pytest.mark.parametrize("activity", ACTIVITIES, ids=lambda activity: activity.__name__)
+def test_activities_do_their_work(activity: Callable[[], None]) -> None:
+    activity()
+    assert soak.sample(0.0, 0).allocated == 0
+
+
+def test_a_short_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    figures, plot = tmp_path / "soak.json", tmp_path / "soak.png"
+    status = soak.main(["--minutes", "0.001", "--json", str(figures), "--plot", str(plot)])
+    written = json.loads(figures.read_text())
+    # Too short to say that memory stays, but not whether the program says what it found.
+    assert status == int(bool(written["faults"]))
+    assert len(written["samples"]) >= 4
+    assert [one["rounds"] for one in written["samples"]] == list(range(len(written["samples"])))
+    assert {one["allocated"] for one in written["samples"]} == {0}
+    assert plot.read_bytes().startswith(b"\x89PNG")
+    assert "descriptors" in capsys.readouterr().out
+
+
+def test_what_is_left_behind_is_found() -> None:
+    assert faults(CALM, CALM, CALM) == []
+    assert faults(CALM, CALM, replace(CALM, resident=1020, threads=3, descriptors=8)) == []
+    assert faults(CALM, CALM, replace(CALM, allocated=4096)) == [
+        "4,096 bytes of device memory are in tensors"
+    ]
+    assert faults(CALM, CALM, replace(CALM, resident=1021)) == [
+        "resident memory grew by 2.1 %, beyond 2 %"
+    ]
+    assert faults(CALM, CALM, replace(CALM, threads=6, descriptors=10)) == [
+        "2 threads more",
+        "1 file descriptors more",
+    ]
+
+
+def test_a_tensor_that_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[torch.Tensor] = []
+    monkeypatch.setattr(
+        soak, "ACTIVITIES", (lambda: kept.append(torch.ones(1024, device="openreg")),)
+    )
+    for activity in soak.ACTIVITIES:
+        activity.__name__ = "keep"
+    assert soak.main(["--minutes", "0.0001"]) == 1
+
+
+def test_a_wrong_result_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        soak.require(False, "the sum is wrong")
+
+    monkeypatch.setattr(soak, "ACTIVITIES", (fail,))
+    assert soak.main(["--minutes", "0.0001"]) == 1
+    assert capsys.readouterr().err == "soak: failed: the sum is wrong\n"
+
+
+@pytest.mark.parametrize("text", ["0", "-1", "nan", "ten"])
+def test_wrong_minutes(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        soak.main(["--minutes", text])
+    assert exit_.value.code == 2
+    assert "is no positive number of minutes" in capsys.readouterr().err

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies and computation on three streams, timed by events, as a picture with a lane each."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from matplotlib.figure import Figure
+
+from benchmarks.cases import random
+
+LANES = "copies in", "computation", "copies out"
+COLOURS = "tab:blue", "tab:green", "tab:orange"
+
+
+@dataclass(frozen=True)
+class Span:
+    """What one stream did.
+
+    Attributes:
+        lane: a name of LANES.
+        start: milliseconds since the first event.
+        end: the same.
+    """
+
+    lane: str
+    start: float
+    end: float
+
+
+def record(device: torch.device, chunks: int, size: int) -> list[Span]:
+    """Run batches through copy in, exp, copy out: each step on a stream of its own.
+
+    Args:
+        device: an accelerator.
+        chunks: how many batches, two at least.
+        size: rows and columns of a batch, float32.
+
+    Returns:
+        A span for each step of each batch, by lanes.
+    """
+    streams = [torch.Stream(device) for _ in LANES]
+    host = [random(size, size).pin_memory() for _ in range(chunks)]
+    results = [torch.empty(size, size, pin_memory=True) for _ in range(chunks)]
+    inputs = [torch.empty(size, size, device=device) for _ in range(chunks)]
+    outputs = [torch.empty(size, size, device=device) for _ in range(chunks)]
+    torch.accelerator.synchronize(device)
+    origin = torch.Event(device, enable_timing=True)
+    origin.record(streams[0])
+    marks: dict[str, list[tuple[torch.Event, torch.Event]]] = {lane: [] for lane in LANES}
+    for number in range(chunks):
+        for lane, stream in zip(LANES, streams, strict=True):
+            start, end = (torch.Event(device, enable_timing=True) for _ in range(2))
+            if lane != LANES[0]:
+                before = marks[LANES[LANES.index(lane) - 1]][number][1]
+                stream.wait_event(before)
+            with stream:
+                start.record(stream)
+                if lane == "copies in":
+                    inputs[number].copy_(host[number], non_blocking=True)
+                elif lane == "computation":
+                    torch.exp(inputs[number], out=outputs[number])  # about as long as a copy
+                else:
+                    results[number].copy_(outputs[number], non_blocking=True)
+                end.record(stream)
+            marks[lane].append((start, end))
+    torch.accelerator.synchronize(device)
+    return [
+        Span(lane, origin.elapsed_time(start), origin.elapsed_time(end))
+        for lane in LANES
+        for start, end in marks[lane]
+    ]
+
+
+def overlap(spans: list[Span]) -> float:
+    """Return the milliseconds in which computation and a copy, or two, ran at once."""
+    total = 0.0
+    for computing in (span for span in spans if span.lane == "computation"):
+        done = computing.start  # until here it is counted
+        for copy in sorted(spans, key=lambda span: span.start):
+            if copy.lane != computing.lane:
+                end = min(computing.end, copy.end)
+                total += max(0.0, end - max(done, copy.start))
+                done = max(done, end)
+    return total
+
+
+def draw(spans: list[Span], path: Path) -> None:
+    """Write the picture.
+
+    Args:
+        spans: of all lanes.
+        path: its suffix is the format.
+    """
+    figure = Figure(figsize=(9, 2.6), layout="constrained")
+    axes = figure.subplots()
+    for place, (lane, colour) in enumerate(zip(LANES, COLOURS, strict=True)):
+        bars = [(span.start, span.end - span.start) for span in spans if span.lane == lane]
+        axes.broken_barh(bars, (place - 0.4, 0.8), facecolors=colour, edgecolor="white")
+    axes.set_yticks(range(len(LANES)), LANES)
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds, by events of the three streams")
+    axes.set_title(f"copies beside computation for {overlap(spans):.1f} ms", fontsize=10)
+    axes.grid(axis="x", alpha=0.3)
+    figure.savefig(path, dpi=110)

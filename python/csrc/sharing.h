@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Bindings of what processes share: storages and events. Called once, by the module.
+#ifndef PYTHON_CSRC_SHARING_H_
+#define PYTHON_CSRC_SHARING_H_
+
+#include <pybind11/pybind11.h>
+
+namespace openreg {
+
+void bind_sharing(pybind11::module_& module);
+
+}  // namespace openreg
+
+#endif  // PYTHON_CSRC_SHARING_H_

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Bindings of what a backend keeps with a tensor (runtime/c10/tensor_meta.h). Threads: with the
+// GIL.
+#ifndef PYTHON_CSRC_STORAGE_H_
+#define PYTHON_CSRC_STORAGE_H_
+
+#include <pybind11/pybind11.h>
+
+namespace openreg {
+
+void bind_storage(pybind11::module_& module);
+
+}  // namespace openreg
+
+#endif  // PYTHON_CSRC_STORAGE_H_

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""DLPack: device memory lent to other libraries, and theirs to torch, without a copy.
+
+torch has all of it (``torch.from_dlpack``, ``Tensor.__dlpack__``), but two methods of its class
+Tensor know devices by name: ``__dlpack_device__`` raises for the name of any renamed PrivateUse1
+device, and ``__dlpack__`` orders streams of CUDA only. No extension point of torch leads there, so
+``register`` puts a function of ours before each of the two. For every other device, and for
+whatever __torch_function__ intercepts, torch's own function is called with the same arguments.
+"""
+
+import functools
+from typing import Any
+
+import torch
+from torch.overrides import has_torch_function_unary
+from torch.utils.dlpack import DLDeviceType
+
+from torch_openreg.openreg.streams import ExternalStream, Stream, current_stream
+from torch_openreg.openreg.streams import stream as stream_context
+
+#: A device as DLPack names it: its type and its index.
+DLDevice = tuple[int, int]
+
+
+def _is_ours(tensor: torch.Tensor) -> bool:
+    return not has_torch_function_unary(tensor) and tensor.device.type == "openreg"
+
+
+def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> Stream:
+    """Return the consumer's stream, which is one of the device where the consumer wants the data.
+
+    Raises:
+        ValueError: if that is not a device of openreg.
+        RuntimeError: if ``stream`` is no stream of it.
+    """
+    if dl_device is None:
+        return ExternalStream(stream, tensor.device)
+    if dl_device[0] != DLDeviceType.kDLExtDev:
+        raise ValueError(
+            f"__dlpack__ got stream {stream:#x} of openreg with dl_device {tuple(dl_device)}, "
+            "which has no such stream: pass stream=None, the data is complete on return"
+        )
+    return ExternalStream(stream, dl_device[1])
+
+
+def _check(tensor: torch.Tensor) -> None:
+    """Refuse what torch would export with other values than the tensor has, or with none.
+
+    Raises:
+        BufferError: for such a tensor.
+    """
+    if tensor.layout == torch.strided and tensor.is_neg():
+        raise BufferError(
+            "Can't export tensors with the negative bit set, use tensor.resolve_neg()"
+        )
+    if tensor.layout == torch.strided and tensor.numel() > 0 and tensor.data_ptr() == 0:
+        raise BufferError(
+            f"Can't export tensors without memory of their own: {type(tensor).__name__}"
+        )
+
+
+def register() -> None:
+    """Teach torch.Tensor's two methods the device. To be called once."""
+    export = torch.Tensor.__dlpack__
+    export_device = torch.Tensor.__dlpack_device__
+
+    @functools.wraps(export_device)
+    def __dlpack_device__(self: torch.Tensor) -> Any:
+        if _is_ours(self):
+            return DLDeviceType.kDLExtDev, self.device.index
+        return export_device(self)
+
+    @functools.wraps(export)
+    def __dlpack__(
+        self: torch.Tensor,
+        *,
+        stream: Any = -1,
+        max_version: tuple[int, int] | None = None,
+        dl_device: Any = None,
+        copy: bool | None = None,
+    ) -> Any:
+        make = functools.partial(
+            export, self, max_version=max_version, dl_device=dl_device, copy=copy
+        )
+        if not _is_ours(self):
+            return make(stream=stream)
+        _check(self)
+        if type(stream) is not int or stream == -1:
+            return make(stream=stream)  # None: the consumer uses the current stream, as we do
+        consumer = _consumer(stream, self, dl_device)
+        producer = current_stream(self.device)
+        if consumer == producer:
+            return make(stream=None)
+        consumer.wait_stream(producer)
+        # A copy is made on the stream that will use it.
+        with stream_context(consumer):
+            capsule = make(stream=None)
+        if consumer.device == self.device:
+            self.record_stream(consumer)
+        return capsule
+
+    torch.Tensor.__dlpack_device__ = __dlpack_device__  # type: ignore[method-assign]
+    torch.Tensor.__dlpack__ = __dlpack__  # type: ignore[method-assign]

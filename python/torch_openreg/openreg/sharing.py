@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Tensors and events of the device between processes; see docs/sharing.md.
+
+``torch.multiprocessing`` sends a storage as a loan of its memory, which the other process borrows:
+nothing is copied. torch's own reducers make tensors, parameters and modules of storages, so one
+reducer, of storages, serves them all.
+"""
+
+from multiprocessing import reduction
+from typing import Any, Self
+
+import torch
+from torch.multiprocessing import reductions
+
+from torch_openreg import _C
+from torch_openreg.openreg._utils import DeviceLike, resolve
+
+
+class InterprocessEvent(torch.Event):
+    """An event that other processes may query and wait for; ``Event(interprocess=True)``.
+
+    The process that made it records it, as often as it likes; in a process that opened its handle
+    ``record`` is a RuntimeError. It keeps no time.
+    """
+
+    @classmethod
+    def _new(cls, device: int) -> Self:
+        event = super().__new__(cls, device=torch.device("openreg", device))
+        _C.make_interprocess(event, device)
+        return event
+
+    @classmethod
+    def _open(cls, device: int, handle: bytes) -> Self:
+        event = super().__new__(cls, device=torch.device("openreg", device))
+        _C.open_event(event, device, handle)
+        return event
+
+    def ipc_handle(self) -> bytes:
+        """Return the handle for ``Event.from_ipc_handle`` in other processes of the user.
+
+        Raises:
+            RuntimeError: for an event that was opened from a handle: pass that one on.
+        """
+        return _C.event_handle(self)
+
+    @classmethod
+    def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Self:
+        """Open an event of another process, which has to live and to have it still.
+
+        Args:
+            device: the event's device.
+            ipc_handle: what ``ipc_handle()`` gave there.
+
+        Raises:
+            ValueError: if that is no handle, or the event is of another device.
+            RuntimeError: if the event can not be opened; the message says why.
+        """
+        return cls._open(resolve(device), ipc_handle)
+
+
+def ipc_collect() -> int:
+    """Let go of memory that was shared, is in use here no more and has come back.
+
+    It happens by itself, a little at a time, when tensors are shared or let go, and before an
+    allocation fails.
+
+    Returns:
+        Bytes that went back to this process's allocator, or to the process that they belong to.
+    """
+    return _C.release_shared()
+
+
+def _rebuild_storage(
+    kind: type[torch.UntypedStorage], loan: bytes | None, size: int, device: int
+) -> torch.UntypedStorage:
+    if loan is None:
+        return kind(0, device=torch.device("openreg", device))
+    return _C.borrow_storage(loan, size, device)
+
+
+def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Any, ...]:
+    if storage.device.type != "openreg":
+        reduced: tuple[Any, ...] = reductions.reduce_storage(storage)
+        return reduced
+    size = storage.nbytes()
+    loan = _C.lend_storage(storage) if size else None
+    return _rebuild_storage, (type(storage), loan, size, storage.device.index)
+
+
+def _rebuild_view(
+    kind: type[torch.Tensor],
+    tensor: torch.Tensor,
+    conjugate: bool,
+    negative: bool,
+    requires_grad: bool,
+) -> torch.Tensor:
+    if conjugate:
+        tensor = tensor.conj()
+    if negative:
+        tensor = torch._neg_view(tensor)
+    if kind is torch.nn.Parameter:
+        return torch.nn.Parameter(tensor, requires_grad=requires_grad)
+    return tensor.requires_grad_(requires_grad)
+
+
+def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Keep the conjugate and negative bits of a tensor, which torch's reducer drops."""
+    lazy = tensor.device.type == "openreg" and tensor.layout == torch.strided
+    if not lazy or not (tensor.is_conj() or tensor.is_neg()):
+        reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
+        return reduced
+    if tensor.requires_grad and not tensor.is_leaf:
+        reductions.reduce_tensor(tensor)  # raises
+    plain = tensor.detach().as_subclass(torch.Tensor)
+    if tensor.is_neg():
+        plain = torch._neg_view(plain)
+    if tensor.is_conj():
+        plain = plain.conj()
+    bits = (tensor.is_conj(), tensor.is_neg(), tensor.requires_grad)
+    return _rebuild_view, (type(tensor), plain, *bits)
+
+
+def _reduce_event(event: InterprocessEvent) -> tuple[Any, ...]:
+    return InterprocessEvent._open, (event.device.index, event.ipc_handle())
+
+
+_is_shared = torch.UntypedStorage.is_shared
+
+
+def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
+    """Tell whether the storage is in shared memory; that of openreg always is, as CUDA's."""
+    return storage.device.type == "openreg" or _is_shared(storage)
+
+
+def register() -> None:
+    """Teach ``torch.multiprocessing`` the device. Called once, when the package is imported."""
+    reduction.register(torch.UntypedStorage, _reduce_storage)
+    reduction.register(torch.Tensor, _reduce_tensor)
+    reduction.register(torch.nn.Parameter, _reduce_tensor)
+    reduction.register(InterprocessEvent, _reduce_event)
+    torch.UntypedStorage.is_shared = _is_shared_or_ours

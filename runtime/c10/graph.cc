@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/c10/graph.h"
+
+#include <ATen/core/CachingHostAllocator.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "runtime/c10/device.h"
+#include "runtime/c10/device_allocator.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/host_allocator.h"
+#include "runtime/c10/implicit_wait.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+constexpr c10::MempoolId_t kNoPool{0, 0};
+
+orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
+  switch (mode) {
+    case at::GraphCaptureMode::ThreadLocal:
+      return orStreamCaptureModeThreadLocal;
+    case at::GraphCaptureMode::Relaxed:
+      return orStreamCaptureModeRelaxed;
+    case at::GraphCaptureMode::Default:
+    case at::GraphCaptureMode::Global:
+      break;
+  }
+  return orStreamCaptureModeGlobal;
+}
+
+// Whether a stream is part of this capture.
+bool belongs(orStream_t stream, uint64_t capture) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  uint64_t id = 0;
+  return orStreamGetCaptureInfo(stream, &status, &id) == orSuccess && id == capture;
+}
+
+}  // namespace
+
+// Where each replay that is queued begins in the generators' sequences: pushed when it is queued,
+// taken by its first command. Replays of one graph run in the order in which they were queued.
+class Graph::Replays final : public c10::intrusive_ptr_target {
+ public:
+  using Numbers = std::vector<ReplayedNumbers>;  // one for each of `targets`
+
+  void set_targets(std::vector<std::shared_ptr<ReplayedNumbers>> targets) {
+    targets_ = std::move(targets);
+  }
+  void push(Numbers numbers) {
+    const std::lock_guard lock(mutex_);
+    queued_.push_back(std::move(numbers));
+  }
+  // Of a replay that was refused.
+  void take_back() {
+    const std::lock_guard lock(mutex_);
+    queued_.pop_back();
+  }
+
+  static orError_t begin(void* arguments) {
+    Replays& self = **static_cast<Replays**>(arguments);
+    const std::lock_guard lock(self.mutex_);
+    if (!self.queued_.empty()) {
+      const Numbers& numbers = self.queued_.front();
+      for (size_t i = 0; i < numbers.size(); ++i) {
+        *self.targets_[i] = numbers[i];
+      }
+      self.queued_.pop_front();
+    }
+    return orSuccess;
+  }
+  static void release(void* arguments) {
+    c10::intrusive_ptr<Replays>::reclaim(*static_cast<Replays**>(arguments)).reset();
+  }
+
+ private:
+  std::mutex mutex_;
+  std::deque<Numbers> queued_;
+  std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
+};
+
+Graph::Graph(const at::GraphImplArgs& arguments) : keep_graph_(arguments.keep_graph) {}
+
+Graph::~Graph() {
+  try {
+    reset();
+  } catch (const std::exception& error) {
+    TORCH_WARN("openreg: while a graph was destroyed: ", error.what());
+  }
+  if (replayed_ != nullptr) {
+    (void)orEventDestroy(replayed_);
+  }
+}
+
+void Graph::add_generator(const at::Generator& generator) {
+  TORCH_CHECK(generator.defined() && generator.device().type() == kOpenRegType,
+              "openreg: a graph draws from generators of device openreg only");
+  const auto& state = generator.get<GeneratorImpl>()->state();
+  const bool known = std::any_of(generators_.begin(), generators_.end(),
+                                 [&](const Drawn& drawn) { return drawn.state == state; });
+  if (known) {
+    return;
+  }
+  Drawn drawn{state, std::make_shared<ReplayedNumbers>()};
+  if (state_ == State::kCapturing) {
+    state->begin_capture(capture_, drawn.replayed);
+  }
+  generators_.push_back(std::move(drawn));
+}
+
+void Graph::register_generator(const at::Generator& generator) {
+  TORCH_CHECK(state_ != State::kCaptured,
+              "openreg: the graph is captured already; register generators before that");
+  add_generator(generator);
+}
+
+void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
+  TORCH_CHECK(state_ == State::kEmpty,
+              "openreg: this graph holds a capture already: reset() it, or make another graph");
+  device_ = current_device();
+  stream_ = current_native_stream(device_);
+  const c10::MempoolId_t used = pool == kNoPool ? new_pool_id() : pool;
+  add_generator(default_generator(device_));
+  OPENREG_CHECK(orStreamBeginCapture(stream_, native_mode(mode)));
+  state_ = State::kCapturing;
+  count_capture();
+  try {
+    orStreamCaptureStatus status = orStreamCaptureStatusNone;
+    OPENREG_CHECK(orStreamGetCaptureInfo(stream_, &status, &capture_));
+    const uint64_t capture = capture_;
+    begin_allocate_to_pool(device_, used,
+                           [capture](orStream_t stream) { return belongs(stream, capture); });
+    pool_ = used;
+    // Never shared: torch's allocator does not let a pool begin anew that was released.
+    const c10::MempoolId_t host = new_pool_id();
+    at::getHostAllocator(kOpenRegType)->begin_allocate_to_pool(host, [capture](c10::Stream stream) {
+      return stream.device_type() == kOpenRegType && belongs(native_stream(stream), capture);
+    });
+    host_pool_ = host;
+    for (const Drawn& drawn : generators_) {
+      drawn.state->begin_capture(capture_, drawn.replayed);
+    }
+    static constexpr orRepeatable kRepeatable{&Replays::begin, &Replays::release};
+    replays_ = c10::make_intrusive<Replays>();
+    Replays* argument = c10::intrusive_ptr<Replays>(replays_).release();  // the command's reference
+    const orLaunchAttributes attributes{"openreg::begin_replay",
+                                        orLaunchInline | orLaunchHasRepeatable, 0, &kRepeatable};
+    const orError_t error =
+        orLaunchKernel(stream_, &Replays::begin, &argument, sizeof(Replays*), &attributes);
+    if (error != orSuccess) {
+      Replays::release(static_cast<void*>(&argument));
+    }
+    OPENREG_CHECK(error);
+  } catch (...) {
+    orGraph_t graph = nullptr;
+    if (orStreamEndCapture(stream_, &graph) == orSuccess) {
+      (void)orGraphDestroy(graph);
+    }
+    leave_capture();
+    release_pools();
+    state_ = State::kEmpty;
+    throw;
+  }
+}
+
+// What the capture's end undoes, whatever its end.
+void Graph::leave_capture() noexcept {
+  discount_capture();
+  try {
+    if (pool_ != kNoPool) {
+      end_allocate_to_pool(device_, pool_);
+    }
+    if (host_pool_ != kNoPool) {
+      at::getHostAllocator(kOpenRegType)->end_allocate_to_pool(host_pool_);
+    }
+  } catch (const std::exception& error) {
+    TORCH_WARN("openreg: at the end of a capture: ", error.what());
+  }
+  draws_ = false;
+  for (Drawn& drawn : generators_) {
+    drawn.count = drawn.state->end_capture(capture_);
+    draws_ = draws_ || drawn.count != 0;
+  }
+}
+
+void Graph::capture_end() {
+  TORCH_CHECK(state_ == State::kCapturing,
+              "openreg: capture_end() without a capture that this graph began");
+  TORCH_CHECK(current_native_stream(device_) == stream_,
+              "openreg: a capture has to end on the stream that it began on: make that current");
+  const orError_t error = orStreamEndCapture(stream_, &graph_);
+  const std::string detail = error != orSuccess ? orGetLastErrorDetail() : "";
+  TORCH_CHECK(error != orErrorCaptureWrongThread, detail);
+  leave_capture();
+  if (error != orSuccess) {
+    (void)orGetLastError();
+    release_pools();
+    replays_.reset();
+    state_ = State::kEmpty;
+    TORCH_CHECK(false, detail);
+  }
+  std::vector<std::shared_ptr<ReplayedNumbers>> targets;
+  for (const Drawn& drawn : generators_) {
+    targets.push_back(drawn.replayed);
+  }
+  replays_->set_targets(std::move(targets));
+  state_ = State::kCaptured;
+  instantiated_ = !keep_graph_;
+}
+
+void Graph::instantiate() {
+  TORCH_CHECK(state_ == State::kCaptured, "openreg: instantiate() without a captured graph");
+  TORCH_CHECK(keep_graph_,
+              "openreg: instantiate() is for graphs with keep_graph=True; others are ready when "
+              "their capture ends");
+  instantiated_ = true;  // the driver's graphs need nothing more
+}
+
+void Graph::replay() {
+  TORCH_CHECK(state_ == State::kCaptured, "openreg: replay() without a captured graph: capture first");
+  if (!instantiated_) {
+    instantiate();
+  }
+  const DeviceScope scope(device_);
+  const orStream_t stream = current_native_stream(device_);
+  const std::lock_guard lock(replaying_);
+  if (replayed_ == nullptr) {
+    OPENREG_CHECK(orEventCreate(&replayed_));
+  }
+  const bool draws = draws_ && !is_capturing(stream);  // the driver refuses that below
+  if (draws) {
+    Replays::Numbers numbers;
+    for (const Drawn& drawn : generators_) {
+      const PhiloxState begin = drawn.state->advance(drawn.count, 0);
+      numbers.push_back({begin.seed, begin.offset});
+    }
+    replays_->push(std::move(numbers));
+  }
+  const orError_t error = orGraphLaunch(graph_, stream);
+  if (error != orSuccess && error != orErrorLaunchFailure && draws) {
+    replays_->take_back();
+  }
+  OPENREG_CHECK(error);
+  OPENREG_CHECK(orEventRecord(replayed_, stream));
+}
+
+void Graph::wait_for_replays() noexcept {
+  // Not orEventSynchronize, which would take a kernel's error away from the program.
+  if (replayed_ == nullptr) {
+    return;
+  }
+  constexpr std::chrono::microseconds kLongest{1000};
+  for (std::chrono::microseconds pause{10}; orEventQuery(replayed_) == orErrorNotReady;
+       pause = std::min(pause * 2, kLongest)) {
+    std::this_thread::sleep_for(pause);
+  }
+}
+
+void Graph::release_pools() noexcept {
+  try {
+    if (pool_ != kNoPool) {
+      release_pool(device_, pool_);
+    }
+    if (host_pool_ != kNoPool) {
+      at::getHostAllocator(kOpenRegType)->release_pool(host_pool_);
+    }
+  } catch (const std::exception& error) {
+    TORCH_WARN("openreg: while the memory of a graph was released: ", error.what());
+  }
+  pool_ = kNoPool;
+  host_pool_ = kNoPool;
+}
+
+void Graph::reset() {
+  if (state_ == State::kCapturing) {
+    orGraph_t graph = nullptr;
+    const orError_t error = orStreamEndCapture(stream_, &graph);
+    TORCH_CHECK(error != orErrorCaptureWrongThread, orGetLastErrorDetail());
+    if (error == orSuccess) {
+      (void)orGraphDestroy(graph);
+    }
+    leave_capture();
+  } else if (state_ == State::kCaptured) {
+    wait_for_replays();
+    const orError_t error = orGraphDestroy(graph_);
+    TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle,  // by a device reset
+                orGetLastErrorDetail());
+    graph_ = nullptr;
+  }
+  release_pools();
+  generators_.clear();
+  replays_.reset();
+  draws_ = false;
+  instantiated_ = false;
+  state_ = State::kEmpty;
+}
+
+c10::MempoolId_t Graph::pool() const {
+  TORCH_CHECK(pool_ != kNoPool, "openreg: pool() before the graph was captured");
+  return pool_;
+}
+
+void Graph::debug_dump(const std::string& path) {
+  TORCH_CHECK(state_ == State::kCaptured, "openreg: debug_dump() without a captured graph");
+  if (!debug_) {
+    TORCH_WARN("openreg: debug_dump() writes nothing: call enable_debug_mode() first");
+    return;
+  }
+  OPENREG_CHECK(orGraphDebugDotPrint(graph_, path.c_str()));
+}
+
+size_t Graph::node_count() const {
+  TORCH_CHECK(state_ == State::kCaptured, "openreg: a graph has commands when it is captured");
+  size_t count = 0;
+  OPENREG_CHECK(orGraphGetNodeCount(graph_, &count));
+  return count;
+}
+
+}  // namespace openreg
+
+namespace at {
+REGISTER_GRAPH_IMPL(OPENREG, openreg::Graph)
+}  // namespace at

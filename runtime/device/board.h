@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// board.h - what a process tells the others about its events, its loans and its streams.
+//
+// A file of shared memory, made at the first use of one of them. It has slots, one for each event
+// between processes and each loan, and for each stream the number of marks that it has passed. A
+// mark is a command which says so; what a slot captures is the number of a mark of a stream, and is
+// reached when that stream has passed as many. So, as with an event of one process, a wait compares
+// two numbers that only grow, and writing a slot again changes no wait that is under way.
+//
+// The owner writes its board; others map it and read, except that who takes a loan takes the serial
+// number out of its slot. Whether the owner lives is looked up in /proc (memfd.h): nothing has to
+// be cleaned up after a kill. A Peer is a board of another process, shared by all who wait on it.
+// Threads: any.
+#ifndef RUNTIME_DEVICE_BOARD_H_
+#define RUNTIME_DEVICE_BOARD_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "runtime/device/memfd.h"
+#include "runtime/device/openreg.h"
+#include "runtime/device/stream.h"
+
+namespace openreg::device {
+
+// The number of a mark and the index of its stream, in one word. 0 is reached.
+using MarkWord = uint64_t;
+
+// The memory that processes share.
+struct Board {
+  static constexpr uint64_t kSlots = 32768;
+  static constexpr uint64_t kStreams = uint64_t{1} << Streams::kIndexBits;
+  struct Progress {
+    std::atomic<uint64_t> marks;   // passed so far
+    std::atomic<uint32_t> signal;  // futex: changes with each
+    uint32_t unused;
+  };
+  struct Slot {
+    std::atomic<uint64_t> serial;  // 0: free. Its low bits are the slot's index
+    std::atomic<MarkWord> capture;
+  };
+  Progress streams[kStreams];
+  Slot slots[kSlots];
+
+  Slot& slot(uint64_t serial) { return slots[serial % kSlots]; }
+  bool Reached(MarkWord word) const {
+    return streams[word % kStreams].marks.load(std::memory_order_acquire) >= word / kStreams;
+  }
+};
+static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// The board of a process: of this one, or of another.
+class Peer {
+ public:
+  Peer(const MemfdPlace& place, Board* board) : place_(place), board_(board) {}
+  ~Peer();
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  // That of this process, which is made if need be.
+  static orError_t Own(const char* function, std::shared_ptr<Peer>* peer);
+  // That of any process; fails with `lost` if it has ended.
+  static orError_t Open(const char* function, const MemfdPlace& place, orError_t lost,
+                        std::shared_ptr<Peer>* peer);
+
+  const MemfdPlace& place() const { return place_; }
+  Board& board() { return *board_; }
+
+  // The capture of the slot that has this serial number; false if no slot has it any more.
+  bool Read(uint64_t serial, MarkWord* word);
+
+  // Takes the serial number out of its slot. False if another one was faster.
+  bool Take(uint64_t serial) {
+    return board_->slot(serial).serial.compare_exchange_strong(serial, 0,
+                                                               std::memory_order_acq_rel);
+  }
+
+  enum class State { kReached, kPending, kEnded, kStopped };
+  // Never kStopped.
+  State Look(MarkWord word) const;
+  // Waits. Never kPending; kStopped when this process exits.
+  State Wait(MarkWord word) const;
+  // Fails in words for kEnded.
+  orError_t FailEnded(const char* function) const;
+
+  // What is queued on `stream` from now on waits for `word`, and fails with the stream when it can
+  // not be reached any more.
+  static orError_t Queue(const std::shared_ptr<Peer>& peer, MarkWord word, Stream* stream,
+                         uint64_t expected);
+
+ private:
+  const MemfdPlace place_;
+  Board* const board_;
+};
+
+// Slots of the own board. `function` is for the error when all are in use.
+orError_t TakeSlot(const char* function, uint64_t* serial);
+// Also for one whose serial number somebody took.
+void GiveSlot(uint64_t serial);
+
+// Captures what is queued on `stream` now. `position` is the stream's, for waits of this process.
+orError_t Mark(Stream* stream, uint64_t expected, MarkWord* word, uint64_t* position);
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_BOARD_H_

@@ -1,0 +1,196 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include <string>
+#include <thread>
+
+#include "runtime/device/device_fixture.h"
+#include "runtime/device/ipc_peer.h"
+
+namespace openreg::device {
+namespace {
+
+class IpcEventTest : public DeviceTest {
+ protected:
+  void SetUp() override {
+    DeviceTest::SetUp();
+    QueueLaunches();
+  }
+
+  // An event of the peer's, and its handle.
+  orIpcEventHandle PeerEvent(Peer& peer) {
+    EXPECT_EQ(peer.Ask("event"), "ok 0");
+    return peer.Give<orIpcEventHandle>("event-handle 0");
+  }
+  orEvent_t Open(const orIpcEventHandle& handle) {
+    orEvent_t event = nullptr;
+    EXPECT_OK(orIpcOpenEventHandle(&event, &handle));
+    return event;
+  }
+  orEvent_t Create() {
+    orEvent_t event = nullptr;
+    EXPECT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
+    return event;
+  }
+  orIpcEventHandle Export(orEvent_t event) {
+    orIpcEventHandle handle{};
+    EXPECT_OK(orIpcGetEventHandle(&handle, event));
+    return handle;
+  }
+};
+
+TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
+  Gate gate;
+  orEvent_t event = Create();
+  Peer peer;
+  ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
+  EXPECT_EQ(peer.Ask("event-query 0"), "ok ");  // never recorded
+  ASSERT_OK(gate.Launch(nullptr));
+  ASSERT_OK(orEventRecord(event, nullptr));
+  EXPECT_EQ(peer.Ask("event-query 0").substr(0, 21), "error orErrorNotReady");
+  EXPECT_EQ(orEventQuery(event), orErrorNotReady);
+  gate.Open();
+  EXPECT_EQ(peer.Ask("event-synchronize 0"), "ok ");
+  EXPECT_EQ(peer.Ask("event-query 0"), "ok ");
+  EXPECT_OK(orEventSynchronize(event));
+  EXPECT_OK(orDeviceSynchronize());
+}
+
+TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
+  Peer peer;
+  orEvent_t event = Open(PeerEvent(peer));
+  ASSERT_EQ(peer.Ask("gate"), "ok ");
+  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
+  std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
+  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  EXPECT_OK(orStreamSynchronize(nullptr));
+}
+
+TEST_F(IpcEventTest, RecordingAgainChangesNoWaitThatIsUnderWay) {
+  Peer peer;
+  orEvent_t event = Open(PeerEvent(peer));
+  Gate first, second;
+  ASSERT_EQ(peer.Ask("gate"), "ok ");
+  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
+  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  ASSERT_EQ(peer.Ask("synchronize"), "ok ");
+  ASSERT_EQ(peer.Ask("gate"), "ok ");
+  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  EXPECT_OK(orStreamSynchronize(nullptr));
+  EXPECT_EQ(orEventQuery(event), orErrorNotReady);
+  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  EXPECT_OK(orEventSynchronize(event));
+}
+
+TEST_F(IpcEventTest, ARecordOnAnIdleStreamIsComplete) {
+  orEvent_t event = Create();
+  ASSERT_OK(orEventRecord(event, nullptr));
+  Peer peer;
+  ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
+  EXPECT_EQ(peer.Ask("event-query 0"), "ok ");
+}
+
+TEST_F(IpcEventTest, AKilledRecorderLeavesNobodyWaiting) {
+  Peer peer;
+  orEvent_t event = Open(PeerEvent(peer));
+  ASSERT_EQ(peer.Ask("gate"), "ok ");
+  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
+  std::thread waiter([&] {
+    EXPECT_FAILS(orEventSynchronize(event), orErrorProcessEnded, "ended before it had done");
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(30));
+  peer.Kill();
+  waiter.join();
+  EXPECT_FAILS(orEventQuery(event), orErrorProcessEnded, "ended before it had done");
+  EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorProcessEnded, "wait for another process");
+  EXPECT_OK(orStreamSynchronize(nullptr));
+}
+
+TEST_F(IpcEventTest, WhatAKilledRecorderHadDoneStaysDone) {
+  Peer peer;
+  orEvent_t event = Open(PeerEvent(peer));
+  ASSERT_EQ(peer.Ask("gate"), "ok ");
+  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  ASSERT_OK(orEventSynchronize(event));
+  peer.Kill();
+  EXPECT_OK(orEventQuery(event));
+  EXPECT_OK(orEventSynchronize(event));
+}
+
+TEST_F(IpcEventTest, AnExitDoesNotWaitForAnotherProcess) {
+  Gate gate;
+  orEvent_t event = Create();
+  ASSERT_OK(gate.Launch(nullptr));
+  ASSERT_OK(orEventRecord(event, nullptr));
+  {
+    Peer peer;
+    ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
+    ASSERT_EQ(peer.Ask("event-wait 0"), "ok ");
+  }  // it ends while its stream waits
+  gate.Open();
+  EXPECT_OK(orDeviceSynchronize());
+}
+
+TEST_F(IpcEventTest, ADestroyedEventIsNamed) {
+  Peer peer;
+  const orIpcEventHandle handle = PeerEvent(peer);
+  orEvent_t event = Open(handle);
+  ASSERT_EQ(peer.Ask("event-destroy 0"), "ok ");
+  EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "has destroyed it");
+  EXPECT_FAILS(orEventSynchronize(event), orErrorInvalidHandle, "has destroyed it");
+  EXPECT_FAILS(orStreamWaitEvent(nullptr, event, 0), orErrorInvalidHandle, "has destroyed it");
+  EXPECT_OK(orEventDestroy(event));
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
+               "has destroyed the event before it was opened");
+  ASSERT_EQ(peer.Ask("event"), "ok 1");  // in the same slot
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
+               "has destroyed the event before it was opened");
+  peer.Kill();
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
+               "that process has to live");
+}
+
+TEST_F(IpcEventTest, AnImportedEventIsOnlyRead) {
+  Peer peer;
+  orEvent_t event = Open(PeerEvent(peer));
+  EXPECT_FAILS(orEventRecord(event, nullptr), orErrorNotSupported, "only the process that made it");
+  orIpcEventHandle handle;
+  EXPECT_FAILS(orIpcGetEventHandle(&handle, event), orErrorInvalidValue, "pass its handle on");
+  int device = -1;
+  EXPECT_OK(orEventGetDevice(event, &device));
+  EXPECT_EQ(device, 0);
+  EXPECT_OK(orEventDestroy(event));
+  EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "not an event, or it was destroyed");
+}
+
+TEST_F(IpcEventTest, WhatIsNoHandleIsRefused) {
+  orEvent_t event = nullptr;
+  EXPECT_FAILS(orEventCreateWithFlags(&event, orEventInterprocess | orEventEnableTiming),
+               orErrorInvalidValue, "keeps no time");
+  orIpcEventHandle handle{};
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "no handle");
+  EXPECT_FAILS(orIpcOpenEventHandle(nullptr, &handle), orErrorInvalidValue, "must not be null");
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, nullptr), orErrorInvalidValue, "must not be null");
+  ASSERT_OK(orEventCreate(&event));
+  EXPECT_FAILS(orIpcGetEventHandle(&handle, event), orErrorInvalidValue,
+               "without orEventInterprocess");
+  orEvent_t shared = Create();
+  EXPECT_FAILS(orIpcGetEventHandle(nullptr, shared), orErrorInvalidValue, "handle is null");
+  handle = Export(shared);
+  EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use that event");
+}
+
+TEST_F(IpcEventTest, ManyEventsComeAndGo) {
+  for (int round = 0; round < 40000; ++round) {  // more than there is room for at a time
+    orEvent_t event = nullptr;
+    ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
+    ASSERT_OK(orEventDestroy(event));
+  }
+}
+
+}  // namespace
+}  // namespace openreg::device

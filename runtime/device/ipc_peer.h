@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// ipc_peer.h - the other process, for tests of what processes share: runs ipc_peer.cc, which says
+// what can be asked of it. Ends with its object.
+#ifndef RUNTIME_DEVICE_IPC_PEER_H_
+#define RUNTIME_DEVICE_IPC_PEER_H_
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+
+#include "runtime/device/hex.h"
+#include "runtime/device/openreg.h"
+
+namespace openreg::device {
+
+// A process that runs ipc_peer.cc.
+class Peer {
+ public:
+  explicit Peer(const char* device_count = nullptr) {
+    int to[2], from[2];
+    if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
+      ADD_FAILURE() << "no pipes: " << std::strerror(errno);
+      return;
+    }
+    pid_ = fork();
+    if (pid_ == 0) {
+      dup2(to[0], STDIN_FILENO);
+      dup2(from[1], STDOUT_FILENO);
+      if (device_count != nullptr) {
+        setenv("OPENREG_DEVICE_COUNT", device_count, 1);
+      }
+      execl("runtime/device/ipc_peer", "ipc_peer", nullptr);
+      _exit(127);
+    }
+    close(to[0]);
+    close(from[1]);
+    input_ = fdopen(to[1], "w");
+    output_ = fdopen(from[0], "r");
+  }
+  ~Peer() {
+    std::fclose(input_);  // ends its loop
+    std::fclose(output_);
+    if (pid_ > 0) {
+      int status = 0;
+      waitpid(pid_, &status, 0);
+      EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+    }
+  }
+  Peer(const Peer&) = delete;
+  Peer& operator=(const Peer&) = delete;
+
+  std::string Ask(const std::string& command) {
+    std::fprintf(input_, "%s\n", command.c_str());
+    std::fflush(input_);
+    std::string answer;
+    for (int character = std::fgetc(output_); character != EOF && character != '\n';
+         character = std::fgetc(output_)) {
+      answer += static_cast<char>(character);
+    }
+    return answer;
+  }
+  std::string Open(const orIpcMemHandle& handle) { return Ask("open " + Hex(handle)); }
+
+  // The handle or loan that the answer "ok HEX" has.
+  template <class Bytes>
+  Bytes Give(const std::string& command) {
+    const std::string answer = Ask(command);
+    EXPECT_EQ(answer.substr(0, 3), "ok ") << command << ": " << answer;
+    return FromHex<Bytes>(answer.substr(std::min<size_t>(3, answer.size())));
+  }
+  pid_t process() const { return pid_; }
+
+  void Kill() {
+    kill(pid_, SIGKILL);
+    int status = 0;
+    waitpid(pid_, &status, 0);
+    EXPECT_TRUE(WIFSIGNALED(status));
+    pid_ = -1;
+  }
+
+ private:
+  pid_t pid_ = -1;
+  FILE* input_ = nullptr;
+  FILE* output_ = nullptr;
+};
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_IPC_PEER_H_

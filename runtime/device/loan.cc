@@ -1,0 +1,441 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/device/loan.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <tuple>
+#include <utility>
+
+#include "runtime/device/arena.h"
+#include "runtime/device/board.h"
+#include "runtime/device/error.h"
+#include "runtime/device/graph.h"
+#include "runtime/device/memfd.h"
+#include "runtime/device/process.h"
+#include "runtime/device/stream.h"
+
+namespace openreg::device {
+namespace {
+
+// What orIpcLoan holds.
+struct Token {
+  uint16_t magic;
+  uint8_t version;
+  uint8_t device;
+  int32_t process;  // the lender's
+  int32_t file;     // both descriptors are of that process
+  int32_t board_file;
+  uint64_t number;  // of the file
+  uint64_t offset;
+  uint64_t size;
+  uint64_t board_number;
+  uint64_t serial;
+};
+static_assert(sizeof(Token) <= sizeof(orIpcLoan));
+constexpr uint16_t kMagic = 0x6f4c;  // "oL"
+constexpr uint8_t kVersion = 1;
+
+// A loan of this process that may not be taken yet. By the address of its first byte.
+struct Lent {
+  size_t size;
+  uint64_t serial;
+};
+
+// What of which file is borrowed: number, offset, size.
+using Borrowed = std::tuple<uint64_t, uint64_t, size_t>;
+
+struct Loans {
+  std::multimap<uintptr_t, Lent> lent;
+  std::map<Borrowed, uintptr_t> borrowed;  // where it is mapped
+};
+
+Loans& TheLoans() {
+  static Loans& loans = *new Loans;  // blocks are freed until the very end of a process
+  return loans;
+}
+
+bool Taken(uint64_t serial) {
+  std::shared_ptr<Peer> own;
+  MarkWord word;
+  return Peer::Own("orIpcIsLent", &own) == orSuccess && !own->Read(serial, &word);
+}
+
+// Drops the loans that start in [first, last) and that `ends` is true for; whether any is left that
+// reaches into [from, last).
+template <class Ends>
+bool DropLoans(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
+  auto& lent = TheLoans().lent;
+  bool left = false;
+  for (auto loan = lent.lower_bound(first); loan != lent.end() && loan->first < last;) {
+    if (ends(loan->second.serial)) {
+      GiveSlot(loan->second.serial);
+      loan = lent.erase(loan);
+    } else {
+      left = left || loan->first + loan->second.size > from;
+      ++loan;
+    }
+  }
+  return left;
+}
+
+// A file with this number that has no range locked which overlaps [offset, offset + size): giving
+// back one of two ranges would unlock what they have in common.
+std::shared_ptr<PeerFile> FileFor(uint64_t number, uint64_t offset, size_t size) {
+  Allocations& allocations = Allocations::Get();
+  std::shared_ptr<PeerFile> file;
+  const auto& borrowed = TheLoans().borrowed;
+  for (auto entry = borrowed.lower_bound({number, 0, 0});
+       entry != borrowed.end() && std::get<0>(entry->first) == number; ++entry) {
+    const auto& [same, start, length] = entry->first;
+    if (start < offset + size && offset < start + length) {
+      return nullptr;
+    }
+    file = allocations.FindLocked(entry->second)->import->file;
+  }
+  return file;
+}
+
+orError_t FindPart(const char* function, const void* pointer, size_t size, Allocation** found) {
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  *found = Allocations::Get().FindLocked(address);
+  if (*found == nullptr || size == 0 || size > (*found)->base + (*found)->size - address) {
+    return Fail(orErrorInvalidDevicePointer,
+                "%s of %zu bytes at %p: they are no part of one live allocation of a device",
+                function, size, pointer);
+  }
+  return orSuccess;
+}
+
+orError_t Lend(orIpcLoan* loan, void* pointer, size_t size, Stream* stream, uint64_t expected) {
+  constexpr const char* kFunction = "orIpcLend";
+  std::shared_ptr<Peer> own;
+  uint64_t serial;
+  MarkWord word;
+  uint64_t position;
+  if (const orError_t error = Peer::Own(kFunction, &own); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = Mark(stream, expected, &word, &position); error != orSuccess) {
+    return error;
+  }
+  const std::lock_guard lock(Allocations::Get().mutex());
+  Allocation* allocation;
+  if (const orError_t error = FindPart(kFunction, pointer, size, &allocation); error != orSuccess) {
+    return error;
+  }
+  if (allocation->device != stream->device()) {
+    return Fail(orErrorInvalidDevice, "%s of %p: the bytes are on device %d, the stream on %d",
+                kFunction, pointer, allocation->device, stream->device());
+  }
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  // So that lending the same bytes again and again keeps nothing.
+  (void)DropLoans(address, address, address + 1, Taken);
+  if (const orError_t error = TakeSlot(kFunction, &serial); error != orSuccess) {
+    return error;
+  }
+  own->board().slot(serial).capture.store(word, std::memory_order_release);
+  TheLoans().lent.emplace(address, Lent{size, serial});
+  allocation->lent = true;
+
+  const Import* const import = allocation->import;
+  const int device = allocation->device;
+  Token token{};
+  token.magic = kMagic;
+  token.version = kVersion;
+  token.device = static_cast<uint8_t>(device);
+  token.process = own->place().process;
+  token.file = import != nullptr ? import->file->get() : arena.file(device);
+  token.board_file = own->place().file;
+  token.number = import != nullptr ? import->number : arena.file_number(device);
+  token.offset = import != nullptr ? import->offset + (address - allocation->base)
+                                   : address - arena.device(device).base;
+  token.size = size;
+  token.board_number = own->place().number;
+  token.serial = serial;
+  *loan = {};
+  std::memcpy(loan->reserved, &token, sizeof(token));
+  return orSuccess;
+}
+
+orError_t TakeLoan(Peer& peer, const Token& token) {
+  if (peer.Take(token.serial)) {
+    return orSuccess;
+  }
+  return Fail(
+      orErrorInvalidValue,
+      "orIpcBorrow: the loan of process %d was borrowed already (each is good for once), or "
+      "its memory was freed",
+      token.process);
+}
+
+void ReleaseImport(Allocation* allocation) {
+  if (--allocation->import->opens == 0) {
+    CloseImportLocked(Allocation(*allocation));
+  }
+}
+
+orError_t BorrowLocked(void** pointer, const Token& token, Peer& peer) {
+  constexpr const char* kFunction = "orIpcBorrow";
+  Allocations& allocations = Allocations::Get();
+  Allocation* allocation;
+  if (token.number == arena.file_number(token.device)) {
+    *pointer = reinterpret_cast<void*>(arena.device(token.device).base + token.offset);
+    const orError_t error = FindPart(kFunction, *pointer, token.size, &allocation);
+    return error == orSuccess ? TakeLoan(peer, token) : error;
+  }
+  const Borrowed key{token.number, token.offset, token.size};
+  const auto known = TheLoans().borrowed.find(key);
+  if (known != TheLoans().borrowed.end()) {
+    if (const orError_t error = TakeLoan(peer, token); error != orSuccess) {
+      return error;
+    }
+    ++allocations.FindLocked(known->second)->import->opens;
+    *pointer = reinterpret_cast<void*>(known->second);
+    return orSuccess;
+  }
+
+  std::shared_ptr<PeerFile> file = FileFor(token.number, token.offset, token.size);
+  if (file == nullptr) {
+    int opened;
+    if (const orError_t error =
+            OpenMemfd(kFunction, {token.process, token.file, token.number}, &opened);
+        error != orSuccess) {
+      return error;
+    }
+    file = PeerFile::Keep(kFunction, opened);
+    if (file == nullptr) {
+      return orErrorSystem;
+    }
+  }
+  struct stat status {};
+  if (fstat(file->get(), &status) != 0 ||
+      token.offset > static_cast<uint64_t>(status.st_size) - Arena::kExportTable ||
+      token.size > static_cast<uint64_t>(status.st_size) - Arena::kExportTable - token.offset) {
+    return Fail(orErrorInvalidValue, "%s: the loan is damaged", kFunction);
+  }
+  if (!file->Lock(token.offset, token.size)) {
+    return Fail(orErrorSystem, "%s: the bytes can not be locked: %s", kFunction,
+                std::strerror(errno));
+  }
+  uintptr_t base;
+  if (const orError_t error = MapImportLocked(kFunction, {file, 1, token.number, token.offset, 0},
+                                              token.size, token.device, &base);
+      error != orSuccess) {
+    file->Unlock(token.offset, token.size);
+    return error;
+  }
+  TheLoans().borrowed.emplace(key, base);
+  if (const orError_t error = TakeLoan(peer, token); error != orSuccess) {
+    ReleaseImport(allocations.FindLocked(base));
+    return error;
+  }
+  *pointer = reinterpret_cast<void*>(base);
+  return orSuccess;
+}
+
+orError_t FindBorrowed(void* pointer, Allocation** found) {
+  *found = Allocations::Get().FindLocked(reinterpret_cast<uintptr_t>(pointer));
+  if (*found == nullptr || (*found)->import == nullptr || (*found)->import->serial != 0 ||
+      (*found)->base != reinterpret_cast<uintptr_t>(pointer)) {
+    return Fail(orErrorInvalidDevicePointer,
+                "orIpcReturn of %p: not what orIpcBorrow gave, or returned already", pointer);
+  }
+  return orSuccess;
+}
+
+orError_t Return(void* pointer) {
+  const std::lock_guard lock(Allocations::Get().mutex());
+  Allocation* found;
+  const orError_t error = FindBorrowed(pointer, &found);
+  if (error == orSuccess) {
+    ReleaseImport(found);
+  }
+  return error;
+}
+
+orError_t Borrow(void** pointer, const Token& token, Stream* stream, uint64_t expected) {
+  if (token.device >= arena.device_count() || token.device != stream->device()) {
+    return Fail(orErrorInvalidDevice,
+                "orIpcBorrow: the bytes are on device %d, the stream is on %d, and this process "
+                "has %d devices (OPENREG_DEVICE_COUNT)",
+                token.device, stream->device(), arena.device_count());
+  }
+  std::shared_ptr<Peer> peer;
+  if (const orError_t error =
+          Peer::Open("orIpcBorrow", {token.process, token.board_file, token.board_number},
+                     orErrorProcessEnded, &peer);
+      error != orSuccess) {
+    return error;
+  }
+  MarkWord word = 0;
+  (void)peer->Read(token.serial, &word);  // if it is not there any more, TakeLoan says so
+  {
+    const std::lock_guard lock(Allocations::Get().mutex());
+    if (const orError_t error = BorrowLocked(pointer, token, *peer); error != orSuccess) {
+      *pointer = nullptr;
+      return error;
+    }
+  }
+  const orError_t error = Peer::Queue(peer, word, stream, expected);
+  if (error != orSuccess) {
+    if (token.number != arena.file_number(token.device)) {
+      (void)Return(*pointer);
+    }
+    *pointer = nullptr;
+  }
+  return error;
+}
+
+orError_t ReturnInOrder(void* pointer, Stream* stream, uint64_t expected) {
+  if (stream->Idle()) {
+    return Return(pointer);
+  }
+  {
+    const std::lock_guard lock(Allocations::Get().mutex());
+    Allocation* found;
+    if (const orError_t error = FindBorrowed(pointer, &found); error != orSuccess) {
+      return error;
+    }
+  }
+  return stream->Enqueue(expected, nullptr, [&](Command& command) {
+    command.kind = Command::kCopy;
+    command.place = Command::kOnWorker;
+    command.name = "return to another process";
+    command.kernel = [](void* arguments) {
+      void* borrowed;
+      std::memcpy(&borrowed, arguments, sizeof(borrowed));
+      (void)Return(borrowed);  // fails if it was returned twice, or by a reset of the device
+      return orSuccess;
+    };
+    command.sink = &stream->sink();
+    std::memcpy(command.arguments, &pointer, sizeof(pointer));
+  });
+}
+
+// Loans are for what has been queued, and what a graph will run has not.
+std::optional<orError_t> RefuseCaptured(const char* function, const Stream* stream) {
+  if (!Capturing()) [[likely]] {
+    return std::nullopt;
+  }
+  return Captures::Get().RefuseStream(
+      function, stream,
+      "and memory is handed to other processes in the order of what runs: do it before or after the "
+      "capture");
+}
+
+}  // namespace
+
+void RetractLoans(const Allocation& allocation) {
+  if (allocation.lent) {
+    (void)DropLoans(allocation.base, allocation.base, allocation.base + allocation.size,
+                    [](uint64_t) { return true; });
+  }
+}
+
+void ForgetBorrowed(const Import& import, size_t size) {
+  TheLoans().borrowed.erase({import.number, import.offset, size});
+}
+
+}  // namespace openreg::device
+
+using openreg::device::Allocation;
+using openreg::device::Allocations;
+using openreg::device::EnterDevice;
+using openreg::device::EnterQuery;
+using openreg::device::EnterRelease;
+using openreg::device::Fail;
+using openreg::device::FindStream;
+using openreg::device::LeftBehind;
+using openreg::device::Stream;
+
+orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream_handle) {
+  Stream* stream;
+  uint64_t expected;
+  if (const orError_t error = EnterDevice("orIpcLend"); error != orSuccess) {
+    return error;
+  }
+  if (loan == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcLend: loan is null");
+  }
+  if (const orError_t error = FindStream("orIpcLend", stream_handle, &stream, &expected);
+      error != orSuccess) {
+    return error;
+  }
+  if (const auto refused = openreg::device::RefuseCaptured("orIpcLend", stream)) {
+    return *refused;
+  }
+  return openreg::device::Lend(loan, pointer, size, stream, expected);
+}
+
+orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream_handle) {
+  Stream* stream;
+  uint64_t expected;
+  if (const orError_t error = EnterDevice("orIpcBorrow"); error != orSuccess) {
+    return error;
+  }
+  if (pointer == nullptr || loan == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcBorrow: pointer and loan must not be null");
+  }
+  *pointer = nullptr;
+  if (const orError_t error = FindStream("orIpcBorrow", stream_handle, &stream, &expected);
+      error != orSuccess) {
+    return error;
+  }
+  if (const auto refused = openreg::device::RefuseCaptured("orIpcBorrow", stream)) {
+    return *refused;
+  }
+  openreg::device::Token token;
+  std::memcpy(&token, loan->reserved, sizeof(token));
+  if (token.magic != openreg::device::kMagic || token.version != openreg::device::kVersion ||
+      token.size == 0 || token.size > openreg::device::kMaxDeviceMemory || token.serial == 0) {
+    return Fail(orErrorInvalidValue,
+                "orIpcBorrow: these bytes are no loan of this version of OpenReg");
+  }
+  return openreg::device::Borrow(pointer, token, stream, expected);
+}
+
+orError_t orIpcReturn(void* pointer, orStream_t stream_handle) {
+  Stream* stream;
+  uint64_t expected;
+  if (LeftBehind()) {
+    return orSuccess;
+  }
+  if (const orError_t error = EnterRelease("orIpcReturn"); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = FindStream("orIpcReturn", stream_handle, &stream, &expected);
+      error != orSuccess) {
+    return error;
+  }
+  return openreg::device::ReturnInOrder(pointer, stream, expected);
+}
+
+orError_t orIpcIsLent(int* lent, const void* pointer, size_t size) {
+  if (const orError_t error = EnterQuery("orIpcIsLent"); error != orSuccess) {
+    return error;
+  }
+  if (lent == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcIsLent: lent is null");
+  }
+  const std::lock_guard lock(Allocations::Get().mutex());
+  Allocation* allocation;
+  if (const orError_t error = openreg::device::FindPart("orIpcIsLent", pointer, size, &allocation);
+      error != orSuccess) {
+    return error;
+  }
+  const auto from = reinterpret_cast<uintptr_t>(pointer);
+  *lent = allocation->lent && (openreg::device::DropLoans(allocation->base, from, from + size,
+                                                          openreg::device::Taken) ||
+                               (allocation->import == nullptr &&
+                                openreg::device::IsLockedElsewhere(allocation->device, from, size)))
+              ? 1
+              : 0;
+  return orSuccess;
+}

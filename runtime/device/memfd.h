@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// memfd.h - files without a name in any folder, which other processes of the user find in /proc.
+//
+// Each has a random number in its name, by which a process that opens it knows that it is the one
+// that was meant: process ids and descriptors are used again. Stateless; callable from every
+// thread.
+#ifndef RUNTIME_DEVICE_MEMFD_H_
+#define RUNTIME_DEVICE_MEMFD_H_
+
+#include <cstdint>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg::device {
+
+// The name of a memfd with this number, as /proc/<pid>/fd shows it.
+struct MemfdName {
+  explicit MemfdName(uint64_t number);
+  char text[40];
+};
+
+// Makes a number and a file of that name. -1, with errno, when the system refuses.
+int CreateMemfd(uint64_t* number);
+
+// Where a process has such a file open.
+struct MemfdPlace {
+  int32_t process;
+  int32_t file;  // descriptor in that process
+  uint64_t number;
+};
+
+// Whether that process lives and has the file open.
+bool IsThere(const MemfdPlace& place);
+
+// Opens the file; fails in the name of `function`: orErrorProcessEnded if it is not there (`lost`
+// instead, if that is given), orErrorSystem if the system refuses. The caller closes it.
+orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file,
+                    orError_t lost = orErrorProcessEnded);
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_MEMFD_H_

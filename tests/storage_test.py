@@ -1,0 +1,322 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a backend keeps with a tensor: where it goes, and what is refused."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+from torch.testing._internal.two_tensor import TwoTensor
+from torch_openreg.openreg.storage import Format, TensorMeta
+
+from tests import child
+
+META = TensorMeta(Format.TILED, version=3, data=bytes(range(256)))
+
+get_meta = torch.openreg.get_tensor_meta
+set_meta = torch.openreg.set_tensor_meta
+
+
+def tensor_with_meta(*, device: str = "openreg:1", meta: TensorMeta = META) -> Tensor:
+    tensor = torch.arange(6.0, device=device).reshape(2, 3)
+    set_meta(tensor, meta)
+    return tensor
+
+
+def round_trip(saved: Any, *, legacy: bool = False, **load: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(saved, file, _use_new_zipfile_serialization=not legacy)
+    file.seek(0)
+    return torch.load(file, **load)
+
+
+def same_values(found: Tensor, expected: Tensor) -> bool:
+    return torch.equal(found.cpu(), expected.cpu())
+
+
+def test_setting_and_taking_away() -> None:
+    tensor = torch.ones(3, device="openreg")
+    assert get_meta(tensor) is None
+    set_meta(tensor, None)
+    assert get_meta(tensor) is None
+    for meta in (TensorMeta(), META, TensorMeta(Format.BLOCKED, 2**31 - 1, b"x" * 65536)):
+        set_meta(tensor, meta)
+        assert get_meta(tensor) == meta
+    assert isinstance(get_meta(tensor).format, Format)
+    set_meta(tensor, None)
+    assert get_meta(tensor) is None
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda x: x.detach(),
+        lambda x: x.data,
+        lambda x: Parameter(x),
+        lambda x: x.requires_grad_(),
+        lambda x: torch.ops.aten.detach(x),
+        lambda x: x.add_(1),
+        lambda x: x.resize_(100),
+        lambda x: x.t_(),
+        lambda x: x.set_(torch.ones(3, device="openreg:1")),
+        copy.copy,
+        copy.deepcopy,
+        lambda x: copy.deepcopy(Parameter(x)),
+        lambda x: copy.deepcopy([x])[0],
+        lambda x: copy.deepcopy(torch.nn.ParameterList([x]))[0],
+        lambda x: pickle.loads(pickle.dumps(x)),
+        lambda x: pickle.loads(pickle.dumps(Parameter(x))),
+    ],
+)
+def test_what_goes_along(derive: Callable[[Tensor], Tensor]) -> None:
+    tensor = tensor_with_meta()
+    derived = derive(tensor)
+    assert get_meta(derived) == META
+    # One does not see what is set on the other, unless they are the same.
+    set_meta(tensor, TensorMeta(version=9))
+    assert get_meta(derived) == (TensorMeta(version=9) if derived is tensor else META)
+
+
+class Sub(Tensor):
+    """A subclass with torch's own __torch_function__."""
+
+    def new_empty(self, *arguments: Any, **options: Any) -> "Sub":
+        """As copy.deepcopy wants it of a subclass."""
+        return super().new_empty(*arguments, **options).as_subclass(Sub)
+
+
+def test_subclasses() -> None:
+    tensor = torch.ones(3, device="openreg").as_subclass(Sub)
+    set_meta(tensor, META)
+    copied = copy.deepcopy(tensor)
+    assert type(copied) is Sub
+    assert get_meta(copied) == META
+    # torch makes these by as_subclass, which leaves metadata behind.
+    for copied in (copy.copy(tensor), pickle.loads(pickle.dumps(tensor))):
+        assert type(copied) is Sub
+        assert get_meta(copied) is None
+
+
+@pytest.mark.parametrize(
+    "derive",
+    [
+        lambda x: x.clone(),
+        lambda x: x + 1,
+        lambda x: x.view(-1),
+        lambda x: x.t(),
+        lambda x: x[0],
+        lambda x: x.to("openreg:0"),
+        lambda x: x.half(),
+        lambda x: x.as_subclass(Sub),
+        lambda x: torch.empty_like(x),
+        lambda x: torch.from_dlpack(x),
+    ],
+)
+def test_new_tensors_have_none(derive: Callable[[Tensor], Tensor]) -> None:
+    tensor = tensor_with_meta()
+    assert get_meta(derive(tensor)) is None
+    assert get_meta(tensor) == META
+
+
+def test_training_keeps_the_meta_of_a_parameter() -> None:
+    parameter = Parameter(tensor_with_meta())
+    optimizer = torch.optim.Adam([parameter])
+    parameter.square().sum().backward()
+    optimizer.step()
+    assert get_meta(parameter) == META
+    parameter.data = tensor_with_meta(meta=TensorMeta(version=7))
+    assert get_meta(parameter) == TensorMeta(version=7)
+
+
+@pytest.mark.parametrize("weights_only", [True, False])
+@pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
+@pytest.mark.parametrize(
+    ("location", "device"),
+    [
+        (None, "openreg:1"),
+        ("openreg:0", "openreg:0"),
+        (torch.device("openreg:0"), "openreg:0"),
+        ({"openreg:1": "openreg:0"}, "openreg:0"),
+        (lambda storage, tag: storage.openreg(0), "openreg:0"),
+        (lambda storage, tag: storage, "cpu"),
+        ("cpu", "cpu"),
+        ({"openreg:1": "cpu"}, "cpu"),
+        ("meta", "meta"),
+    ],
+)
+def test_files(location: Any, device: str, legacy: bool, weights_only: bool) -> None:
+    tensor = tensor_with_meta()
+    for saved in (tensor, Parameter(tensor)):
+        loaded = round_trip(saved, legacy=legacy, map_location=location, weights_only=weights_only)
+        assert loaded.device == torch.device(device)
+        assert type(loaded) is type(saved)
+        if device.startswith("openreg"):
+            assert get_meta(loaded) == META
+        if device != "meta":
+            assert same_values(loaded, tensor)
+
+
+def test_mapped_files(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.pt"
+    torch.save(tensor_with_meta(), path)
+    assert get_meta(torch.load(path, mmap=True)) == META
+    assert torch.load(path, mmap=True, map_location="cpu").sum() == 15
+
+
+def test_state_of_a_module() -> None:
+    network = torch.nn.Linear(3, 2).to("openreg:1")
+    set_meta(network.weight, META)
+    state = round_trip(network.state_dict())
+    assert get_meta(state["weight"]) == META
+    assert get_meta(state["bias"]) is None
+    other = torch.nn.Linear(3, 2).to("openreg:1")
+    other.load_state_dict(state)  # copies values
+    assert get_meta(other.weight) is None
+    other.load_state_dict(state, assign=True)
+    assert get_meta(other.weight) == META
+
+
+def test_lazy_bits_go_along() -> None:
+    tensor = torch.tensor([1 + 2j], device="openreg").conj()
+    set_meta(tensor, META)
+    loaded = round_trip(tensor)
+    assert loaded.is_conj()
+    assert get_meta(loaded) == META
+    assert torch.equal(loaded, tensor)
+
+
+class Network(torch.nn.Module):
+    def __init__(self, weight: Tensor) -> None:
+        super().__init__()
+        self.weight = Parameter(weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x @ self.weight
+
+
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")
+def test_torchscript() -> None:
+    network = Network(tensor_with_meta())
+    scripted = torch.jit.script(network)
+    file = io.BytesIO()
+    torch.jit.save(scripted, file)
+    for location, expected in ((None, META), ("openreg:0", META), ("cpu", None)):
+        file.seek(0)
+        loaded = torch.jit.load(file, map_location=location)
+        assert same_values(loaded.weight, network.weight)
+        if loaded.weight.device.type == "openreg":
+            assert get_meta(loaded.weight) == expected
+
+
+def test_safetensors_have_values_only() -> None:
+    tensor = tensor_with_meta()
+    loaded = safetensors.torch.load(safetensors.torch.save({"x": tensor}))["x"].to("openreg")
+    assert same_values(loaded, tensor)
+    assert get_meta(loaded) is None
+
+
+def test_wrappers_keep_what_is_inside() -> None:
+    wrapped = TwoTensor(tensor_with_meta(), tensor_with_meta(meta=TensorMeta(version=5)))
+    with torch.serialization.safe_globals([TwoTensor]):
+        copies = [round_trip(wrapped), copy.copy(wrapped), copy.deepcopy(wrapped)]
+    for copied in copies[:2]:
+        assert get_meta(copied.a) == META
+        assert get_meta(copied.b) == TensorMeta(version=5)
+    assert type(copies[2]) is TwoTensor  # made by clone, which leaves metadata behind
+    with pytest.raises(ValueError, match=r"memory of their own.*or wraps others"):
+        get_meta(wrapped)
+
+
+def test_fake_tensors_have_none() -> None:
+    tensor = tensor_with_meta()
+    with torch._subclasses.FakeTensorMode() as mode:
+        fake = mode.from_tensor(tensor)
+        with pytest.raises(ValueError, match="memory of their own"):
+            set_meta(fake, META)
+    file = io.BytesIO()
+    torch.save(tensor_with_meta(), file)
+    file.seek(0)
+    with torch._subclasses.FakeTensorMode():
+        assert torch.load(file).shape == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("meta", "message"),
+    [
+        (TensorMeta(version=-1), "version of a tensor's metadata is from 0 to 2147483647.*got -1"),
+        (TensorMeta(version=2**31), "from 0 to 2147483647, but got 2147483648"),
+        (TensorMeta(format=3), "unknown format 3.*knows 0 to 2"),  # type: ignore[arg-type]
+        (TensorMeta(format=-1), "unknown format -1"),  # type: ignore[arg-type]
+        (TensorMeta(data=b"x" * 65537), "has 65536 bytes at most, but got 65537"),
+    ],
+)
+def test_wrong_meta(meta: TensorMeta, message: str) -> None:
+    tensor = tensor_with_meta()
+    with pytest.raises(ValueError, match=message):
+        set_meta(tensor, meta)
+    assert get_meta(tensor) == META
+
+
+def test_wrong_types() -> None:
+    tensor = tensor_with_meta()
+    for wrong in (
+        TensorMeta(version="1"),  # type: ignore[arg-type]
+        TensorMeta(version=2**80),
+        TensorMeta(data="text"),  # type: ignore[arg-type]
+        TensorMeta(format=None),  # type: ignore[arg-type]
+    ):
+        with pytest.raises(TypeError):
+            set_meta(tensor, wrong)
+    with pytest.raises(TypeError, match="expected a tensor, but got list"):
+        get_meta([1])
+    assert get_meta(tensor) == META
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: torch.ones(2), "only tensors of device openreg.*is on cpu"),
+        (lambda: torch.ones(2, device="meta"), "only tensors of device openreg.*is on meta"),
+        (lambda: torch.eye(2, device="openreg").to_sparse(), "memory of their own.*Sparse"),
+    ],
+)
+def test_tensors_that_can_have_none(make: Callable[[], Tensor], message: str) -> None:
+    tensor = make()
+    for attempt in (lambda: set_meta(tensor, META), lambda: get_meta(tensor)):
+        with pytest.raises(ValueError, match=message):
+            attempt()  # type: ignore[no-untyped-call]
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("openreg:version=1;format=0", "is damaged, or of another release"),
+        ("openreg:version=1;format=77;data=", "unknown format 77"),
+        ("openreg:version=1;format=0;data=0g", "is damaged, or of another release"),
+    ],
+)
+def test_damaged_files(key: str, message: str) -> None:
+    tensor = torch.ones(2, device="openreg")
+    with pytest.raises(ValueError, match=message):
+        torch._utils.set_tensor_metadata(tensor, {key: True})
+    assert get_meta(tensor) is None
+
+
+def test_what_other_backends_write_is_left_alone() -> None:
+    tensor = torch.ones(2, device="openreg")
+    torch._utils.set_tensor_metadata(tensor, {"another:version=1": True})
+    assert get_meta(tensor) is None
+
+
+def test_files_where_the_device_is_not(tmp_path: Path) -> None:
+    path = tmp_path / "tensor.pt"
+    torch.save(tensor_with_meta(), path)
+    load = f"import torch; print(torch.load({str(path)!r}, map_location='cpu').sum().item())"
+    assert child.output(load, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "15.0"
