@@ -197,8 +197,8 @@ def lose():
     tensor = torch.zeros(1000, device="openreg")
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
 kept = torch.ones(77, device="openreg")  # goes with the interpreter
-lose()
-lose()
+for _ in range(2):
+    lose()
 """
     )
     assert done.returncode == 0

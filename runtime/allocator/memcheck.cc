@@ -247,6 +247,9 @@ void Memcheck::collect() {
     freed.swap(freed_);
   }
   for (const RecordPtr& record : freed) {
+    if (DeviceTimeline::is_captured(record->memory->stream)) {
+      record->users.push_back(record->memory->stream);  // until the capture has ended
+    }
     for (const orStream_t user : record->users) {
       if (const Mark mark = this->mark(user); mark != kNoMark) {
         record->marks.push_back(mark);
@@ -268,8 +271,7 @@ void Memcheck::collect() {
       awaiting_.push_back(record);
     }
   }
-  while (quarantined_ > quarantine_limit_ && quarantine_.size() > 1) {
-    release_oldest();
+  while (quarantined_ > quarantine_limit_ && quarantine_.size() > 1 && release_oldest()) {
   }
 }
 
@@ -280,7 +282,11 @@ void Memcheck::retire(const RecordPtr& record) {
   launch_look(record, /*poisoned=*/false, /*poison=*/true);
 }
 
-void Memcheck::release_oldest() {
+// Not while its stream is captured.
+bool Memcheck::release_oldest() {
+  if (DeviceTimeline::is_captured(quarantine_.front()->memory->stream)) {
+    return false;
+  }
   const RecordPtr record = std::move(quarantine_.front());
   quarantine_.pop_front();
   quarantined_ -= length_of(record->bytes);
@@ -288,6 +294,7 @@ void Memcheck::release_oldest() {
   // From here on the memory is its stream's: what comes next there runs behind the look.
   publish(record->memory->requested, length_of(record->bytes));
   memory_.free(record->memory);
+  return true;
 }
 
 void Memcheck::empty_quarantine() {
@@ -310,8 +317,7 @@ void Memcheck::empty_quarantine() {
   {
     const std::lock_guard lock(mutex_);
     collect();
-    while (!quarantine_.empty()) {
-      release_oldest();
+    while (!quarantine_.empty() && release_oldest()) {
     }
   }
   memory_.empty_cache();
@@ -338,7 +344,8 @@ void Memcheck::check_locked(const orStream_t* only) {
     }
   }
   const auto look_at = [&](const RecordPtr& record, bool poisoned) {
-    if (only == nullptr || record->memory->stream == *only) {
+    const orStream_t stream = record->memory->stream;
+    if ((only == nullptr || stream == *only) && !DeviceTimeline::is_captured(stream)) {
       launch_look(record, poisoned, /*poison=*/false);
     }
   };

@@ -146,7 +146,7 @@ class OPENREG_API Memcheck {
   // These need mutex_.
   void collect();
   void retire(const RecordPtr& record);
-  void release_oldest();
+  bool release_oldest();
   void check_locked(const orStream_t* only);
 
   const int device_;

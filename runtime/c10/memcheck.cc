@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -35,6 +36,7 @@ constexpr size_t kPlaces = 20;
 // interpreter to find them. Never destroyed: the process is ending.
 struct LastWords {
   std::map<const void*, std::string> of;  // by context
+  std::set<uintptr_t> reachable;          // blocks
 };
 std::atomic<LastWords*> last_words{nullptr};
 
@@ -197,13 +199,14 @@ std::vector<HeldMemory> held_memory() {
   return result;
 }
 
-void report_memory_faults_at_exit() noexcept {
+void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept {
   if (!checks_memory() || is_in_bad_fork()) {
     return;
   }
   try {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     auto words = std::make_unique<LastWords>();
+    words->reachable.insert(reachable.begin(), reachable.end());
     for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
       memcheck.check();
       if (!are_done_by(end, memcheck.streams())) {
@@ -234,8 +237,12 @@ void report_leaks_at_exit() noexcept {
   try {
     std::vector<HeldMemory> places;
     for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
+      std::vector<Memcheck::Held> held = memcheck.held();
+      std::erase_if(held, [words](const Memcheck::Held& block) {
+        return words->reachable.contains(reinterpret_cast<uintptr_t>(block.pointer));
+      });
       for (HeldMemory& place :
-           by_place(device, memcheck.held(), [&](const allocator::Context& context) {
+           by_place(device, held, [&](const allocator::Context& context) {
              const auto found = words->of.find(context.get());
              return found != words->of.end() ? found->second : std::string();
            })) {
