@@ -14,7 +14,6 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
-
 // A stream that was destroyed runs what it had queued, but nothing can be asked about it any more.
 void wait_for_every_device() {
   int count = 0;
