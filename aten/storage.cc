@@ -12,6 +12,7 @@
 #include <ATen/ops/set_native.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -59,7 +60,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   if (self.sizes() != sizes) {
     // First the storage: if it can not grow, the tensor stays as it was.
     grow_storage(self,
-                 c10::multiply_integers(sizes) == 0
+                 std::find(sizes.begin(), sizes.end(), 0) != sizes.end()
                      ? 0
                      : at::detail::computeStorageNbytesContiguous(
                            sizes, self.element_size(), static_cast<size_t>(self.storage_offset())));

@@ -310,7 +310,7 @@ def test_wrong_streams() -> None:
 def allocated() -> Callable[[], int]:
     """Bytes of device 0 in tensors, beyond those at the start of the test."""
     gc.collect()
-    before = torch.openreg.memory_allocated(0)
+    before: int = torch.openreg.memory_allocated(0)
 
     def count() -> int:
         gc.collect()
@@ -422,6 +422,15 @@ def test_memory_of_other_libraries(foreign: ForeignArray) -> None:
     del view
     gc.collect()
     assert foreign.deleted == 1
+
+
+def test_sizes_that_overflow_leave_a_tensor_as_it_was() -> None:
+    tensor = numbers(3)
+    for sizes in ((1 << 32, 1 << 32), (1 << 62, 4), (1 << 50,)):
+        with pytest.raises(RuntimeError):
+            tensor.resize_(sizes)
+        assert tensor.tolist() == [0, 1, 2]
+    assert tensor.resize_(0, 1 << 40).numel() == 0
 
 
 def test_borrowed_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray) -> None:

@@ -24,7 +24,7 @@ def allocated() -> int:
     torch.openreg.synchronize()
     gc.collect()
     torch.openreg.ipc_collect()
-    return torch.openreg.memory_allocated()
+    return int(torch.openreg.memory_allocated())
 
 
 def becomes(expected: Any, function: Callable[[], Any]) -> bool:
@@ -99,7 +99,7 @@ def test_storages(other: Peer) -> None:
         other.call(peer.keep, "s", storage)
         back = other.call(peer.give, "s")
         assert type(back) is type(storage)
-        assert back.data_ptr() == tensor.data_ptr()
+        assert back._cdata == storage._cdata
         assert len(back) == len(storage)
     other.call(peer.drop, "s")
 
@@ -294,6 +294,7 @@ def _through(queue: Any, back: Any, tensor: torch.Tensor) -> None:
     received.add_(tensor)
     torch.openreg.synchronize()
     back.put(received)
+    assert queue.get() == "read"  # who sends memory lives until it is read
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -307,6 +308,7 @@ def test_queues_and_arguments_of_processes(method: str, kind: str) -> None:
     tensor = torch.zeros(4, device="openreg")
     queue.put(tensor)
     assert back.get().data_ptr() == tensor.data_ptr()
+    queue.put("read")
     process.join(peer.PATIENCE)
     assert process.exitcode == 0
     assert tensor.tolist() == [1.0] * 4

@@ -94,7 +94,7 @@ def synchronize() -> None:
 
 def collect() -> int:
     """Let go of shared memory."""
-    return torch.openreg.ipc_collect()
+    return int(torch.openreg.ipc_collect())
 
 
 def resize(name: str, size: int) -> None:

@@ -13,6 +13,7 @@ import safetensors.torch
 import torch
 from torch import Tensor
 from torch.nn import Parameter
+from torch.overrides import TorchFunctionMode, resolve_name
 from torch.testing._internal.two_tensor import TwoTensor
 from torch_openreg.openreg.storage import Format, TensorMeta
 
@@ -123,6 +124,22 @@ def test_new_tensors_have_none(derive: Callable[[Tensor], Tensor]) -> None:
     tensor = tensor_with_meta()
     assert get_meta(derive(tensor)) is None
     assert get_meta(tensor) == META
+
+
+def test_modes_see_nothing_but_torchs_own_copy() -> None:
+    class Mode(TorchFunctionMode):
+        def __torch_function__(
+            self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            seen.append(resolve_name(function))
+            return function(*args, **(kwargs or {}))
+
+    for tensor in (tensor_with_meta(), torch.ones(2)):
+        seen: list[str | None] = []
+        with Mode():
+            copied = copy.deepcopy(tensor)
+        assert seen == ["torch.Tensor.__deepcopy__"]
+        assert torch.equal(copied, tensor)
 
 
 def test_training_keeps_the_meta_of_a_parameter() -> None:

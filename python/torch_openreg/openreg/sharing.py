@@ -138,4 +138,4 @@ def register() -> None:
     reduction.register(torch.Tensor, _reduce_tensor)
     reduction.register(torch.nn.Parameter, _reduce_tensor)
     reduction.register(InterprocessEvent, _reduce_event)
-    torch.UntypedStorage.is_shared = _is_shared_or_ours
+    torch.UntypedStorage.is_shared = _is_shared_or_ours  # type: ignore[method-assign, assignment]

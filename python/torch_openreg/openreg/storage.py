@@ -78,7 +78,8 @@ def _carrying(deepcopy: Any) -> Any:
     @functools.wraps(deepcopy)
     def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:
         copied = deepcopy(self, memo)
-        if self.device.type == "openreg":
+        # No question to the tensor here, such as for its device: a mode would see it.
+        if isinstance(copied, torch.Tensor):
             _C.copy_tensor_meta(self, copied)
         return copied
 
