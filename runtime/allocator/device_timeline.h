@@ -30,6 +30,8 @@ class OPENREG_API DeviceTimeline : public Timeline {
   DeviceTimeline(const DeviceTimeline&) = delete;
   DeviceTimeline& operator=(const DeviceTimeline&) = delete;
 
+  static bool is_captured(orStream_t stream);
+
   bool may_wait() override { return orInKernel() == 0; }
   Mark mark(orStream_t stream) override;
   bool passed(Mark mark) override;
