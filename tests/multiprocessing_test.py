@@ -10,6 +10,8 @@ import pytest
 import torch
 import torch.multiprocessing
 
+from torch_openreg import _C
+
 from tests import child, peer
 from tests.peer import Peer
 
@@ -261,6 +263,30 @@ def test_one_message_read_twice_is_an_error(other: Peer) -> None:
     assert torch.equal(ForkingPickler.loads(message).cpu(), tensor.cpu())
     with pytest.raises(RuntimeError, match="each is good for once"):
         ForkingPickler.loads(message)
+
+
+def test_what_is_no_loan_of_the_storage_is_refused(other: Peer) -> None:
+    from torch_openreg.openreg.sharing import _rebuild_storage
+
+    before = allocated()
+    storage = torch.zeros(100, device="openreg").untyped_storage()
+    kind = torch.UntypedStorage
+    for loan, size, device, message in (
+        (b"short", 400, 0, "ValueError: expected a handle of 64 bytes, but got 5 bytes"),
+        (bytes(64), 400, 0, "these bytes are no loan"),
+        (_C.lend_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
+        (_C.lend_storage(storage), 4000, 0, "ValueError: a loan of 400 bytes is no storage of 4000"),
+        (_C.lend_storage(storage), 40, 0, "ValueError: a loan of 400 bytes is no storage of 40"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            other.call(_rebuild_storage, kind, loan, size, device)
+    with pytest.raises(ValueError, match="a loan of 400 bytes is no storage of 4000"):
+        _rebuild_storage(kind, _C.lend_storage(storage), 4000, 0)
+    del storage
+    assert allocated() > before  # one loan was never taken: that for the wrong device
+    other.call(peer.keep, "t", torch.ones(3, device="openreg"))
+    assert other.call(peer.values, "t") == [1.0] * 3
+    other.call(peer.drop, "t")
 
 
 def test_tensors_that_require_grad_and_are_no_leaves_are_refused(other: Peer) -> None:

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <limits>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -24,6 +25,7 @@ struct Shared {
   size_t size;
   c10::DeviceIndex device;
   int uses = 0;                   // DataPtrs; with none it waits for its loans
+  std::list<Shared*>::iterator place{};  // where it waits
   c10::DataPtr own;               // as it was allocated; without memory if it was borrowed
   int borrows = 0;                // to be returned
   orStream_t home = nullptr;      // of what was borrowed: whose work the return waits for
@@ -77,8 +79,7 @@ bool may_go(const Shared& shared) {
          lent == 0;
 }
 
-// Looks at those that have waited longest, at most `count` of them, and takes away what may go. The
-// caller lets it go without the lock.
+// Looks at those that have waited longest, at most `count` of them, and takes away what may go.
 std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   if (memory.borrowing != 0) {
@@ -98,7 +99,13 @@ std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t cou
   return ended;
 }
 
-size_t drop(std::vector<std::unique_ptr<Shared>> ended) {
+// Lets go of what may go among the `count` that have waited longest, without the lock.
+size_t drop_ended(SharedMemory& memory, size_t count) {
+  std::vector<std::unique_ptr<Shared>> ended;
+  {
+    const std::lock_guard<std::mutex> lock(memory.mutex);
+    ended = take_ended(memory, count);
+  }
   size_t bytes = 0;
   for (const std::unique_ptr<Shared>& shared : ended) {
     bytes += shared->size;
@@ -118,16 +125,14 @@ void let_go(void* context) {
   }
   auto* const shared = static_cast<Shared*>(context);
   SharedMemory& memory = shared_memory();
-  std::vector<std::unique_ptr<Shared>> ended;
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
     if (--shared->uses != 0) {
       return;
     }
-    memory.waiting.push_front(shared);
-    ended = take_ended(memory, kGlances);
+    shared->place = memory.waiting.insert(memory.waiting.begin(), shared);
   }
-  (void)drop(std::move(ended));
+  (void)drop_ended(memory, kGlances);
 }
 
 c10::DataPtr use(Shared& shared) {
@@ -145,13 +150,75 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
     *other = std::move(alive);
   }
   if (shared.uses == 0) {
-    memory.waiting.remove(&shared);
+    memory.waiting.erase(shared.place);
   }
   auto* const allocator = device_allocator();
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, use(shared), allocator,
                        /*resizable=*/shared.borrows == 0);
   shared.storage = storage.getWeakStorageImpl();
   return storage;
+}
+
+// While there is one, nothing that waits is let go: it may be what is borrowed.
+class Borrowing {
+ public:
+  explicit Borrowing(SharedMemory& memory) : memory_(memory) {
+    const std::lock_guard<std::mutex> lock(memory_.mutex);
+    ++memory_.borrowing;
+  }
+  ~Borrowing() {
+    const std::lock_guard<std::mutex> lock(memory_.mutex);
+    --memory_.borrowing;
+  }
+  Borrowing(const Borrowing&) = delete;
+  Borrowing& operator=(const Borrowing&) = delete;
+
+ private:
+  SharedMemory& memory_;
+};
+
+void add_user(Shared& shared, orStream_t user) {
+  if (user != shared.home &&
+      std::find(shared.users.begin(), shared.users.end(), user) == shared.users.end()) {
+    shared.users.push_back(user);
+  }
+}
+
+c10::Storage borrow(SharedMemory& memory, const orIpcLoan& loan, size_t bytes,
+                    c10::DeviceIndex device) {
+  const orStream_t stream = current_native_stream(resolve_device(device));
+  const Borrowing borrowing(memory);
+  // Not under the lock: it may wait for room in the stream, and a kernel there may let go.
+  void* pointer = nullptr;
+  OPENREG_CHECK(orIpcBorrow(&pointer, &loan, stream));
+  orPointerAttributes attributes{};
+  OPENREG_CHECK(orPointerGetAttributes(&attributes, pointer));
+  const bool borrowed = attributes.imported != 0;
+  if (borrowed && attributes.size != bytes) {
+    (void)orIpcReturn(pointer, stream);
+    TORCH_CHECK_VALUE(false, "a loan of ", attributes.size, " bytes is no storage of ", bytes);
+  }
+  c10::Storage other;
+  const std::lock_guard<std::mutex> lock(memory.mutex);
+  auto found = memory.all.find(pointer);
+  if (found == memory.all.end()) {
+    TORCH_CHECK(borrowed, "a loan of this process's own memory that is not lent");
+    auto made = std::make_unique<Shared>();
+    made->pointer = pointer;
+    made->size = bytes;
+    made->device = device;
+    made->home = stream;
+    found = memory.all.emplace(pointer, std::move(made)).first;
+    found->second->place = memory.waiting.insert(memory.waiting.begin(), found->second.get());
+  }
+  Shared& shared = *found->second;
+  TORCH_CHECK_VALUE(bytes <= shared.size, "a loan of ", shared.size, " bytes is no storage of ",
+                    bytes);
+  if (borrowed) {
+    ++shared.borrows;
+    add_user(shared, stream);
+  }
+  return storage_of(memory, shared, bytes, &other);
 }
 
 }  // namespace
@@ -163,11 +230,12 @@ orIpcLoan lend_storage(const c10::Storage& storage) {
   orIpcLoan loan;
   OPENREG_CHECK(orIpcLend(&loan, pointer, storage.nbytes(), current_native_stream(device)));
   SharedMemory& memory = shared_memory();
-  std::vector<std::unique_ptr<Shared>> ended;
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
-    // Not for one that is shared, nor for an alias of one.
-    if (!memory.all.contains(pointer)) {
+    if (const auto known = memory.all.find(pointer); known != memory.all.end()) {
+      // Lent before, or an alias of what was, which may be longer.
+      known->second->size = std::max(known->second->size, storage.nbytes());
+    } else {
       auto made = std::make_unique<Shared>();
       Shared* const shared = made.get();
       shared->pointer = pointer;
@@ -177,74 +245,20 @@ orIpcLoan lend_storage(const c10::Storage& storage) {
       memory.all[pointer] = std::move(made);
       shared->own = storage.unsafeGetStorageImpl()->set_data_ptr(use(*shared));
     }
-    ended = take_ended(memory, kGlances);
   }
-  (void)drop(std::move(ended));
+  (void)drop_ended(memory, kGlances);
   return loan;
 }
 
 c10::Storage borrow_storage(const orIpcLoan& loan, size_t bytes, c10::DeviceIndex device) {
-  const orStream_t stream = current_native_stream(resolve_device(device));
   SharedMemory& memory = shared_memory();
-  {
-    const std::lock_guard<std::mutex> lock(memory.mutex);
-    ++memory.borrowing;
-  }
-  // Not under the lock: it may wait for room in the stream, and a kernel there may let go.
-  void* pointer = nullptr;
-  const orError_t error = orIpcBorrow(&pointer, &loan, stream);
-  orPointerAttributes attributes{};
-  const bool known =
-      error == orSuccess && orPointerGetAttributes(&attributes, pointer) == orSuccess;
-  const bool borrowed = attributes.imported != 0;
-  c10::Storage storage;
-  c10::Storage other;
-  std::vector<std::unique_ptr<Shared>> ended;
-  {
-    const std::lock_guard<std::mutex> lock(memory.mutex);
-    --memory.borrowing;
-    if (known) {
-      std::unique_ptr<Shared>& shared = memory.all[pointer];
-      if (shared == nullptr && borrowed) {
-        shared = std::make_unique<Shared>();
-        shared->pointer = pointer;
-        shared->size = bytes;
-        shared->device = device;
-        shared->home = stream;
-        shared->uses = 1;  // until there is a DataPtr: not in the list of those that wait
-        shared->borrows = 1;
-        storage = storage_of(memory, *shared, bytes, &other);
-        --shared->uses;
-      } else if (shared != nullptr) {
-        shared->borrows += borrowed ? 1 : 0;
-        if (borrowed && shared->home != stream &&
-            std::find(shared->users.begin(), shared->users.end(), stream) == shared->users.end()) {
-          shared->users.push_back(stream);
-        }
-        storage = storage_of(memory, *shared, bytes, &other);
-      } else {
-        memory.all.erase(pointer);
-      }
-    }
-    ended = take_ended(memory, kGlances);
-  }
-  (void)drop(std::move(ended));
-  OPENREG_CHECK(error);
-  TORCH_CHECK(storage, "a loan of this process's own memory that is not lent");
+  c10::Storage storage = borrow(memory, loan, bytes, device);
+  (void)drop_ended(memory, kGlances);
   return storage;
 }
 
 size_t release_shared() {
-  if (is_in_bad_fork()) {
-    return 0;
-  }
-  SharedMemory& memory = shared_memory();
-  std::vector<std::unique_ptr<Shared>> ended;
-  {
-    const std::lock_guard<std::mutex> lock(memory.mutex);
-    ended = take_ended(memory, memory.waiting.size());
-  }
-  return drop(std::move(ended));
+  return is_in_bad_fork() ? 0 : drop_ended(shared_memory(), std::numeric_limits<size_t>::max());
 }
 
 void record_shared(const c10::DataPtr& data, const c10::Stream& stream) {
@@ -258,10 +272,7 @@ void record_shared(const c10::DataPtr& data, const c10::Stream& stream) {
   }
   const orStream_t user = native_stream(stream);
   const std::lock_guard<std::mutex> lock(shared_memory().mutex);
-  if (user != shared->home &&
-      std::find(shared->users.begin(), shared->users.end(), user) == shared->users.end()) {
-    shared->users.push_back(user);
-  }
+  add_user(*shared, user);
 }
 
 }  // namespace openreg
