@@ -295,6 +295,12 @@ def test_wrong_streams() -> None:
         tensor.__dlpack__(stream=own, dl_device=(EXT, 0))
     with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
         tensor.__dlpack__(stream=12345)
+    for no_handle in (-2, 2**64):
+        with pytest.raises(RuntimeError, match=f"{no_handle} is not a stream: a handle has 64"):
+            tensor.__dlpack__(stream=no_handle)
+    for no_device in (12, (12,), (12, "a"), (12.5, 0), torch.device("openreg:1")):
+        with pytest.raises(TypeError, match="dl_device must be a tuple of two integers"):
+            tensor.__dlpack__(stream=own, dl_device=no_device)  # type: ignore[arg-type]
     for wrong in ("stream", 1.0, True, torch.openreg.Stream(1)):
         with pytest.raises(TypeError, match="stream must be ``int`` or ``none``"):
             tensor.__dlpack__(stream=wrong)

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import torch
 import torch.multiprocessing
-
 from torch_openreg import _C
 
 from tests import child, peer
@@ -275,8 +274,8 @@ def test_what_is_no_loan_of_the_storage_is_refused(other: Peer) -> None:
         (b"short", 400, 0, "ValueError: expected a handle of 64 bytes, but got 5 bytes"),
         (bytes(64), 400, 0, "these bytes are no loan"),
         (_C.lend_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
-        (_C.lend_storage(storage), 4000, 0, "ValueError: a loan of 400 bytes is no storage of 4000"),
-        (_C.lend_storage(storage), 40, 0, "ValueError: a loan of 400 bytes is no storage of 40"),
+        (_C.lend_storage(storage), 4000, 0, "a loan of 400 bytes is no storage of 4000"),
+        (_C.lend_storage(storage), 40, 0, "a loan of 400 bytes is no storage of 40$"),
     ):
         with pytest.raises(RuntimeError, match=message):
             other.call(_rebuild_storage, kind, loan, size, device)

@@ -5,6 +5,7 @@ import copy
 import io
 import pickle
 from collections.abc import Callable
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import Any
 
@@ -239,6 +240,13 @@ def test_safetensors_have_values_only() -> None:
     assert get_meta(loaded) is None
 
 
+def test_messages_to_other_processes_have_values_only() -> None:
+    tensor = tensor_with_meta()
+    received = ForkingPickler.loads(bytes(ForkingPickler.dumps(tensor)))
+    assert received.data_ptr() == tensor.data_ptr()
+    assert get_meta(received) is None
+
+
 def test_wrappers_keep_what_is_inside() -> None:
     wrapped = TwoTensor(tensor_with_meta(), tensor_with_meta(meta=TensorMeta(version=5)))
     with torch.serialization.safe_globals([TwoTensor]):
@@ -291,6 +299,8 @@ def test_wrong_types() -> None:
     ):
         with pytest.raises(TypeError):
             set_meta(tensor, wrong)
+    with pytest.raises(TypeError, match="expected a TensorMeta or None, but got int"):
+        set_meta(tensor, 5)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="expected a tensor, but got list"):
         get_meta([1])
     assert get_meta(tensor) == META

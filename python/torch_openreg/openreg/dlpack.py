@@ -30,14 +30,23 @@ def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> 
     """Return the consumer's stream, which is one of the device where the consumer wants the data.
 
     Raises:
+        TypeError: if ``dl_device`` is not two integers.
         ValueError: if that is not a device of openreg.
         RuntimeError: if ``stream`` is no stream of it.
     """
     if dl_device is None:
         return ExternalStream(stream, tensor.device)
+    if (
+        not isinstance(dl_device, tuple)
+        or len(dl_device) != 2
+        or not all(isinstance(part, int) for part in dl_device)
+    ):
+        raise TypeError(
+            f"dl_device must be a tuple of two integers, a type and an index, but got {dl_device!r}"
+        )
     if dl_device[0] != DLDeviceType.kDLExtDev:
         raise ValueError(
-            f"__dlpack__ got stream {stream:#x} of openreg with dl_device {tuple(dl_device)}, "
+            f"__dlpack__ got stream {stream:#x} of openreg with dl_device {dl_device}, "
             "which has no such stream: pass stream=None, the data is complete on return"
         )
     return ExternalStream(stream, dl_device[1])

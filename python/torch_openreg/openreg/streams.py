@@ -127,6 +127,8 @@ class ExternalStream(Stream):
     def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> Self:
         """Name the stream."""
         where = _as_device(device)
+        if not 0 <= stream_ptr < 2**64:
+            raise RuntimeError(f"{stream_ptr} is not a stream: a handle has 64 bits")
         return super().__new__(
             cls,
             stream_id=_C.external_stream_id(stream_ptr, where.index),
