@@ -90,7 +90,7 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   if (C10_UNLIKELY(sanitizes_streams())) {
     sanitize_order(first, current_native_stream(later));
   }
-  if (orStreamQuery(first) == orSuccess) {
+  if (!is_capturing(first) && orStreamQuery(first) == orSuccess) {
     return;
   }
   const DeviceScope scope(earlier);
@@ -121,13 +121,17 @@ at::Tensor stage(const at::Tensor& src) {
   return aside;
 }
 
+// Pinned memory for a copy that is queued. The tensor may be gone when the kernel runs, and a worker
+// must not be the last to hold it: the kernel gets another one over the same memory, which the
+// allocator keeps. A captured copy may run at any time, so it holds the memory until its graph goes.
+at::Tensor borrow_pinned(c10::DeviceIndex device, const at::Tensor& tensor) {
+  return is_capturing(current_native_stream(device)) ? tensor.detach() : make_alias(tensor);
+}
+
 void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
   const c10::DeviceIndex device = dst.get_device();
   if (non_blocking && record_pinned_use(src.storage().data_ptr(), current_stream(device))) {
-    // The tensor may be gone when the kernel runs, and a worker must not be the last to hold it:
-    // the kernel gets another one over the same memory, which the allocator keeps.
-    at::Tensor borrowed = make_alias(src);
-    queue_copy(device, dst, borrowed);
+    queue_copy(device, dst, borrow_pinned(device, src));
     return;
   }
   const size_t bytes =
@@ -149,7 +153,7 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
 void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
   const c10::DeviceIndex device = src.get_device();
   if (non_blocking && record_pinned_use(dst.storage().data_ptr(), current_stream(device))) {
-    queue_copy(device, make_alias(dst), src);
+    queue_copy(device, borrow_pinned(device, dst), src);
     return;
   }
   announce_wait(kName,

@@ -32,6 +32,7 @@
 #include "aten/factories.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
+#include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
 
 namespace openreg {
@@ -100,6 +101,12 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   at::Tensor cy = empty_on(device, cx.sizes(), cx.scalar_type());
   const WorkspaceSizes::Key key{input.size(0), input.size(1), input.size(2), hidden_size};
   const std::optional<int64_t> bytes = train ? workspace_sizes().find(key) : 0;
+  if (!bytes.has_value() && is_capturing(current_native_stream(device))) {
+    announce_wait("aten::mkldnn_rnn_layer",
+                  "its first call with these sizes learns how much memory it needs: make that "
+                  "before the capture",
+                  device);
+  }
   at::Tensor workspace = empty_on(device, {bytes.value_or(0)}, c10::kByte);
   // The kernel's own workspace, while its size is not known.
   const auto made = bytes.has_value() ? nullptr : std::make_shared<at::Tensor>();

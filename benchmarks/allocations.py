@@ -19,7 +19,7 @@ from torch import nn
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, new_optimizer, step
 
-#: So many operations are written; some of a first and all of some later steps.
+#: So many operations are written at most.
 OPERATIONS = 2000
 
 Program = Callable[[], None]

@@ -39,7 +39,7 @@ def capture(work: Callable[[], Any], **options: Any) -> tuple[torch.openreg.Open
     return graph, result
 
 
-# ------------------------------------------------------------------------------ capture and replay
+# ------------------------------------------------------------------------------- capture and replay
 
 
 def test_nothing_runs_during_the_capture_and_a_replay_takes_what_is_in_memory_then() -> None:
@@ -133,13 +133,13 @@ def test_streams_fork_and_join_within_a_capture() -> None:
 def test_a_stream_that_is_not_joined_is_an_error() -> None:
     x = torch.zeros(16, device="openreg")
     side = torch.openreg.Stream()
-    with (
-        pytest.raises(RuntimeError, match="was not joined"),
-        torch.openreg.graph(torch.openreg.OpenRegGraph()),
-    ):
-        side.wait_stream(torch.openreg.current_stream())
-        with torch.openreg.stream(side):
-            x.add_(1)
+    context = torch.openreg.graph(torch.openreg.OpenRegGraph())
+    context.__enter__()
+    side.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(side):
+        x.add_(1)
+    with pytest.raises(RuntimeError, match="was not joined"):
+        context.__exit__(None, None, None)
     assert x.add_(1).tolist() == [1.0] * 16
 
 
@@ -207,7 +207,7 @@ def test_an_error_of_a_kernel_comes_with_the_replay() -> None:
     torch.testing.assert_close(rows.cpu(), table.cpu()[[2, 2]])
 
 
-# ------------------------------------------------------------------------------------ what is refused
+# ---------------------------------------------------------------------------------- what is refused
 
 
 def wait_by_item(x: torch.Tensor) -> None:
@@ -273,7 +273,7 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
             wait(x)
         with pytest.raises(RuntimeError, match="invalid"):
             x.add_(1)
-        with pytest.raises(RuntimeError, match="capture is invalid.*The reason was"):
+        with pytest.raises(RuntimeError, match=r"capture is invalid.*The reason was"):
             graph.capture_end()
     with pytest.raises(RuntimeError, match="without a captured graph"):
         graph.replay()
@@ -313,7 +313,7 @@ def test_bad_use_of_a_graph() -> None:
         graph.instantiate()
     outer = torch.openreg.OpenRegGraph()
     with (
-        pytest.raises(RuntimeError, match="graphs do not nest|capture is invalid"),
+        pytest.raises(RuntimeError, match=r"graphs do not nest|capture is invalid"),
         torch.openreg.graph(outer),
     ):
         graph.replay()
@@ -398,8 +398,8 @@ def test_graphs_share_a_pool() -> None:
     first.replay()
     second.replay()
     assert z.tolist() == [6.0] * 1000
-    third.reset()
     fourth, w = capture(lambda: x + 7, pool=handle)
+    third.reset()
     fourth.replay()
     assert w.tolist() == [9.0] * 1000
 
@@ -492,9 +492,11 @@ def test_generators_have_to_be_registered() -> None:
     generator = torch.Generator("openreg")
     x = torch.empty(10, device="openreg")
     graph = torch.openreg.OpenRegGraph()
-    with torch.openreg.graph(graph):
-        with pytest.raises(RuntimeError, match="register_generator_state"):
-            x.uniform_(generator=generator)
+    with (
+        torch.openreg.graph(graph),
+        pytest.raises(RuntimeError, match="register_generator_state"),
+    ):
+        x.uniform_(generator=generator)
     graph.reset()
     graph.register_generator_state(generator)
     with torch.openreg.graph(graph):
@@ -511,7 +513,7 @@ def test_generators_have_to_be_registered() -> None:
         torch.openreg.OpenRegGraph().register_generator_state(torch.Generator())
 
 
-# ----------------------------------------------------------------------------------- torch's own doors
+# -------------------------------------------------------------------------------- torch's own doors
 
 
 def test_the_graph_of_torch_accelerator(tmp_path: Path) -> None:
@@ -627,15 +629,32 @@ def test_what_graphed_callables_refuse() -> None:
         torch.openreg.make_graphed_callables((torch.sin, torch.cos), ((x,),))
 
 
-# ------------------------------------------------------------------------------------------- operators
+# ---------------------------------------------------------------------------------------- operators
 
 
 def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# Why an operator of the sweep can not be captured.
-REFUSED = "makes the host wait"
+# Why an operator of the sweep can not be captured: its results, their sizes or an error of the
+# matrix are known only when it has run; it makes a tensor of numbers of the host; or the sample
+# itself sets the seed.
+REFUSALS = ("makes the host wait", "the seed and the offset of a generator can be neither")
+REFUSED = set(
+    """
+    __getitem__ allclose argwhere combinations corrcoef cov equal histogramdd index_put
+    linalg.cholesky linalg.inv linalg.ldl_factor linalg.lstsq linalg.lstsq.grad_oriented
+    linalg.lu_factor linalg.solve linalg.tensorinv linalg.tensorsolve linspace.tensor_overload
+    logspace.tensor_overload masked.amax masked.amin masked.argmax masked.argmin
+    masked.cumprod masked.cumsum masked.log_softmax masked.logaddexp masked.logsumexp
+    masked.mean masked.median masked.norm masked.prod masked.softmax masked.softmin masked.std
+    masked.sum masked.var masked_select narrow nn.functional.ctc_loss
+    nn.functional.gaussian_nll_loss nonzero to_sparse unique unique_consecutive
+    item nn.functional.fractional_max_pool2d nn.functional.fractional_max_pool3d
+    nn.functional.multi_head_attention_forward nn.functional.rrelu
+    nn.functional.scaled_dot_product_attention pca_lowrank svd_lowrank
+    """.split()
+)
 
 
 def _outcome(op: Any, sample: SampleInput) -> str:
@@ -665,7 +684,8 @@ def _outcome(op: Any, sample: SampleInput) -> str:
             result = call(ours)
     except RuntimeError as error:
         texts = f"{error} {error.__context__}"
-        return "refused" if REFUSED in texts else f"failed: {texts[:300]}"
+        refused = any(reason in texts for reason in REFUSALS)
+        return "refused" if refused else f"failed: {texts[:300]}"
     for _ in range(2):
         for tensor, origin in zip(tensors, kept, strict=True):
             tensor.copy_(origin)
@@ -683,6 +703,8 @@ def _outcome(op: Any, sample: SampleInput) -> str:
 # Results that are not a function of the arguments: tested above, or undefined.
 WITHOUT_DEFINED_RESULT = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
 WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
+# Its samples read beyond their tensors, what a copy to the device does not take along.
+WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
 
 def test_operators_replay_as_the_cpu_runs_them() -> None:
@@ -705,4 +727,5 @@ def test_operators_replay_as_the_cpu_runs_them() -> None:
         if outcome.startswith(("failed", "differs"))
     }
     assert not wrong, wrong
-    assert counts["same"] > 700, counts
+    assert set(outcomes["refused"]) <= REFUSED, set(outcomes["refused"]) - REFUSED
+    assert counts["same"] > 1000, counts

@@ -241,9 +241,7 @@ def test_only_the_state() -> None:
         ("all", True, True, True),
     ],
 )
-def test_whose_stacks_are_kept(
-    context: Any, held: bool, allocated: bool, freed: bool
-) -> None:
+def test_whose_stacks_are_kept(context: Any, held: bool, allocated: bool, freed: bool) -> None:
     memory._record_memory_history(context=context)
     tensor = make()
     make()

@@ -31,10 +31,11 @@ at::GraphCaptureMode capture_mode(const std::string& name) {
   if (name == "thread_local") {
     return at::GraphCaptureMode::ThreadLocal;
   }
-  TORCH_CHECK_VALUE(name == "relaxed",
-                    "capture_error_mode has to be \"global\", \"thread_local\" or \"relaxed\", but is "
-                    "\"",
-                    name, "\"");
+  TORCH_CHECK_VALUE(
+      name == "relaxed",
+      "capture_error_mode has to be \"global\", \"thread_local\" or \"relaxed\", but is "
+      "\"",
+      name, "\"");
   return at::GraphCaptureMode::Relaxed;
 }
 
@@ -54,7 +55,8 @@ void bind_graphs(py::module_& module) {
              return std::make_shared<Graph>(at::GraphImplArgs{keep_graph});
            }),
            py::arg("keep_graph") = false)
-      .def("register_generator_state", wrap_pybind_function([](Graph& self, const py::object& object) {
+      .def("register_generator_state",
+           wrap_pybind_function([](Graph& self, const py::object& object) {
              self.register_generator(generator_of(object));
            }),
            py::arg("generator"))

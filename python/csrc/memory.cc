@@ -34,7 +34,8 @@ py::dict to_dict(const c10::CachingAllocator::DurationStat& stat) {
   result["max"] = stat.max;
   result["min"] = stat.min;
   result["count"] = stat.count;
-  result["avg"] = stat.count != 0 ? static_cast<double>(stat.total) / static_cast<double>(stat.count) : 0;
+  result["avg"] =
+      stat.count != 0 ? static_cast<double>(stat.total) / static_cast<double>(stat.count) : 0;
   return result;
 }
 
@@ -76,7 +77,8 @@ void bind_memory(py::module_& module) {
                                       });
              }),
              py::arg("device"), py::arg("id"));
-  module.def("end_allocate_to_pool", wrap_pybind_function_no_gil([](int64_t device, PythonPoolId id) {
+  module.def("end_allocate_to_pool",
+             wrap_pybind_function_no_gil([](int64_t device, PythonPoolId id) {
                end_allocate_to_pool(resolve_device(device), id);
              }),
              py::arg("device"), py::arg("id"));
@@ -93,7 +95,8 @@ void bind_memory(py::module_& module) {
              }),
              py::arg("device"), py::arg("id"));
 
-  module.def("set_memory_fraction", wrap_pybind_function_no_gil([](int64_t device, double fraction) {
+  module.def("set_memory_fraction",
+             wrap_pybind_function_no_gil([](int64_t device, double fraction) {
                set_memory_fraction(resolve_device(device), fraction);
              }),
              py::arg("device"), py::arg("fraction"));
@@ -113,10 +116,11 @@ void bind_memory(py::module_& module) {
              }),
              py::arg("pointer"));
 
+  module.def("empty_host_cache",
+             wrap_pybind_function_no_gil([] { host_allocator()->empty_cache(); }));
   module.def("host_memory_stats", wrap_pybind_function(&host_memory_stats));
-  module.def("reset_accumulated_host_memory_stats", wrap_pybind_function_no_gil([] {
-               host_allocator()->reset_accumulated_stats();
-             }));
+  module.def("reset_accumulated_host_memory_stats",
+             wrap_pybind_function_no_gil([] { host_allocator()->reset_accumulated_stats(); }));
   module.def("reset_peak_host_memory_stats",
              wrap_pybind_function_no_gil([] { host_allocator()->reset_peak_stats(); }));
 }

@@ -9,10 +9,12 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
 
 #include <cstdint>
+#include <vector>
 
 #include "aten/fallback.h"
 #include "aten/sleep.h"
@@ -20,8 +22,8 @@
 #include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
-#include "python/csrc/storage.h"
 #include "python/csrc/sharing.h"
+#include "python/csrc/storage.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
@@ -125,8 +127,8 @@ py::list get_held_memory() {
 }
 
 // Called while the interpreter is still there.
-void report_memory_at_exit() {
-  report_memory_faults_at_exit();
+void report_memory_at_exit(const std::vector<uintptr_t>& reachable) {
+  report_memory_faults_at_exit(reachable);
   stop_capturing_call_stacks();
 }
 
@@ -232,8 +234,8 @@ PYBIND11_MODULE(_C, module) {
              }));
   module.def("check_memory", wrap_pybind_function_no_gil(&openreg::check_all_memory));
   module.def("held_memory", wrap_pybind_function(&openreg::get_held_memory));
-  module.def("report_memory_at_exit",
-             wrap_pybind_function_no_gil(&openreg::report_memory_at_exit));
+  module.def("report_memory_at_exit", wrap_pybind_function_no_gil(&openreg::report_memory_at_exit),
+             py::arg("reachable"));
   openreg::bind_memory_history(module);
 
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));

@@ -65,7 +65,7 @@ def _register() -> None:
     dlpack.register()
     storage.register()
     registration.register()
-    atexit.register(_C.report_memory_at_exit)
+    atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
 

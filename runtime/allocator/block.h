@@ -44,7 +44,7 @@ struct Segment {
   int64_t uses = 0;    // ranges that are handed out or pending, slabs with such a block
   int64_t pieces = 0;  // ranges, a slab counted as its blocks
   Block* first = nullptr;
-  uint64_t idle = 0;   // times that a pool grew since this was last in use; see CachingAllocator
+  uint64_t idle = 0;  // times that a pool grew since this was last in use; see CachingAllocator
 };
 
 // A run of blocks of one size class. It is linked in its class's list while it has a block to give.

@@ -159,12 +159,13 @@ Block* CachingAllocator::allocate(size_t bytes, orStream_t stream) {
 
 Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
   Size size{.requested = bytes, .bytes = bytes};
-  if ((modes_.load(std::memory_order_relaxed) & kRound) != 0 && bytes <= kLargestRequest) {
+  const uint32_t modes = modes_.load(std::memory_order_relaxed);
+  if ((modes & kRound) != 0 && bytes <= kLargestRequest) {
     size.bytes = settings()->rounded(bytes);
   }
-  const PrivatePools::Visit visit = private_.visit(stream);
-  Block* block =
-      allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
+  const PrivatePools::Visit visit =
+      (modes & kRedirect) != 0 ? private_.visit(stream) : PrivatePools::Visit();
+  Block* block = allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(event_of(Action::kAlloc, *block));
   }
@@ -358,8 +359,8 @@ void CachingAllocator::collect_garbage(size_t wanted) {
     }
   }
   const Source::Room room = source_->room();
-  const auto allowed = static_cast<size_t>(
-      threshold * static_cast<double>(std::min(room.limit, room.total)));
+  const auto allowed =
+      static_cast<size_t>(threshold * static_cast<double>(std::min(room.limit, room.total)));
   std::ranges::sort(candidates, std::ranges::greater(), &Candidate::idle);
   for (const Candidate& candidate : candidates) {
     if (reserved + wanted <= allowed) {

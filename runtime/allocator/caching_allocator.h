@@ -78,17 +78,18 @@ class OPENREG_API CachingAllocator {
   // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
   void record_stream(Block* block, orStream_t stream);
 
-  // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the allocating
-  // thread, comes from pool `id` until end_allocate_to_pool(); other memory of the pool's stays as it
-  // is. use_pool() and begin_allocate_to_pool() make the pool if there is none, and count one use;
-  // release_pool() takes one back. While a pool has a use, its segments stay, also those that are free:
-  // a captured graph goes on to use their addresses. Throw Error for an id that does not fit.
+  // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the
+  // allocating thread, comes from pool `id` until end_allocate_to_pool(); other memory of the
+  // pool's stays as it is. use_pool() and begin_allocate_to_pool() make the pool if there is none,
+  // and count one use; release_pool() takes one back. While a pool has a use, its segments stay,
+  // also those that are free: a captured graph goes on to use their addresses. Throw Error for an
+  // id that does not fit.
   void use_pool(PoolId id);
   void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
   void end_allocate_to_pool(PoolId id);
   void release_pool(PoolId id);
-  bool pool_exists(PoolId id) const;      // has a use, or a segment
-  int64_t pool_uses(PoolId id) const;     // 0 for a pool that does not exist
+  bool pool_exists(PoolId id) const;   // has a use, or a segment
+  int64_t pool_uses(PoolId id) const;  // 0 for a pool that does not exist
 
   // Gives all segments without a block in use back to the device, when the work of their streams is
   // done, and the device's free pages to the system: of the common memory and of private pools
@@ -102,8 +103,8 @@ class OPENREG_API CachingAllocator {
   // Every segment with its blocks, all of one moment.
   std::vector<SegmentDescription> segments();
 
-  // Who is told of what happens from now on; null: nobody. Calls to an observer that was replaced may
-  // still be under way.
+  // Who is told of what happens from now on; null: nobody. Calls to an observer that was replaced
+  // may still be under way.
   void set_observer(Observer* observer);
 
   Stats stats();

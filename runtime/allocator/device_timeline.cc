@@ -14,12 +14,6 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
-bool is_captured(orStream_t stream) {
-  orStreamCaptureStatus status = orStreamCaptureStatusNone;
-  return orStreamGetCaptureInfo(stream, &status, nullptr) == orSuccess &&
-         status != orStreamCaptureStatusNone;
-}
-
 // A stream that was destroyed runs what it had queued, but nothing can be asked about it any more.
 void wait_for_every_device() {
   int count = 0;
@@ -39,6 +33,12 @@ void wait_for_every_device() {
 }
 
 }  // namespace
+
+bool DeviceTimeline::is_captured(orStream_t stream) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  return orStreamGetCaptureInfo(stream, &status, nullptr) == orSuccess &&
+         status != orStreamCaptureStatusNone;
+}
 
 DeviceTimeline::~DeviceTimeline() {
   for (const auto& events : events_) {

@@ -4,8 +4,8 @@
 // serves the streams of all devices; a stream may be of another device than the memory that it
 // uses.
 //
-// A stream that is captured runs nothing, and a record on it would be part of the graph. A mark there
-// is put off: it is set when the capture has ended, and not passed before.
+// A stream that is captured runs nothing, and a record on it would be part of the graph. A mark
+// there is put off: it is set when the capture has ended, and not passed before.
 //
 // Leaves the calling thread's current device as it was.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
@@ -29,6 +29,8 @@ class OPENREG_API DeviceTimeline : public Timeline {
   ~DeviceTimeline() override;
   DeviceTimeline(const DeviceTimeline&) = delete;
   DeviceTimeline& operator=(const DeviceTimeline&) = delete;
+
+  static bool is_captured(orStream_t stream);
 
   bool may_wait() override { return orInKernel() == 0; }
   Mark mark(orStream_t stream) override;

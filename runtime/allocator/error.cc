@@ -31,9 +31,10 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
             "per_process_memory_fraction in PYTORCH_ALLOC_CONF.";
   }
   if (figures.cached >= figures.asked && figures.private_free >= figures.cached / 2) {
-    text += " Of the cache, " + format_bytes(figures.private_free) +
-            " are in private pools of graphs or MemPools, which keep them for themselves until they "
-            "are dropped.";
+    text +=
+        " Of the cache, " + format_bytes(figures.private_free) +
+        " are in private pools of graphs or MemPools, which keep them for themselves until they "
+        "are dropped.";
   } else if (figures.cached >= figures.asked && figures.largest_free < figures.asked) {
     text +=
         " The cache has enough, but in pieces between tensors: max_split_size_mb in "

@@ -48,6 +48,7 @@ class FakeSource : public Source {
       return nullptr;
     }
     segments_.emplace(base, size);
+    serials_.emplace(base, ++last_serial_);
     reserved_ += size;
     return base;
   }
@@ -58,7 +59,7 @@ class FakeSource : public Source {
       throw std::logic_error("a segment was given back that was not taken");
     }
     segments_.erase(found);
-    ++frees_;
+    serials_.erase(segment);
     reserved_ -= size;
     (void)munmap(segment, size);
   }
@@ -68,14 +69,20 @@ class FakeSource : public Source {
 
   const std::map<void*, size_t>& segments() const { return segments_; }
   size_t reserved() const { return reserved_; }
-  int64_t frees() const { return frees_; }
+  // Numbers every segment that was ever given: a later one may have the address of an earlier one.
+  // 0 when there is none.
+  int64_t serial(void* segment) const {
+    const auto found = serials_.find(segment);
+    return found != serials_.end() ? found->second : 0;
+  }
   int trims() const { return trims_; }
 
  private:
   const size_t capacity_;
   std::map<void*, size_t> segments_;
   size_t reserved_ = 0;
-  int64_t frees_ = 0;
+  std::map<void*, int64_t> serials_;
+  int64_t last_serial_ = 0;
   int trims_ = 0;
 };
 

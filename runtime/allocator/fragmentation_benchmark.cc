@@ -47,9 +47,8 @@ void replay(const std::string& path) {
   const auto peak = [&](Quantity quantity) {
     return static_cast<double>(stats.stat[quantity][kAggregate].peak);
   };
-  std::printf("%-20s %10zu %12.2f %12.2f %12.2f %10.2f\n",
-              path.substr(path.rfind('/') + 1).c_str(), operations,
-              peak(kRequestedBytes) / static_cast<double>(kMiB),
+  std::printf("%-20s %10zu %12.2f %12.2f %12.2f %10.2f\n", path.substr(path.rfind('/') + 1).c_str(),
+              operations, peak(kRequestedBytes) / static_cast<double>(kMiB),
               peak(kAllocatedBytes) / static_cast<double>(kMiB),
               peak(kReservedBytes) / static_cast<double>(kMiB),
               peak(kReservedBytes) / peak(kAllocatedBytes));

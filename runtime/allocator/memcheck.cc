@@ -17,8 +17,8 @@ namespace {
 // Up to so many bytes a kernel may run on the launching thread.
 constexpr size_t kCheap = 64 * kKiB;
 
-// Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine. There,
-// because describe() may take no lock; no request is that large.
+// Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine.
+// There, because describe() may take no lock; no request is that large.
 constexpr size_t kInQuarantine = size_t{1} << 63;
 
 size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
@@ -140,8 +140,8 @@ void Memcheck::launch(const Record& record, void (*kernel)(Parameters...), Argum
   const orStream_t stream = record.memory->stream;
   char* const memory = static_cast<char*>(record.memory->pointer);
   const size_t bytes = record.bytes;
-  const orLaunchAttributes attributes{
-      "memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U, 0, nullptr};
+  const orLaunchAttributes attributes{"memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U,
+                                      0, nullptr};
   orError_t error = Launch(stream, attributes, kernel, memory, bytes, arguments...);
   if (error == orErrorInvalidHandle) {
     // The stream was destroyed. What it had queued may still run; asking for a mark waits for it.
@@ -247,6 +247,9 @@ void Memcheck::collect() {
     freed.swap(freed_);
   }
   for (const RecordPtr& record : freed) {
+    if (DeviceTimeline::is_captured(record->memory->stream)) {
+      record->users.push_back(record->memory->stream);  // until the capture has ended
+    }
     for (const orStream_t user : record->users) {
       if (const Mark mark = this->mark(user); mark != kNoMark) {
         record->marks.push_back(mark);
@@ -268,8 +271,7 @@ void Memcheck::collect() {
       awaiting_.push_back(record);
     }
   }
-  while (quarantined_ > quarantine_limit_ && quarantine_.size() > 1) {
-    release_oldest();
+  while (quarantined_ > quarantine_limit_ && quarantine_.size() > 1 && release_oldest()) {
   }
 }
 
@@ -280,7 +282,11 @@ void Memcheck::retire(const RecordPtr& record) {
   launch_look(record, /*poisoned=*/false, /*poison=*/true);
 }
 
-void Memcheck::release_oldest() {
+// Not while its stream is captured.
+bool Memcheck::release_oldest() {
+  if (DeviceTimeline::is_captured(quarantine_.front()->memory->stream)) {
+    return false;
+  }
   const RecordPtr record = std::move(quarantine_.front());
   quarantine_.pop_front();
   quarantined_ -= length_of(record->bytes);
@@ -288,6 +294,7 @@ void Memcheck::release_oldest() {
   // From here on the memory is its stream's: what comes next there runs behind the look.
   publish(record->memory->requested, length_of(record->bytes));
   memory_.free(record->memory);
+  return true;
 }
 
 void Memcheck::empty_quarantine() {
@@ -310,8 +317,7 @@ void Memcheck::empty_quarantine() {
   {
     const std::lock_guard lock(mutex_);
     collect();
-    while (!quarantine_.empty()) {
-      release_oldest();
+    while (!quarantine_.empty() && release_oldest()) {
     }
   }
   memory_.empty_cache();
@@ -338,7 +344,8 @@ void Memcheck::check_locked(const orStream_t* only) {
     }
   }
   const auto look_at = [&](const RecordPtr& record, bool poisoned) {
-    if (only == nullptr || record->memory->stream == *only) {
+    const orStream_t stream = record->memory->stream;
+    if ((only == nullptr || stream == *only) && !DeviceTimeline::is_captured(stream)) {
       launch_look(record, poisoned, /*poison=*/false);
     }
   };
@@ -471,9 +478,9 @@ void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
 // What the device would have, if only the program's allocator used it.
 Source::Room Memcheck::Ledger::room() {
   Room room = memcheck_->source_.room();
-  const auto own = static_cast<size_t>(
-                       memcheck_->memory_.stats().stat[kReservedBytes][kAggregate].current) +
-                   memcheck_->mirrored_;
+  const auto own =
+      static_cast<size_t>(memcheck_->memory_.stats().stat[kReservedBytes][kAggregate].current) +
+      memcheck_->mirrored_;
   room.free = std::min(room.total, room.free + own);
   room.free -= std::min<size_t>(room.free, taken_);
   return room;

@@ -17,7 +17,8 @@
 // the work that was queued before and ahead of all that comes later. Memory that other streams use
 // waits for them first. Looking at a block is queued at free(), when it leaves the quarantine, and
 // by check(); what is wrong is known when that stream has come so far: take_findings(). A fault is
-// told once for each block and side. Writes of the very byte that was there are not seen, nor reads.
+// told once for each block and side. Writes of the very byte that was there are not seen, nor
+// reads.
 //
 // Threads: any. On a worker of the device only free() may be called; the block then waits for the
 // next call by another thread. A call may wait for room in a stream's queue.
@@ -145,7 +146,7 @@ class OPENREG_API Memcheck {
   // These need mutex_.
   void collect();
   void retire(const RecordPtr& record);
-  void release_oldest();
+  bool release_oldest();
   void check_locked(const orStream_t* only);
 
   const int device_;

@@ -275,6 +275,31 @@ TEST_F(MemcheckTest, BlocksOfAStreamThatWasDestroyed) {
   memcheck_->empty_quarantine();
 }
 
+TEST_F(MemcheckTest, AFreeDuringACaptureIsNoPartOfIt) {
+  orStream_t side = nullptr;
+  ASSERT_EQ(orStreamCreate(&side), orSuccess);
+  char* pointer = allocate(100, side);
+  ASSERT_EQ(orDeviceSynchronize(), orSuccess);
+  ASSERT_EQ(orStreamBeginCapture(side, orStreamCaptureModeRelaxed), orSuccess);
+  free(pointer);
+  memcheck_->check();
+  orGraph_t graph = nullptr;
+  ASSERT_EQ(orStreamEndCapture(side, &graph), orSuccess);
+  size_t nodes = 1;
+  EXPECT_EQ(orGraphGetNodeCount(graph, &nodes), orSuccess);
+  EXPECT_EQ(nodes, 0U);
+  EXPECT_EQ(orGraphDestroy(graph), orSuccess);
+  ASSERT_EQ(orStreamSynchronize(side), orSuccess);
+  memcheck_->check();
+  ASSERT_EQ(orStreamSynchronize(side), orSuccess);
+  memcheck_->check();
+  EXPECT_TRUE(found().empty());
+  std::vector<uint8_t> content(100);
+  ASSERT_EQ(orMemcpy(content.data(), pointer, 100, orMemcpyDeviceToHost), orSuccess);
+  EXPECT_EQ(content, std::vector<uint8_t>(100, Memcheck::kPoison));
+  ASSERT_EQ(orStreamDestroy(side), orSuccess);
+}
+
 TEST_F(MemcheckTest, FiguresAreThoseOfAProgramWithoutIt) {
   DeviceSource source(0);
   size_t free_at_first = 0;

@@ -176,7 +176,8 @@ void Pool::describe_segments(std::vector<SegmentDescription>* out) const {
         }
         char* position = static_cast<char*>(range->pointer);
         char* const end = position + range->size;
-        for (auto block = std::ranges::lower_bound(slab_blocks, range->pointer, {}, &Block::pointer);
+        for (auto block =
+                 std::ranges::lower_bound(slab_blocks, range->pointer, {}, &Block::pointer);
              block != slab_blocks.end() && (*block)->pointer < end; ++block) {
           description.blocks.push_back(describe(*block));
           position += (*block)->size;

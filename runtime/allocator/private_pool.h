@@ -4,9 +4,9 @@
 // capture, or of a program's own pool. Its segments never serve other allocations.
 //
 // A private pool has an id that its users choose. It lives from the first use() or begin() until it
-// has no use left (release()) and no segment: until the allocator has given the last one back. Under
-// it stands one Pool for each stream, which the allocator owns and lends; when the private pool
-// ends, they serve a later one on the same stream.
+// has no use left (release()) and no segment: until the allocator has given the last one back.
+// Under it stands one Pool for each stream, which the allocator owns and lends; when the private
+// pool ends, they serve a later one on the same stream.
 //
 // begin() sends allocations to the pool: those which `filter` accepts, asked with the stream on the
 // allocating thread, the latest begin() first. The filter is called without any lock, and must

@@ -309,10 +309,9 @@ TEST_F(PrivatePoolTest, ThreadsInPoolsOfTheirOwnAndBesideThem) {
         const bool redirect = thread % 2 == 0;
         if (redirect) {
           try {
-            allocator_.begin_allocate_to_pool(
-                id, [me = std::this_thread::get_id()](orStream_t) {
-                  return std::this_thread::get_id() == me;
-                });
+            allocator_.begin_allocate_to_pool(id, [me = std::this_thread::get_id()](orStream_t) {
+              return std::this_thread::get_id() == me;
+            });
           } catch (const Error&) {
             continue;  // the other thread with this pool has released it
           }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// SegmentDescription - what one segment of the allocator looked like at one moment. A copy: it names
-// memory, and owns and keeps none.
+// SegmentDescription - what one segment of the allocator looked like at one moment. A copy: it
+// names memory, and owns and keeps none.
 #ifndef RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 #define RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 

@@ -14,8 +14,8 @@
 
 namespace openreg::allocator {
 
-// Which large ranges may be divided. One of `largest` bytes or more is kept whole: only a request of
-// that size gets it, and only if no more than `slack` bytes of it are left over.
+// Which large ranges may be divided. One of `largest` bytes or more is kept whole: only a request
+// of that size gets it, and only if no more than `slack` bytes of it are left over.
 struct SplitLimit {
   size_t largest = std::numeric_limits<size_t>::max();
   size_t slack = 20 * kMiB;
@@ -30,8 +30,8 @@ struct Settings {
   SplitLimit split{};
 
   // Requests are rounded up to one of so many equal steps between two powers of two; 0 and 1: to
-  // none. [i] is for sizes from 2^(i + 20) bytes on; the first is for smaller ones too, the last for
-  // larger ones too. Empty: no rounding.
+  // none. [i] is for sizes from 2^(i + 20) bytes on; the first is for smaller ones too, the last
+  // for larger ones too. Empty: no rounding.
   std::vector<size_t> divisions{};
 
   // Of requests between kLargestSmall and kOwnSegment.
@@ -51,8 +51,8 @@ struct Settings {
       return bytes;
     }
     const int log = std::bit_width(bytes) - 1;
-    const size_t index = std::min(static_cast<size_t>(std::max(log - kFirstLog, 0)),
-                                  divisions.size() - 1);
+    const size_t index =
+        std::min(static_cast<size_t>(std::max(log - kFirstLog, 0)), divisions.size() - 1);
     const size_t floor = size_t{1} << log;
     if (divisions[index] <= 1 || floor / divisions[index] == 0) {
       return bytes;

@@ -50,8 +50,8 @@ struct Stats {
   int64_t num_sync_all_streams = 0;  // times that an allocation had to wait for streams
   int64_t num_device_alloc = 0;      // calls of Source::allocate that succeeded
   int64_t num_device_free = 0;       // calls of Source::free
-  // Bytes of segments of each private pool. One that has ended has `current` 0, until its figures are
-  // reset.
+  // Bytes of segments of each private pool. One that has ended has `current` 0, until its figures
+  // are reset.
   std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved;
 };
 

@@ -59,8 +59,9 @@ class Usage {
     refresh();
   }
 
-  // Pieces of segments in use, free ones included, and their bytes; only changes are told. A segment
-  // comes into use and goes out of it with each block of a program that holds one at a time.
+  // Pieces of segments in use, free ones included, and their bytes; only changes are told. A
+  // segment comes into use and goes out of it with each block of a program that holds one at a
+  // time.
   void pieces_added(int64_t pieces, int64_t bytes) {
     pieces_.up += pieces;
     piece_bytes_.up += bytes;

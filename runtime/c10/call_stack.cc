@@ -34,8 +34,8 @@ std::string to_text(const CallStack& stack) {
   const auto& places = found.stacks.at(0);
   for (auto place = places.rbegin(); place != places.rend(); ++place) {
     const CallFrames::Frame& frame = found.frames.at(*place);
-    text += c10::str("  File \"", frame.file, "\", line ", frame.line, ", in ", frame.function,
-                     "\n");
+    text +=
+        c10::str("  File \"", frame.file, "\", line ", frame.line, ", in ", frame.function, "\n");
   }
   return text;
 }
@@ -50,8 +50,7 @@ CallFrames to_frames(const std::vector<CallStack>& stacks) {
   CallFrames result;
   result.stacks = std::move(found.tracebacks);
   for (torch::unwind::Frame& frame : found.all_frames) {
-    result.frames.push_back(
-        {std::move(frame.filename), frame.lineno, std::move(frame.funcname)});
+    result.frames.push_back({std::move(frame.filename), frame.lineno, std::move(frame.funcname)});
   }
   return result;
 }

@@ -46,13 +46,13 @@ inline allocator::Block* block_of(const c10::DataPtr& data) {
 }
 
 // Private pools, by the rules of torch's other allocators (see CachingAllocator for each). From
-// begin_allocate_to_pool() on, what `filter` accepts, asked with the stream on the allocating thread,
-// comes from pool `id` of `device`; the latest begin is asked first. end_allocate_to_pool() ends the
-// latest begin of that pool by this thread, or if there is none, by any thread. begin and use_pool
-// make the pool if there is none and count one use of it, release_pool one less. Free segments of a
-// pool go back to the device when it has no use left (at the next emptyCache, or when memory is
-// needed), and it ends when its last segment has. The filter is called without any lock of the
-// allocator and must not allocate. c10::Error for an id or a device that does not fit.
+// begin_allocate_to_pool() on, what `filter` accepts, asked with the stream on the allocating
+// thread, comes from pool `id` of `device`; the latest begin is asked first. end_allocate_to_pool()
+// ends the latest begin of that pool by this thread, or if there is none, by any thread. begin and
+// use_pool make the pool if there is none and count one use of it, release_pool one less. Free
+// segments of a pool go back to the device when it has no use left (at the next emptyCache, or when
+// memory is needed), and it ends when its last segment has. The filter is called without any lock
+// of the allocator and must not allocate. c10::Error for an id or a device that does not fit.
 OPENREG_API void use_pool(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,
                                         std::function<bool(orStream_t)> filter);
@@ -63,8 +63,8 @@ OPENREG_API int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id)
 // An id that no pool of the process has had: {0, n}, as of graph_pool_handle().
 OPENREG_API c10::MempoolId_t new_pool_id();
 
-// The part of `device`'s memory that this process may take, from 0 to 1; 1 at the beginning. What it
-// holds already stays.
+// The part of `device`'s memory that this process may take, from 0 to 1; 1 at the beginning. What
+// it holds already stays.
 OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
 OPENREG_API double memory_fraction(c10::DeviceIndex device);
 

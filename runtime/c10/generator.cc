@@ -86,9 +86,7 @@ GeneratorImpl::GeneratorImpl(c10::DeviceIndex device)
                          c10::DispatchKeySet(c10::DispatchKey::PrivateUse1)),
       state_(c10::make_intrusive<GeneratorState>()) {}
 
-void GeneratorImpl::set_current_seed(uint64_t seed) {
-  state_->move(seed, 0);
-}
+void GeneratorImpl::set_current_seed(uint64_t seed) { state_->move(seed, 0); }
 
 void GeneratorImpl::set_offset(uint64_t offset) {
   TORCH_CHECK(offset % 4 == 0,

@@ -223,7 +223,8 @@ void Graph::instantiate() {
 }
 
 void Graph::replay() {
-  TORCH_CHECK(state_ == State::kCaptured, "openreg: replay() without a captured graph: capture first");
+  TORCH_CHECK(state_ == State::kCaptured,
+              "openreg: replay() without a captured graph: capture first");
   if (!instantiated_) {
     instantiate();
   }

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <set>
 #include <thread>
 #include <utility>
 
@@ -35,6 +36,7 @@ constexpr size_t kPlaces = 20;
 // interpreter to find them. Never destroyed: the process is ending.
 struct LastWords {
   std::map<const void*, std::string> of;  // by context
+  std::set<uintptr_t> reachable;          // blocks
 };
 std::atomic<LastWords*> last_words{nullptr};
 
@@ -53,33 +55,31 @@ std::string plural(size_t count, const char* noun) {
 
 std::string place_text(const char* what, const allocator::Context& context) {
   const std::string stack = to_text(stack_of(context));
-  return stack.empty() ? c10::str("  ", what, " by a thread without Python\n")
-                       : c10::str("  ", what, " at (most recent call last):\n", stack);
+  return stack.empty() ? c10::str(what, " by a thread without Python\n")
+                       : c10::str(what, " at (most recent call last):\n", stack);
+}
+
+const char* place_of(Memcheck::Fault fault) {
+  switch (fault) {
+    case Memcheck::Fault::kUnderrun:
+      return "before the start of a block";
+    case Memcheck::Fault::kOverrun:
+      return "behind the end of a block";
+    case Memcheck::Fault::kUseAfterFree:
+      return "to a block after it was freed";
+  }
+  return "";
 }
 
 std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
   char address[2 + 16 + 1];
   (void)std::snprintf(address, sizeof(address), "0x%llx",
                       static_cast<unsigned long long>(reinterpret_cast<uintptr_t>(found.pointer)));
-  const std::string where = [&]() -> std::string {
-    const auto last = static_cast<ptrdiff_t>(found.bytes);
-    switch (found.fault) {
-      case Memcheck::Fault::kUnderrun:
-        return c10::str("before the start of a block, the first ",
-                        plural(static_cast<size_t>(-found.offset), "byte"), " before it");
-      case Memcheck::Fault::kOverrun:
-        return c10::str("behind the end of a block, the first ",
-                        plural(static_cast<size_t>(found.offset - last), "byte"), " behind it");
-      case Memcheck::Fault::kUseAfterFree:
-        return c10::str("to a block after it was freed, the first at offset ", found.offset);
-    }
-    return {};
-  }();
-  std::string text =
-      c10::str("openreg: memcheck: ", plural(found.changed, "byte"), found.changed == 1 ? " was" : " were",
-               " written ", where, "\n  block: ", plural(found.bytes, "byte"), " at ", address,
-               " of openreg:", static_cast<int>(device), "\n",
-               place_text("allocated", found.allocated));
+  std::string text = c10::str(
+      "openreg: memcheck: ", plural(found.changed, "byte"), found.changed == 1 ? " was" : " were",
+      " written ", place_of(found.fault), ", the first at offset ", found.offset,
+      "\n  block: ", plural(found.bytes, "byte"), " at ", address,
+      " of openreg:", static_cast<int>(device), "\n", place_text("allocated", found.allocated));
   if (found.freed != nullptr) {
     text += place_text("freed", found.freed);
   }
@@ -198,13 +198,14 @@ std::vector<HeldMemory> held_memory() {
   return result;
 }
 
-void report_memory_faults_at_exit() noexcept {
+void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept {
   if (!checks_memory() || is_in_bad_fork()) {
     return;
   }
   try {
     const auto end = std::chrono::steady_clock::now() + kPatience;
     auto words = std::make_unique<LastWords>();
+    words->reachable.insert(reachable.begin(), reachable.end());
     for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
       memcheck.check();
       if (!are_done_by(end, memcheck.streams())) {
@@ -235,8 +236,11 @@ void report_leaks_at_exit() noexcept {
   try {
     std::vector<HeldMemory> places;
     for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
-      for (HeldMemory& place :
-           by_place(device, memcheck.held(), [&](const allocator::Context& context) {
+      std::vector<Memcheck::Held> held = memcheck.held();
+      std::erase_if(held, [words](const Memcheck::Held& block) {
+        return words->reachable.contains(reinterpret_cast<uintptr_t>(block.pointer));
+      });
+      for (HeldMemory& place : by_place(device, held, [&](const allocator::Context& context) {
              const auto found = words->of.find(context.get());
              return found != words->of.end() ? found->second : std::string();
            })) {
@@ -249,8 +253,8 @@ void report_leaks_at_exit() noexcept {
       const std::string text = c10::str(
           "openreg: memcheck: ", plural(place.bytes, "byte"), " in ", plural(place.blocks, "block"),
           " of openreg:", static_cast<int>(place.device), " were never freed\n",
-          place.stack.empty() ? "  allocated by a thread without Python, or while it ended\n"
-                              : "  allocated at (most recent call last):\n" + place.stack);
+          place.stack.empty() ? "allocated by a thread without Python, or while it ended\n"
+                              : "allocated at (most recent call last):\n" + place.stack);
       (void)std::fputs(text.c_str(), stderr);
     }
     if (places.size() > kPlaces) {

@@ -13,6 +13,7 @@
 #include <c10/core/Device.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,8 +49,9 @@ OPENREG_API std::vector<HeldMemory> held_memory();
 
 // The two last acts of a process whose memory is checked, on stderr. When the interpreter is about
 // to end: faults that nobody was told of. When it has ended, and with it all that Python held: what
-// is still there, if the first was called.
-OPENREG_API void report_memory_faults_at_exit() noexcept;
+// is still there, if the first was called, but for the blocks at `reachable`: the program can not
+// help that the interpreter leaves them.
+OPENREG_API void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept;
 void report_leaks_at_exit() noexcept;
 
 }  // namespace openreg

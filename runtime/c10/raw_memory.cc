@@ -28,11 +28,12 @@ RawMemory& raw_memory() {
 }  // namespace
 
 void* allocate_raw(int64_t bytes, c10::DeviceIndex device, orStream_t stream) {
-  TORCH_CHECK_VALUE(bytes >= 0, "openreg: device memory was asked for with a negative size: ",
-                    bytes, " bytes");
+  TORCH_CHECK_VALUE(bytes >= 0,
+                    "openreg: device memory was asked for with a negative size: ", bytes, " bytes");
   // Refuses a dead stream, and one of another device.
   const c10::Stream checked = external_stream(stream, resolve_device(device));
-  c10::DataPtr data = allocate_on_stream(device, static_cast<size_t>(bytes), native_stream(checked));
+  c10::DataPtr data =
+      allocate_on_stream(device, static_cast<size_t>(bytes), native_stream(checked));
   void* const pointer = data.get();
   if (pointer != nullptr) {
     RawMemory& memory = raw_memory();

@@ -260,8 +260,7 @@ orError_t EnterSynchronous(const char* function, Stream** stream, uint64_t* expe
   if (const orError_t error = EnterDevice(function); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = FindStream(function, nullptr, stream, expected);
-      error != orSuccess) {
+  if (const orError_t error = FindStream(function, nullptr, stream, expected); error != orSuccess) {
     return error;
   }
   if (Capturing()) [[unlikely]] {

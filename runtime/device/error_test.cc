@@ -11,7 +11,7 @@ using ErrorTest = DeviceTest;
 TEST_F(ErrorTest, EachNumberHasANameAndAText) {
   EXPECT_STREQ(orGetErrorName(orSuccess), "orSuccess");
   EXPECT_STREQ(orGetErrorString(orErrorInvalidValue), "invalid argument");
-  for (int number = 0; number <= orErrorProcessEnded; ++number) {
+  for (int number = 0; number <= orErrorCaptureWrongThread; ++number) {
     const auto error = static_cast<orError_t>(number);
     EXPECT_EQ(std::string(orGetErrorName(error)).rfind("or", 0), 0u) << number;
     EXPECT_STRNE(orGetErrorString(error), "unrecognized error") << number;
@@ -19,7 +19,7 @@ TEST_F(ErrorTest, EachNumberHasANameAndAText) {
 }
 
 TEST_F(ErrorTest, ANumberThatIsNoErrorIsNamedSo) {
-  for (int number : {-1, orErrorProcessEnded + 1, 1 << 30}) {
+  for (int number : {-1, orErrorCaptureWrongThread + 1, 1 << 30}) {
     EXPECT_STREQ(orGetErrorName(static_cast<orError_t>(number)), "unrecognized error");
     EXPECT_STREQ(orGetErrorString(static_cast<orError_t>(number)), "unrecognized error");
   }

@@ -287,8 +287,8 @@ orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
         event->device(), stream->device());
   }
   if (Capturing()) [[unlikely]] {
-    if (const auto captured = Captures::Get().Record(
-            "orEventRecord", event, reinterpret_cast<uint64_t>(handle), stream)) {
+    if (const auto captured = Captures::Get().Record("orEventRecord", event,
+                                                     reinterpret_cast<uint64_t>(handle), stream)) {
       return *captured;
     }
   }

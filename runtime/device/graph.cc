@@ -65,8 +65,8 @@ uint32_t Graph::Add(const CapturedCommand& command, const Stream* stream,
     std::memcpy(arguments_.data() + node.arguments, command.arguments, command.size);
   }
   runs_inline_ = runs_inline_ && command.runs_inline;
-  has_team_ = has_team_ || command.place == Command::kOnExecutor ||
-              command.place == Command::kMoldable;
+  has_team_ =
+      has_team_ || command.place == Command::kOnExecutor || command.place == Command::kMoldable;
   work_ns_ += command.work_ns;
   const auto index = static_cast<uint32_t>(nodes_.size());
   if (command.event != nullptr) {
@@ -120,7 +120,7 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
       break;
     case Command::kTimestamp:
       if (node.event->handle.load(std::memory_order_acquire) == node.event_handle) {
-        node.event->Stamp(node.record);
+        node.event->Stamp(std::atomic_ref(node.record).load(std::memory_order_relaxed));
       }
       break;
     case Command::kWait:
@@ -201,7 +201,7 @@ orError_t Graph::Launch(Stream* stream, uint64_t expected) {
     for (const uint32_t index : timed_) {
       Node& node = nodes_[index];
       if (node.event->handle.load(std::memory_order_acquire) == node.event_handle) {
-        node.record = node.event->NewRecord();
+        std::atomic_ref(node.record).store(node.event->NewRecord(), std::memory_order_relaxed);
       }
     }
     Graph* self = this;
@@ -314,7 +314,8 @@ void Graphs::DestroyAll(int device) {
   }
 }
 
-// ------------------------------------------------------------------------------------- the captures
+// ------------------------------------------------------------------------------------- the
+// captures
 
 class Capture {
  public:
@@ -357,8 +358,8 @@ class Capture {
   orStreamCaptureMode mode = orStreamCaptureModeGlobal;
   const ThreadState* owner = nullptr;
   Stream* origin = nullptr;
-  std::vector<Branch> branches;                                    // the origin first
-  std::unordered_map<uint64_t, std::vector<uint32_t>> events;      // what each captured
+  std::vector<Branch> branches;                                // the origin first
+  std::unordered_map<uint64_t, std::vector<uint32_t>> events;  // what each captured
   orError_t invalid = orSuccess;
   std::string reason;
   Graph* graph = nullptr;
@@ -481,7 +482,7 @@ orError_t Captures::End(Stream* stream, orGraph_t* handle) {
 void Captures::Describe(const Stream* stream, orStreamCaptureStatus* status, uint64_t* id) {
   std::lock_guard lock(mutex_);
   const Capture* capture = stream->capture();
-  *status = capture == nullptr  ? orStreamCaptureStatusNone
+  *status = capture == nullptr ? orStreamCaptureStatusNone
             : capture->valid() ? orStreamCaptureStatusActive
                                : orStreamCaptureStatusInvalidated;
   if (id != nullptr) {
@@ -622,14 +623,15 @@ std::optional<orError_t> Captures::RefuseUnsafe(const char* function) {
   std::lock_guard lock(mutex_);
   std::optional<orError_t> refused;
   for (const std::unique_ptr<Capture>& capture : captures_) {
-    const bool forbidden = capture->owner == &thread_state
-                               ? capture->mode != orStreamCaptureModeRelaxed
-                               : capture->mode == orStreamCaptureModeGlobal &&
-                                     own == orStreamCaptureModeGlobal;
+    const bool forbidden =
+        capture->owner == &thread_state
+            ? capture->mode != orStreamCaptureModeRelaxed
+            : capture->mode == orStreamCaptureModeGlobal && own == orStreamCaptureModeGlobal;
     if (forbidden) {
       refused = capture->Invalidate(
           orErrorCaptureUnsupported,
-          "%s: stream %p is captured in mode %s, which does not allow this call %s: do it before or "
+          "%s: stream %p is captured in mode %s, which does not allow this call %s: do it before "
+          "or "
           "after the capture, or begin that in another mode",
           function, HandleOf(capture->origin),
           capture->mode == orStreamCaptureModeGlobal ? "global" : "thread_local",
@@ -647,10 +649,11 @@ orError_t Captures::RefuseEvent(const char* function, uint64_t handle) {
         "%s: the event was recorded in a capture, which runs nothing: there is nothing to wait for",
         function);
   }
-  return Fail(orErrorCaptureUnsupported,
-              "%s: the event was recorded in a capture, and no replay has recorded it since (replays "
-              "record timed events)",
-              function);
+  return Fail(
+      orErrorCaptureUnsupported,
+      "%s: the event was recorded in a capture, and no replay has recorded it since (replays "
+      "record timed events)",
+      function);
 }
 
 }  // namespace openreg::device
@@ -784,9 +787,10 @@ orError_t orGraphLaunch(orGraph_t handle, orStream_t stream_handle) {
     return error;
   }
   if (graph->device() != stream->device()) {
-    return Fail(orErrorInvalidDevice,
-                "orGraphLaunch: the graph was captured on device %d, the stream is one of device %d",
-                graph->device(), stream->device());
+    return Fail(
+        orErrorInvalidDevice,
+        "orGraphLaunch: the graph was captured on device %d, the stream is one of device %d",
+        graph->device(), stream->device());
   }
   if (Capturing()) {
     if (const auto refused = Captures::Get().RefuseStream(

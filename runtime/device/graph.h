@@ -2,15 +2,16 @@
 //
 // graph.h - captures and graphs.
 //
-// A capture keeps what is queued on its streams as the nodes of a graph. Nodes stand in the order of
-// their capture. Every node comes after those it depends on, so that order is one in which a single
-// stream can run them: a replay is one command of its stream, which runs some nodes each time the
-// stream's consumer comes to it (RunSome) and is done after the last one. What depends on what is
-// kept for the check that all branches were joined, and for the drawing.
+// A capture keeps what is queued on its streams as the nodes of a graph. Nodes stand in the order
+// of their capture. Every node comes after those it depends on, so that order is one in which a
+// single stream can run them: a replay is one command of its stream, which runs some nodes each
+// time the stream's consumer comes to it (RunSome) and is done after the last one. What depends on
+// what is kept for the check that all branches were joined, and for the drawing.
 //
 // A Capture belongs to Captures, from Begin to End; one lock, of Captures, guards them all: a
-// capture is not a hot path. Whether any capture goes on is a bit of the process's mode (kCapturing),
-// and whether a stream is part of one a word of the stream, so that other launches pay nothing.
+// capture is not a hot path. Whether any capture goes on is a bit of the process's mode
+// (kCapturing), and whether a stream is part of one a word of the stream, so that other launches
+// pay nothing.
 //
 // A Graph is owned by its handle and by each replay that is queued, and is deleted with the last of
 // them. Its nodes do not change once the capture has ended. All functions may be called from every

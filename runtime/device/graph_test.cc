@@ -66,7 +66,8 @@ class GraphTest : public DeviceTest {
     EXPECT_OK(LaunchAdd(stream, &sum, 1));
     EXPECT_OK(orStreamSynchronize(stream));
     EXPECT_EQ(sum, 1);
-    EXPECT_OK(orGraphLaunch(Capture(stream, [&] { EXPECT_OK(LaunchAdd(stream, &sum, 2)); }), stream));
+    EXPECT_OK(
+        orGraphLaunch(Capture(stream, [&] { EXPECT_OK(LaunchAdd(stream, &sum, 2)); }), stream));
     EXPECT_OK(orStreamSynchronize(stream));
     EXPECT_EQ(sum, 3);
   }
@@ -152,7 +153,8 @@ TEST_F(GraphTest, CopiesAndFillsAreReplayedWithTheMemoryAsItIsThen) {
   const orGraph_t graph = Capture(stream, [&] {
     EXPECT_OK(orMemsetAsync(device, 0xff, kCount * sizeof(int), stream));
     EXPECT_OK(orMemcpyAsync(device, host, kCount * sizeof(int) / 2, orMemcpyHostToDevice, stream));
-    EXPECT_OK(orMemcpyAsync(other_one, device, kCount * sizeof(int), orMemcpyDeviceToDevice, stream));
+    EXPECT_OK(
+        orMemcpyAsync(other_one, device, kCount * sizeof(int), orMemcpyDeviceToDevice, stream));
     EXPECT_OK(orMemcpyAsync(back, other_one, kCount * sizeof(int), orMemcpyDeviceToHost, stream));
   });
   for (const int value : {3, 4}) {
@@ -241,8 +243,8 @@ TEST_F(GraphTest, AClosureThatCanRunOnceIsRefused) {
   const orStream_t stream = CreateStream();
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
   auto only = std::make_unique<int>(1);
-  EXPECT_FAILS(orLaunchKernel(stream, [](std::unique_ptr<int>&& taken) { taken.reset(); },
-                              std::move(only)),
+  EXPECT_FAILS(orLaunchKernel(
+                   stream, [](std::unique_ptr<int>&& taken) { taken.reset(); }, std::move(only)),
                orErrorCaptureUnsupported, "it can run once");
   ExpectInvalid(stream, "it can run once");
 }
@@ -253,7 +255,8 @@ TEST_F(GraphTest, ACaptureThatEndsInvalidReleasesItsLaunches) {
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
   ASSERT_OK(orLaunchKernel(stream, [](const std::shared_ptr<int>&) {}, shared));
   EXPECT_FAILS(orStreamQuery(stream), orErrorCaptureUnsupported, "nothing runs");
-  EXPECT_FAILS(orLaunchKernel(stream, [](const std::shared_ptr<int>&) {}, shared),
+  EXPECT_FAILS(orLaunchKernel(
+                   stream, [](const std::shared_ptr<int>&) {}, shared),
                orErrorCaptureInvalidated, "orStreamQuery");
   EXPECT_EQ(shared.use_count(), 2);
   ExpectInvalid(stream, "orStreamQuery");
@@ -362,7 +365,8 @@ TEST_F(GraphTest, OtherThreadsTakePartInACapture) {
   }).join();
 }
 
-// ---------------------------------------------------------------------------------- what is refused
+// ---------------------------------------------------------------------------------- what is
+// refused
 
 TEST_F(GraphTest, CallsThatACaptureDoesNotAllowMakeItInvalid) {
   char pageable[1024] = {};
@@ -539,7 +543,8 @@ TEST_F(GraphTest, AGraphCanNotBeLaunchedByAKernel) {
   EXPECT_EQ(begun, orErrorNotPermitted);
 }
 
-// ------------------------------------------------------------------------------------------ replays
+// ------------------------------------------------------------------------------------------
+// replays
 
 TEST_F(GraphTest, EachReplayRecordsTimedEvents) {
   const orStream_t stream = CreateStream(), side = CreateStream();
@@ -547,9 +552,8 @@ TEST_F(GraphTest, EachReplayRecordsTimedEvents) {
   static constexpr int kMilliseconds = 3;
   const orGraph_t graph = Capture(stream, [&] {
     EXPECT_OK(orEventRecord(start, stream));
-    EXPECT_OK(orLaunchKernel(stream, [] {
-      std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds));
-    }));
+    EXPECT_OK(orLaunchKernel(
+        stream, [] { std::this_thread::sleep_for(std::chrono::milliseconds(kMilliseconds)); }));
     EXPECT_OK(orEventRecord(end, stream));
   });
   for (int replay = 0; replay < 2; ++replay) {
@@ -655,10 +659,10 @@ TEST_F(GraphTest, ADeviceResetDestroysItsGraphs) {
 }
 
 TEST_F(GraphTest, KernelsKnowTheThreadTheyRunOn) {
-  const orStream_t stream = CreateStream();
   QueueLaunches();
   std::atomic<int> on_host{-1};
   for (const uint32_t flags : {uint32_t{0}, uint32_t{orLaunchInline}}) {
+    const orStream_t stream = CreateStream();  // without a worker that might not be idle yet
     const orGraph_t graph = Capture(stream, [&] {
       std::atomic<int>* found = &on_host;
       const orLaunchAttributes attributes{"where", flags, 0};

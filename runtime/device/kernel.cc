@@ -14,8 +14,8 @@
 namespace openreg::device {
 namespace {
 
-constexpr uint32_t kLaunchFlags = orLaunchInline | orLaunchParallel | orLaunchShort |
-                                  orLaunchMoldable | orLaunchHasRepeatable;
+constexpr uint32_t kLaunchFlags =
+    orLaunchInline | orLaunchParallel | orLaunchShort | orLaunchMoldable | orLaunchHasRepeatable;
 constexpr uint32_t kWithTeam = orLaunchParallel | orLaunchMoldable;
 
 struct Launch {

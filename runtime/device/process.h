@@ -17,10 +17,10 @@
 namespace openreg::device {
 
 enum : uint32_t {
-  kReady = 1,      // set up
-  kForked = 2,     // this is the child of a fork
-  kShutdown = 4,   // the device's threads end or have ended
-  kBlocking = 8,   // launches wait for their kernel
+  kReady = 1,       // set up
+  kForked = 2,      // this is the child of a fork
+  kShutdown = 4,    // the device's threads end or have ended
+  kBlocking = 8,    // launches wait for their kernel
   kInjecting = 16,  // faults are injected (fault_injection.h)
   kCapturing = 32   // some stream is captured (graph.h)
 };

@@ -334,6 +334,7 @@ void ForksBeforeUse() {
 TEST_F(ProcessTest, ForkingBeforeTheFirstUseIsFine) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
 
 void ForksWhileOthersWork() {
+  REQUIRE(orDeviceSynchronize() == orSuccess);  // the first use is over, however slow threads start
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   threads.reserve(4);

@@ -63,7 +63,7 @@ struct Command {
     kKernel,
     kCopy,  // a kernel of the device itself
     kHostFunction,
-    kWait,      // for `source` to reach `position`
+    kWait,       // for `source` to reach `position`
     kTimestamp,  // of event `event`, record number `position`
     kReplay      // of `graph`, which has come to node `position`
   };
@@ -156,8 +156,8 @@ class alignas(64) Stream : public HandleSlot {
   // Queues a wait for another stream to come to a position.
   orError_t EnqueueWait(uint64_t expected, Stream* source, uint64_t position);
 
-  // On the thread that runs commands of this stream: a kernel that was queued, with injected faults,
-  // and a function of the host.
+  // On the thread that runs commands of this stream: a kernel that was queued, with injected
+  // faults, and a function of the host.
   void RunQueuedKernel(Command::Kind kind, orKernel_t kernel, void* arguments, const char* name,
                        ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink);

@@ -274,9 +274,7 @@ class _Graphed:
         return call
 
 
-def _in_place_of(
-    module: torch.nn.Module, call: Callable[..., Any]
-) -> torch.nn.Module:
+def _in_place_of(module: torch.nn.Module, call: Callable[..., Any]) -> torch.nn.Module:
     training = module.training
     eager = module.forward
 

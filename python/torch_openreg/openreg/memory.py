@@ -168,11 +168,10 @@ def caching_allocator_alloc(
     if stream is None:
         stream = torch.accelerator.current_stream(index)
     if isinstance(stream, torch.Stream):
-        stream = int(stream.native_handle)
+        stream = int(stream.native_handle)  # type: ignore[attr-defined]
     if not isinstance(stream, int):
         raise TypeError(
-            "expected a stream, or its handle as an integer, but got "
-            f"{type(stream).__name__}"
+            f"expected a stream, or its handle as an integer, but got {type(stream).__name__}"
         )
     return _C.allocate_raw(size, index, stream)
 
@@ -198,7 +197,8 @@ def empty_cache() -> None:
 
 def empty_host_cache() -> None:
     """Give pinned host memory that no tensor holds back to the system."""
-    torch.accelerator.empty_host_cache()
+    # torch's function does nothing until an operation has run on the device.
+    _C.empty_host_cache()
 
 
 def host_memory_stats() -> dict[str, Any]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory history and snapshots: what allocated the memory that a device holds, and what came before.
+"""Memory history and snapshots: what allocated the memory of a device, and what came before.
 
 The names are those of ``torch.cuda.memory``, and so is the format: ``torch.cuda._memory_viz`` and
 the viewer at pytorch.org/memory_viz read it. See docs/memory_debugging.md.
@@ -53,12 +53,13 @@ def _record_memory_history(
     """Record what the allocators of all devices do from now on, and where in the program.
 
     Args:
-        enabled: ``"all"``: every event, and what is held. ``"state"``: what is held. None: stop, and
-            forget what was recorded.
-        context: whose call stacks are kept. ``"state"``: those of memory that is held. ``"alloc"``:
-            those of allocations that are over, too. ``"all"``: those of frees, too. None: none.
-        stacks: ``"python"``, or ``"all"`` with frames of C++, which takes longer, and much longer to
-            have in words.
+        enabled: ``"all"``: every event, and what is held. ``"state"``: what is held. None: stop,
+            and forget what was recorded.
+        context: whose call stacks are kept. ``"state"``: those of memory that is held.
+            ``"alloc"``: those of allocations that are over, too. ``"all"``: those of frees, too.
+            None: none.
+        stacks: ``"python"``, or ``"all"`` with frames of C++, which takes longer, and much longer
+            to have in words.
         max_entries: how many events of each device are kept; the oldest are dropped. An event takes
             some hundred bytes, and a stack of its own two kilobytes.
         clear_history: forget the events of an earlier call first.
@@ -99,7 +100,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
         A dict. ``"segments"``: for each segment its ``device``, ``address``, ``total_size``,
         ``allocated_size``, ``active_size`` (also what waits for other streams), ``requested_size``,
         in bytes, ``stream`` (0 is the default one), ``segment_type`` (``"small"``, ``"large"``),
-        ``segment_pool_id``, ``frames`` and ``blocks``, in the order of their addresses: ``address``,
+        ``segment_pool_id``, ``frames`` and ``blocks``, in the order of addresses: ``address``,
         ``size``, ``requested_size``, ``state`` (``"active_allocated"``, ``"active_awaiting_free"``,
         ``"inactive"``) and ``frames``. ``"device_traces"``: for each device its events, the oldest
         first: ``action``, ``addr`` (of ``"oom"`` instead: ``device_free``), ``size``, ``stream``,
