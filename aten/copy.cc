@@ -121,9 +121,10 @@ at::Tensor stage(const at::Tensor& src) {
   return aside;
 }
 
-// Pinned memory for a copy that is queued. The tensor may be gone when the kernel runs, and a worker
-// must not be the last to hold it: the kernel gets another one over the same memory, which the
-// allocator keeps. A captured copy may run at any time, so it holds the memory until its graph goes.
+// Pinned memory for a copy that is queued. The tensor may be gone when the kernel runs, and a
+// worker must not be the last to hold it: the kernel gets another one over the same memory, which
+// the allocator keeps. A captured copy may run at any time, so it holds the memory until its graph
+// goes.
 at::Tensor borrow_pinned(c10::DeviceIndex device, const at::Tensor& tensor) {
   return is_capturing(current_native_stream(device)) ? tensor.detach() : make_alias(tensor);
 }

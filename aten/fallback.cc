@@ -566,11 +566,11 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
         for (at::Tensor& result : promised) {
           result = own_tensor(aliases, result);
         }
-        return PromisedCall{{writes_results ? *op.variant : handle, std::move(arguments),
-                             std::move(draws)},
-                            &op,
-                            std::move(precedent),
-                            std::move(promised)};
+        return PromisedCall{
+            {writes_results ? *op.variant : handle, std::move(arguments), std::move(draws)},
+            &op,
+            std::move(precedent),
+            std::move(promised)};
       });
 }
 

@@ -168,7 +168,7 @@ def test_a_pool_of_another_device() -> None:
 
 
 def test_bad_arguments() -> None:
-    context = torch.openreg.use_mem_pool((0, 1))  # type: ignore[arg-type]
+    context = torch.openreg.use_mem_pool((0, 1))
     with pytest.raises(TypeError, match="MemPool"), context:
         pass
     with pytest.raises(RuntimeError, match="out of range"):

@@ -212,7 +212,7 @@ def test_bad_fractions() -> None:
         with pytest.raises(ValueError, match="0 to 1"):
             torch.openreg.set_per_process_memory_fraction(fraction)
     with pytest.raises(TypeError, match="number"):
-        torch.openreg.set_per_process_memory_fraction("0.5")  # type: ignore[arg-type]
+        torch.openreg.set_per_process_memory_fraction("0.5")
     with pytest.raises(RuntimeError, match="out of range"):
         torch.openreg.set_per_process_memory_fraction(0.5, 99)
     assert torch.openreg.get_per_process_memory_fraction() == 1
@@ -378,7 +378,7 @@ def test_bad_requests_for_memory_without_a_tensor() -> None:
     with pytest.raises(RuntimeError):
         torch.openreg.caching_allocator_alloc(1, 0, 0x1234)
     with pytest.raises(TypeError, match="stream"):
-        torch.openreg.caching_allocator_alloc(1, 0, "side")  # type: ignore[arg-type]
+        torch.openreg.caching_allocator_alloc(1, 0, "side")
     with pytest.raises(torch.OutOfMemoryError):
         torch.openreg.caching_allocator_alloc(1 << 45)
     address = torch.openreg.caching_allocator_alloc(100)

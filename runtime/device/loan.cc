@@ -324,10 +324,10 @@ std::optional<orError_t> RefuseCaptured(const char* function, const Stream* stre
   if (!Capturing()) [[likely]] {
     return std::nullopt;
   }
-  return Captures::Get().RefuseStream(
-      function, stream,
-      "and memory is handed to other processes in the order of what runs: do it before or after the "
-      "capture");
+  return Captures::Get().RefuseStream(function, stream,
+                                      "and memory is handed to other processes in the order of "
+                                      "what runs: do it before or after the "
+                                      "capture");
 }
 
 }  // namespace

@@ -93,8 +93,8 @@ from torch_openreg.openreg.random import (
     set_rng_state,
     set_rng_state_all,
 )
-from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
 from torch_openreg.openreg.sharing import ipc_collect
+from torch_openreg.openreg.storage import get_tensor_meta, set_tensor_meta
 from torch_openreg.openreg.streams import (
     Event,
     ExternalStream,
@@ -183,8 +183,8 @@ __all__ = [
     "set_stream",
     "set_sync_debug_mode",
     "set_tensor_meta",
-    "storage",
     "sharing",
+    "storage",
     "stream",
     "stream_sanitizer",
     "streams",
