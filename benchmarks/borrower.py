@@ -2,13 +2,16 @@
 """Another process that borrows memory of the device, for the soak.
 
 One process serves many rounds, as starting it takes seconds. When its rounds are over it ends by
-itself, or is killed while it has borrowed memory and work of its own is queued on it; the next
-round starts another one.
+itself, or is killed while it has borrowed memory and work of its own is queued on it; another one
+starts at once, and gets ready while the soak goes on.
 """
 
 import contextlib
 import gc
+import multiprocessing
+import os
 import queue
+import threading
 import time
 from types import TracebackType
 from typing import Any, Self
@@ -25,10 +28,12 @@ def borrow(inbox: Any, outbox: Any) -> None:
     """Be the other process: answer until there is a None.
 
     Args:
-        inbox: a queue of pairs: a tensor, to which 1 is added, and whether it is to be kept, with
-            work queued on it that takes a while.
-        outbox: a queue of answers: a tensor of this process with twice what was in the other.
+        inbox: a queue of the number of intra-op threads, then of pairs: a tensor, to which 1 is
+            added, and whether to keep it and queue work on it that takes a while.
+        outbox: a queue of answers: a tensor of this process, twice the other.
     """
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    torch.set_num_threads(inbox.get())
     kept: list[torch.Tensor] = []
     while (message := inbox.get()) is not None:
         tensor, keep = message
@@ -42,6 +47,13 @@ def borrow(inbox: Any, outbox: Any) -> None:
         torch.openreg.ipc_collect()
         outbox.put(own)
         del own
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()  # at once, if it is killed; else it has ended this process before
+    os._exit(1)
 
 
 class Borrower:
@@ -85,7 +97,6 @@ class Borrower:
             del tensor
         if last:
             self._end(killed)
-            self.rounds = 0
             # What was borrowed outlives its owner.
             if any(one.sub_(total / ELEMENTS).any().item() for one in answers):
                 raise RuntimeError("memory changed when its owner ended")
@@ -93,6 +104,8 @@ class Borrower:
         after = _allocated()
         if after != before:
             raise RuntimeError(f"{after - before:,} bytes that were lent did not come back")
+        if last:
+            self._start()
 
     def _start(self) -> None:
         self._inbox, self._outbox = self._context.Queue(), self._context.Queue()
@@ -100,7 +113,10 @@ class Borrower:
             target=borrow, args=(self._inbox, self._outbox), daemon=True
         )
         self._process.start()
+        # The first message also starts the queue's thread: each round ends with as many threads.
+        self._inbox.put(torch.get_num_threads())
         self.started += 1
+        self.rounds = 0
 
     def _answer(self) -> torch.Tensor:
         deadline = time.monotonic() + PATIENCE

@@ -77,7 +77,7 @@ def replay() -> None:
 
     def differentiate(x: Tensor) -> tuple[Tensor, ...]:
         loss = network(x).square().mean()
-        return loss, *torch.autograd.grad(loss, parameters)
+        return loss.detach(), *torch.autograd.grad(loss, parameters)
 
     stream, graph = torch.Stream(DEVICE), torch.accelerator.Graph()
     for size in (16, 8):
