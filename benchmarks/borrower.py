@@ -78,6 +78,7 @@ class Borrower:
         """
         if self._process is None:
             self._start()
+        self._require_alive()  # what nobody reads keeps its memory
         self.rounds += 1
         last = self.rounds >= self.lifetime
         killed = last and self.started % 2 == 1
@@ -125,10 +126,12 @@ class Borrower:
                 answer: torch.Tensor = self._outbox.get(timeout=1)
                 return answer
             except queue.Empty:
-                if not self._process.is_alive():
-                    status = self._process.exitcode
-                    raise RuntimeError(f"the other process ended: status {status}") from None
+                self._require_alive()
         raise RuntimeError(f"the other process gave no answer within {PATIENCE:g} s")
+
+    def _require_alive(self) -> None:
+        if not self._process.is_alive():
+            raise RuntimeError(f"the other process ended: status {self._process.exitcode}")
 
     def _end(self, killed: bool) -> None:
         process, self._process = self._process, None

@@ -9,6 +9,7 @@ file descriptor and no file of shared memory more.
 """
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -45,7 +46,8 @@ class Sample:
         seconds: since the start.
         rounds: done so far.
         allocated: bytes of device memory in tensors, of all devices.
-        resident: bytes of the process in memory, those of the emulated device included.
+        resident: bytes of the process in memory, those of the emulated device included, without what
+            malloc keeps free.
         threads: of the process.
         descriptors: open file descriptors.
         shared: files whose memory is mapped for others to share: devices, those of other processes,
@@ -79,11 +81,11 @@ def replay() -> None:
         loss = network(x).square().mean()
         return loss.detach(), *torch.autograd.grad(loss, parameters)
 
-    stream, graph = torch.Stream(DEVICE), torch.accelerator.Graph()
+    graph = torch.openreg.OpenRegGraph()
     for size in (16, 8):
         inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
         differentiate(inputs)
-        with stream, graph:
+        with torch.openreg.graph(graph):  # always on the same stream
             results = differentiate(inputs)
         for _ in range(REPLAYS):
             inputs.copy_(torch.randn(inputs.shape))
@@ -174,6 +176,7 @@ def sample(start: float, rounds: int) -> Sample:
     for index in range(count):
         torch.openreg.synchronize(index)
     torch.openreg.ipc_collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps free is not in use
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Sample(
         seconds=time.monotonic() - start,

@@ -39,6 +39,7 @@ def test_a_borrower_that_dies_is_an_error() -> None:
     with pytest.raises(RuntimeError, match="ended: status -9"), Borrower() as borrower:
         borrower.share()
         borrower._process.kill()
+        borrower._process.join()
         borrower.share()
 
 
