@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Uses the device for a long time and looks for what is left behind.
 
-Rounds of training, graphs, copies on several streams, DLPack, a pinned DataLoader, recoveries from a
-full device and sharing with another process follow each other; each round checks its results. A
+Rounds of training, graphs, copies on several streams, DLPack, a pinned DataLoader, recoveries from
+a full device and sharing with another process follow each other; each round checks its results. A
 fifth of the time is warm-up. At the end no byte may be allocated that was not at the start,
-resident memory has to be within 2 % of what it was after the warm-up, and there may be no thread, no
-file descriptor and no file of shared memory more.
+resident memory has to be within 2 % of what it was after the warm-up, and there may be no thread,
+no file descriptor and no file of shared memory more.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.figure import Figure
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
@@ -46,8 +46,8 @@ class Sample:
         seconds: since the start.
         rounds: done so far.
         allocated: bytes of device memory in tensors, of all devices.
-        resident: bytes of the process in memory, those of the emulated device included, without what
-            malloc keeps free.
+        resident: bytes of the process in memory, those of the emulated device included, without
+            what malloc keeps free.
         threads: of the process.
         descriptors: open file descriptors.
         shared: files whose memory is mapped for others to share: devices, those of other processes,
@@ -70,33 +70,35 @@ def train() -> None:
     require(losses[-1] < losses[0], f"the loss did not fall: {losses}")
 
 
+def differentiate(network: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
+    """Return a loss and its gradients by the parameters."""
+    loss = network(x).square().mean()
+    return loss.detach(), *torch.autograd.grad(loss, tuple(network.parameters()))
+
+
+def replay_batches(network: nn.Module, graph: torch.openreg.OpenRegGraph, size: int) -> None:
+    """Capture a backward pass and replay it with other inputs."""
+    inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
+    differentiate(network, inputs)
+    with torch.openreg.graph(graph):  # always on the same stream
+        results = differentiate(network, inputs)
+    for _ in range(REPLAYS):
+        inputs.copy_(torch.randn(inputs.shape))
+        graph.replay()
+        for actual, expected in zip(results, differentiate(network, inputs), strict=True):
+            close = torch.allclose(actual, expected, rtol=1e-4, atol=1e-5)
+            require(close, "a replay computed something else")
+
+
 def replay() -> None:
-    """A graph of a backward pass, captured for two sizes of batches, whose memory comes back."""
+    """A graph that is captured for two sizes of batches, and whose memory comes back."""
     torch.openreg.empty_cache()
     before = torch.openreg.memory_reserved()
-    network = cnn().to(DEVICE)
-    parameters = tuple(network.parameters())
-
-    def differentiate(x: Tensor) -> tuple[Tensor, ...]:
-        loss = network(x).square().mean()
-        return loss.detach(), *torch.autograd.grad(loss, parameters)
-
-    graph = torch.openreg.OpenRegGraph()
-    for size in (16, 8):
-        inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
-        differentiate(inputs)
-        with torch.openreg.graph(graph):  # always on the same stream
-            results = differentiate(inputs)
-        for _ in range(REPLAYS):
-            inputs.copy_(torch.randn(inputs.shape))
-            graph.replay()
-            for actual, expected in zip(results, differentiate(inputs), strict=True):
-                close = torch.allclose(actual, expected, rtol=1e-4, atol=1e-5)
-                require(close, "a replay computed something else")
-        if size == 16:
-            graph.reset()  # the other time it is dropped
-    del graph, results, actual, expected, inputs, network, parameters, differentiate
-    gc.collect()
+    network, graph = cnn().to(DEVICE), torch.openreg.OpenRegGraph()
+    replay_batches(network, graph, 16)
+    graph.reset()
+    replay_batches(network, graph, 8)
+    del network, graph  # not reset
     torch.openreg.empty_cache()
     kept = torch.openreg.memory_reserved() - before
     require(kept <= 0, f"{kept:,} bytes are kept after the graph")
