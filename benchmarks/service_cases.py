@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the services benchmark measures: memory, copies, events and streams, no operators.
+"""What the services benchmark measures: memory, copies, events, streams and graphs.
 
 The CPU has no streams. Beside those stands what a program on the CPU would use in their place: the
 clock for an event with timing, a threading.Event for one that is waited for, an idle ``with`` for a
 switch of streams. Cases of this kind return a number, 0-dimensional, as all steps return tensors.
+Beside a graph's replay stands the same program without a graph.
 """
 
 import contextlib
@@ -16,10 +17,13 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from benchmarks.cases import Case, Step, random
+from benchmarks.cases import Case, Step, random, read, transformer_pass
 
 #: Allocations of each thread in a step of two: to hand the step over takes longer than one.
 ALLOCATIONS = 200
+
+#: Operators of a step that a graph replays.
+OPERATORS = 200
 
 DONE = torch.zeros(())
 
@@ -167,6 +171,37 @@ def stream_switch(device: torch.device) -> Step:
     return _returning(DONE, switch)
 
 
+def operators(device: torch.device) -> Step:
+    """A chain of OPERATORS elementwise operators on 16 numbers."""
+    x, y = random(2, 16).to(device)
+
+    def step() -> Tensor:
+        z = x
+        for _ in range(OPERATORS // 4):
+            z = ((z + y) * y).sub(x).tanh()
+        return z
+
+    return step
+
+
+def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step:
+    """A step as a graph; the CPU has none and runs the step."""
+    step = make(device)
+    if device.type == "cpu":
+        return step
+    stream, graph = torch.Stream(device), torch.accelerator.Graph()
+    for _ in range(2):
+        step()  # what operators decide in their first calls can not be captured
+    with stream, graph:
+        result = step()
+
+    def replay() -> Tensor:
+        graph.replay()
+        return result
+
+    return replay
+
+
 SIZES = {
     "64 B": 64,
     "4 KiB": 4 << 10,
@@ -204,4 +239,12 @@ SERVICES = (
     Case("events", "elapsed", event_elapsed),
     Case("streams", "create", stream_create),
     Case("streams", "switch", stream_switch),
+    Case("graphs", f"{OPERATORS} operators, eager", operators),
+    Case("graphs", f"{OPERATORS} operators, replay", partial(replayed, operators), bound=0.3),
+    Case("graphs", "4 layers of a transformer, eager", partial(read, transformer_pass)),
+    Case(
+        "graphs",
+        "4 layers of a transformer, replay",
+        partial(read, partial(replayed, transformer_pass)),
+    ),
 )

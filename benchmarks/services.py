@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares what the device does besides operators with the CPU: memory, copies, events, streams.
+"""Compares what the device does besides operators with the CPU: memory, copies, events, streams, graphs.
 
 It is measured as in the eager benchmark. Where the CPU has no such thing, it does what a program
 on the CPU would do in its place (benchmarks/service_cases.py says what).

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Uses the device for a long time and looks for what is left behind.
 
-Rounds of training, copies on several streams, DLPack, a pinned DataLoader and recoveries from a
-full device follow each other; each round checks its results. A fifth of the time is warm-up. At the
-end no byte may be allocated that was not at the start, resident memory has to be within 2 % of what
-it was after the warm-up, and there may be no thread and no file descriptor more.
+Rounds of training, graphs, copies on several streams, DLPack, a pinned DataLoader, recoveries from a
+full device and sharing with another process follow each other; each round checks its results. A
+fifth of the time is warm-up. At the end no byte may be allocated that was not at the start,
+resident memory has to be within 2 % of what it was after the warm-up, and there may be no thread, no
+file descriptor and no file of shared memory more.
 """
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -20,9 +22,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from matplotlib.figure import Figure
+from torch import Tensor
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
+from benchmarks.borrower import Borrower
 from benchmarks.cases import cnn, training
 from tools.flags.flags import Flags, output, picture
 
@@ -30,6 +34,7 @@ WARM_UP = 0.2  # of the time
 TOLERANCE = 0.02  # of resident memory
 DEVICE = torch.device("openreg")
 POOLED = 32  # streams of a device, which are taken in turn: docs/streams.md
+REPLAYS = 5  # of each graph
 STREAMS = 4  # of each device, that a round of copies takes
 
 
@@ -41,9 +46,12 @@ class Sample:
         seconds: since the start.
         rounds: done so far.
         allocated: bytes of device memory in tensors, of all devices.
-        resident: bytes of the process in memory, those of the emulated device included.
+        resident: bytes of the process in memory, those of the emulated device included, without what
+            malloc keeps free.
         threads: of the process.
         descriptors: open file descriptors.
+        shared: files whose memory is mapped for others to share: devices, those of other processes,
+            semaphores.
     """
 
     seconds: float
@@ -52,6 +60,7 @@ class Sample:
     resident: int
     threads: int
     descriptors: int
+    shared: int
 
 
 def train() -> None:
@@ -59,6 +68,38 @@ def train() -> None:
     step = training(cnn, (16, 3, 32, 32), DEVICE)
     losses = [step().item() for _ in range(10)]
     require(losses[-1] < losses[0], f"the loss did not fall: {losses}")
+
+
+def replay() -> None:
+    """A graph of a backward pass, captured for two sizes of batches, whose memory comes back."""
+    torch.openreg.empty_cache()
+    before = torch.openreg.memory_reserved()
+    network = cnn().to(DEVICE)
+    parameters = tuple(network.parameters())
+
+    def differentiate(x: Tensor) -> tuple[Tensor, ...]:
+        loss = network(x).square().mean()
+        return loss.detach(), *torch.autograd.grad(loss, parameters)
+
+    graph = torch.openreg.OpenRegGraph()
+    for size in (16, 8):
+        inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
+        differentiate(inputs)
+        with torch.openreg.graph(graph):  # always on the same stream
+            results = differentiate(inputs)
+        for _ in range(REPLAYS):
+            inputs.copy_(torch.randn(inputs.shape))
+            graph.replay()
+            for actual, expected in zip(results, differentiate(inputs), strict=True):
+                close = torch.allclose(actual, expected, rtol=1e-4, atol=1e-5)
+                require(close, "a replay computed something else")
+        if size == 16:
+            graph.reset()  # the other time it is dropped
+    del graph, results, actual, expected, inputs, network, parameters, differentiate
+    gc.collect()
+    torch.openreg.empty_cache()
+    kept = torch.openreg.memory_reserved() - before
+    require(kept <= 0, f"{kept:,} bytes are kept after the graph")
 
 
 def copy_on_streams() -> None:
@@ -113,7 +154,7 @@ def run_out() -> None:
         raise RuntimeError(f"2 * {capacity} bytes were allocated on a device that has half of it")
 
 
-ACTIVITIES: tuple[Callable[[], None], ...] = (train, copy_on_streams, lend, load, run_out)
+ACTIVITIES: tuple[Callable[[], None], ...] = (train, replay, copy_on_streams, lend, load, run_out)
 
 
 def require(condition: bool, message: str) -> None:
@@ -134,6 +175,8 @@ def sample(start: float, rounds: int) -> Sample:
     count = torch.openreg.device_count()
     for index in range(count):
         torch.openreg.synchronize(index)
+    torch.openreg.ipc_collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps free is not in use
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Sample(
         seconds=time.monotonic() - start,
@@ -142,7 +185,15 @@ def sample(start: float, rounds: int) -> Sample:
         resident=pages * os.sysconf("SC_PAGE_SIZE"),
         threads=len(os.listdir("/proc/self/task")),
         descriptors=len(os.listdir("/proc/self/fd")),
+        shared=shared_files(Path("/proc/self/maps").read_text()),
     )
+
+
+def shared_files(maps: str) -> int:
+    """Count the files that are mapped for sharing, in the text of /proc/self/maps."""
+    mappings = (line.split(maxsplit=5) for line in maps.splitlines())
+    # One file may be mapped in many pieces; device and inode tell which it is.
+    return len({(fields[3], fields[4]) for fields in mappings if fields[1].endswith("s")})
 
 
 def soak(seconds: float) -> tuple[list[Sample], int]:
@@ -159,9 +210,9 @@ def soak(seconds: float) -> tuple[list[Sample], int]:
     samples = [sample(start, 0)]
     warm = 0
     total = round(seconds)
-    with tqdm(total=total, unit="s", disable=None, leave=False) as bar:
+    with Borrower() as borrower, tqdm(total=total, unit="s", disable=None, leave=False) as bar:
         while samples[-1].seconds < seconds or len(samples) < 4:
-            for activity in ACTIVITIES:
+            for activity in (*ACTIVITIES, borrower.share):
                 bar.set_postfix_str(activity.__name__)
                 activity()
             samples.append(sample(start, len(samples)))
@@ -182,10 +233,13 @@ def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
             f"resident memory grew by {100 * growth / warm.resident:.1f} %, "
             f"beyond {100 * TOLERANCE:g} %"
         )
-    if last.threads > warm.threads:
-        found.append(f"{last.threads - warm.threads} threads more")
-    if last.descriptors > warm.descriptors:
-        found.append(f"{last.descriptors - warm.descriptors} file descriptors more")
+    for name, more in (
+        ("threads", last.threads - warm.threads),
+        ("file descriptors", last.descriptors - warm.descriptors),
+        ("files of shared memory", last.shared - warm.shared),
+    ):
+        if more > 0:
+            found.append(f"{more} {name} more")
     return found
 
 
@@ -199,6 +253,7 @@ def table(first: Sample, warm: Sample, last: Sample) -> str:
         ("resident", " MiB", 1048576.0),
         ("threads", "", 1.0),
         ("descriptors", "", 1.0),
+        ("shared", " files", 1.0),
     ):
         figures = (getattr(moment, name) / scale for moment in (first, warm, last))
         lines.append(f"{name + unit:22}" + "".join(f"{figure:>14,.1f}" for figure in figures))

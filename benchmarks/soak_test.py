@@ -10,15 +10,48 @@ import pytest
 import torch
 
 from benchmarks import soak
+from benchmarks.borrower import Borrower
 from benchmarks.soak import ACTIVITIES, Sample, faults
 
-CALM = Sample(seconds=10, rounds=5, allocated=0, resident=1000, threads=4, descriptors=9)
+CALM = Sample(seconds=10, rounds=5, allocated=0, resident=1000, threads=4, descriptors=9, shared=3)
 
 
 @pytest.mark.parametrize("activity", ACTIVITIES, ids=lambda activity: activity.__name__)
 def test_activities_do_their_work(activity: Callable[[], None]) -> None:
     activity()
     assert soak.sample(0.0, 0).allocated == 0
+
+
+def test_another_process_borrows_and_is_killed_or_ends() -> None:
+    before = soak.sample(0.0, 0).allocated
+    with Borrower(lifetime=2) as borrower:
+        borrower.share()
+        warm = soak.sample(0.0, 0)
+        for _ in range(3):
+            borrower.share()
+        last = soak.sample(0.0, 0)
+        assert borrower.started == 3
+    assert last.allocated == before
+    assert replace(last, resident=0) == replace(warm, resident=0, seconds=last.seconds)
+
+
+def test_a_borrower_that_dies_is_an_error() -> None:
+    with pytest.raises(RuntimeError, match="ended: status -9"), Borrower() as borrower:
+        borrower.share()
+        borrower._process.kill()
+        borrower._process.join()
+        borrower.share()
+
+
+def test_shared_files_are_counted_once() -> None:
+    maps = """\
+7f0000000000-7f0000001000 rw-s 00000000 00:01 7     /memfd:device (deleted)
+7f0000001000-7f0000002000 r--s 00001000 00:01 7     /memfd:device (deleted)
+7f0000002000-7f0000003000 rw-s 00000000 00:01 8     /dev/shm/sem.mp-1
+7f0000003000-7f0000004000 r-xp 00000000 08:01 9     /usr/lib/libc.so.6
+7f0000004000-7f0000005000 rw-p 00000000 00:00 0
+"""
+    assert soak.shared_files(maps) == 2
 
 
 def test_a_short_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -43,9 +76,10 @@ def test_what_is_left_behind_is_found() -> None:
     assert faults(CALM, CALM, replace(CALM, resident=1021)) == [
         "resident memory grew by 2.1 %, beyond 2 %"
     ]
-    assert faults(CALM, CALM, replace(CALM, threads=6, descriptors=10)) == [
+    assert faults(CALM, CALM, replace(CALM, threads=6, descriptors=10, shared=7)) == [
         "2 threads more",
         "1 file descriptors more",
+        "4 files of shared memory more",
     ]
 
 
