@@ -300,7 +300,7 @@ def test_wrong_types() -> None:
         with pytest.raises(TypeError):
             set_meta(tensor, wrong)
     with pytest.raises(TypeError, match="expected a TensorMeta or None, but got int"):
-        set_meta(tensor, 5)  # type: ignore[arg-type]
+        set_meta(tensor, 5)
     with pytest.raises(TypeError, match="expected a tensor, but got list"):
         get_meta([1])
     assert get_meta(tensor) == META

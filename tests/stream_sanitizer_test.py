@@ -397,6 +397,21 @@ def test_out_of_use_memory_of_other_streams() -> None:
         torch.openreg.empty_cache()
 
 
+def test_captured_work_is_no_use_of_memory() -> None:
+    x = torch.zeros(N, device="openreg")
+    torch.openreg.synchronize()
+    graph = torch.openreg.OpenRegGraph()
+    with torch.openreg.graph(graph):
+        y = x * 2
+    x.fill_(4)  # nothing has run yet
+    graph.replay()
+    assert (y + 1).tolist() == [9] * N
+    assert stream_sanitizer.races() == []
+    x.fill_(5)
+    with torch.openreg.stream(side_stream()), pytest.raises(RuntimeError, match="aten::fill_ wri"):
+        x.mul(2)
+
+
 # ---------------------------------------------------------------------------- settings
 
 

@@ -24,12 +24,12 @@ struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;                   // DataPtrs; with none it waits for its loans
+  int uses = 0;                          // DataPtrs; with none it waits for its loans
   std::list<Shared*>::iterator place{};  // where it waits
-  c10::DataPtr own;               // as it was allocated; without memory if it was borrowed
-  int borrows = 0;                // to be returned
-  orStream_t home = nullptr;      // of what was borrowed: whose work the return waits for
-  std::vector<orStream_t> users;  // others that have used what was borrowed
+  c10::DataPtr own;                      // as it was allocated; without memory if it was borrowed
+  int borrows = 0;                       // to be returned
+  orStream_t home = nullptr;             // of what was borrowed: whose work the return waits for
+  std::vector<orStream_t> users;         // others that have used what was borrowed
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
 };
 

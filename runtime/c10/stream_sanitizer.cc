@@ -21,6 +21,7 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/memory_watch.h"
+#include "runtime/c10/stream.h"
 
 namespace openreg {
 namespace {
@@ -326,6 +327,9 @@ void sanitize_launch(orStream_t stream, const char* name) {
   if (innermost == nullptr) {
     return;  // not of an operator: nothing is known of its memory
   }
+  if (is_capturing(stream)) {
+    return;  // it runs with the replays of its graph, in the order of their streams
+  }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch(name, stream);
   Sanitizer& state = sanitizer();
   std::unique_lock<std::mutex> lock(state.mutex);
@@ -339,6 +343,9 @@ void sanitize_launch(orStream_t stream, const char* name) {
 }
 
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream) {
+  if (is_capturing(stream)) {
+    return;  // the graph's: its uses are not seen
+  }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch("an allocation", stream);
   Sanitizer& state = sanitizer();
   std::unique_lock<std::mutex> lock(state.mutex);
