@@ -14,7 +14,7 @@ from torch.utils import _pytree
 
 from torch_openreg import _C
 from torch_openreg.openreg.devices import synchronize
-from torch_openreg.openreg.memory import empty_cache
+from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
 
 PoolHandle = tuple[int, int]
@@ -105,7 +105,7 @@ class OpenRegGraph(_C._Graph):
 class graph:
     """Context manager that captures its block into a graph.
 
-    On entering it waits for the device and empties the cache.
+    On entering it waits for the device and empties the caches of device and pinned memory.
 
     Args:
         openreg_graph: that takes the capture.
@@ -140,6 +140,7 @@ class graph:
         if torch.compiler.config.force_cudagraph_gc:
             gc.collect()
         empty_cache()
+        empty_host_cache()  # torch keeps the host's pool of each earlier graph until then
         self._context = stream(self.capture_stream)
         self._context.__enter__()
         try:
