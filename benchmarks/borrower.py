@@ -159,7 +159,7 @@ class Borrower:
         traceback: TracebackType | None,
     ) -> None:
         if self._process is not None:
-            with contextlib.suppress(RuntimeError if error else ()):
+            with contextlib.suppress(*([RuntimeError] if error else [])):
                 self._end(killed=error is not None)
 
 

@@ -176,7 +176,7 @@ def operators(device: torch.device) -> Step:
     x, y = random(2, 16).to(device)
 
     def step() -> Tensor:
-        z = x
+        z: Tensor = x
         for _ in range(OPERATORS // 4):
             z = ((z + y) * y).sub(x).tanh()
         return z

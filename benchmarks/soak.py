@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -76,7 +77,7 @@ def differentiate(network: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
     return loss.detach(), *torch.autograd.grad(loss, tuple(network.parameters()))
 
 
-def replay_batches(network: nn.Module, graph: torch.openreg.OpenRegGraph, size: int) -> None:
+def replay_batches(network: nn.Module, graph: Any, size: int) -> None:
     """Capture a backward pass and replay it with other inputs."""
     inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
     differentiate(network, inputs)
