@@ -289,7 +289,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     } else if (dice < 990 && GetParam().limits) {
       change_limit();
     } else if (dice < 990) {
-      timeline_.queue(any_stream());
+      timeline_.run(any_stream(), 1);
     } else if (dice < 993) {
       allocator_.empty_cache();
     } else if (dice < 995) {

@@ -315,7 +315,7 @@ TEST_F(MemcheckTest, FiguresAreThoseOfAProgramWithoutIt) {
     take(pointers[1]);
     take(pointers[3]);
     take(give(5'000'000));
-    const Stats stats = allocator.stats();
+    Stats stats = allocator.stats();
     take(pointers[0]);
     take(pointers[2]);
     return stats;

@@ -9,10 +9,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
 #include <thread>
+#include <tuple>
 #include <utility>
 
 #include "runtime/c10/device.h"
@@ -122,9 +124,9 @@ std::vector<HeldMemory> by_place(c10::DeviceIndex device, const std::vector<Memc
 }
 
 void sort_by_size(std::vector<HeldMemory>* places) {
-  std::stable_sort(
-      places->begin(), places->end(),
-      [](const HeldMemory& one, const HeldMemory& other) { return one.bytes > other.bytes; });
+  std::ranges::sort(*places, std::greater(), [](const HeldMemory& place) {
+    return std::tie(place.bytes, place.blocks, place.stack);
+  });
 }
 
 // Whether all that is queued on them was done in time.

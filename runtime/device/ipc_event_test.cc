@@ -70,7 +70,6 @@ TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
 TEST_F(IpcEventTest, RecordingAgainChangesNoWaitThatIsUnderWay) {
   Peer peer;
   orEvent_t event = Open(PeerEvent(peer));
-  Gate first, second;
   ASSERT_EQ(peer.Ask("gate"), "ok ");
   ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
   ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
