@@ -16,7 +16,7 @@ class IpcEventTest : public DeviceTest {
   }
 
   // An event of the peer's, and its handle.
-  orIpcEventHandle PeerEvent(Peer& peer) {
+  orIpcEventHandle PeerEvent(PeerProcess& peer) {
     EXPECT_EQ(peer.Ask("event"), "ok 0");
     return peer.Give<orIpcEventHandle>("event-handle 0");
   }
@@ -40,7 +40,7 @@ class IpcEventTest : public DeviceTest {
 TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   Gate gate;
   orEvent_t event = Create();
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
   EXPECT_EQ(peer.Ask("event-query 0"), "ok ");  // never recorded
   ASSERT_OK(gate.Launch(nullptr));
@@ -55,7 +55,7 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
 }
 
 TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
-  Peer peer;
+  PeerProcess peer;
   orEvent_t event = Open(PeerEvent(peer));
   ASSERT_EQ(peer.Ask("gate"), "ok ");
   ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
@@ -68,7 +68,7 @@ TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
 }
 
 TEST_F(IpcEventTest, RecordingAgainChangesNoWaitThatIsUnderWay) {
-  Peer peer;
+  PeerProcess peer;
   orEvent_t event = Open(PeerEvent(peer));
   ASSERT_EQ(peer.Ask("gate"), "ok ");
   ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
@@ -86,13 +86,13 @@ TEST_F(IpcEventTest, RecordingAgainChangesNoWaitThatIsUnderWay) {
 TEST_F(IpcEventTest, ARecordOnAnIdleStreamIsComplete) {
   orEvent_t event = Create();
   ASSERT_OK(orEventRecord(event, nullptr));
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
   EXPECT_EQ(peer.Ask("event-query 0"), "ok ");
 }
 
 TEST_F(IpcEventTest, AKilledRecorderLeavesNobodyWaiting) {
-  Peer peer;
+  PeerProcess peer;
   orEvent_t event = Open(PeerEvent(peer));
   ASSERT_EQ(peer.Ask("gate"), "ok ");
   ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
@@ -109,7 +109,7 @@ TEST_F(IpcEventTest, AKilledRecorderLeavesNobodyWaiting) {
 }
 
 TEST_F(IpcEventTest, WhatAKilledRecorderHadDoneStaysDone) {
-  Peer peer;
+  PeerProcess peer;
   orEvent_t event = Open(PeerEvent(peer));
   ASSERT_EQ(peer.Ask("gate"), "ok ");
   ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
@@ -126,7 +126,7 @@ TEST_F(IpcEventTest, AnExitDoesNotWaitForAnotherProcess) {
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orEventRecord(event, nullptr));
   {
-    Peer peer;
+    PeerProcess peer;
     ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
     ASSERT_EQ(peer.Ask("event-wait 0"), "ok ");
   }  // it ends while its stream waits
@@ -135,7 +135,7 @@ TEST_F(IpcEventTest, AnExitDoesNotWaitForAnotherProcess) {
 }
 
 TEST_F(IpcEventTest, ADestroyedEventIsNamed) {
-  Peer peer;
+  PeerProcess peer;
   const orIpcEventHandle handle = PeerEvent(peer);
   orEvent_t event = Open(handle);
   ASSERT_EQ(peer.Ask("event-destroy 0"), "ok ");
@@ -154,7 +154,7 @@ TEST_F(IpcEventTest, ADestroyedEventIsNamed) {
 }
 
 TEST_F(IpcEventTest, AnImportedEventIsOnlyRead) {
-  Peer peer;
+  PeerProcess peer;
   orEvent_t event = Open(PeerEvent(peer));
   EXPECT_FAILS(orEventRecord(event, nullptr), orErrorNotSupported, "only the process that made it");
   orIpcEventHandle handle;

@@ -23,10 +23,10 @@
 
 namespace openreg::device {
 
-// A process that runs ipc_peer.cc.
-class Peer {
+// A process that runs ipc_peer.cc. (The driver has a Peer, which the tests are linked with.)
+class PeerProcess {
  public:
-  explicit Peer(const char* device_count = nullptr) {
+  explicit PeerProcess(const char* device_count = nullptr) {
     int to[2], from[2];
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
       ADD_FAILURE() << "no pipes: " << std::strerror(errno);
@@ -47,7 +47,7 @@ class Peer {
     input_ = fdopen(to[1], "w");
     output_ = fdopen(from[0], "r");
   }
-  ~Peer() {
+  ~PeerProcess() {
     std::fclose(input_);  // ends its loop
     std::fclose(output_);
     if (pid_ > 0) {
@@ -56,8 +56,8 @@ class Peer {
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     }
   }
-  Peer(const Peer&) = delete;
-  Peer& operator=(const Peer&) = delete;
+  PeerProcess(const PeerProcess&) = delete;
+  PeerProcess& operator=(const PeerProcess&) = delete;
 
   std::string Ask(const std::string& command) {
     std::fprintf(input_, "%s\n", command.c_str());

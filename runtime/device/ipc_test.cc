@@ -32,7 +32,7 @@ TEST_F(IpcTest, TwoProcessesSeeTheSameMemory) {
   unsigned char* view = nullptr;
   unsigned char* memory = Allocate<unsigned char>(kSize, &view);
   view[kSize - 1] = 11;
-  Peer peer;
+  PeerProcess peer;
   // A handle of an interior pointer names the whole block.
   ASSERT_EQ(peer.Open(Export(memory + 1000)), "ok 0");
   EXPECT_EQ(peer.Ask("read 0 " + std::to_string(kSize - 1)), "11");
@@ -42,7 +42,7 @@ TEST_F(IpcTest, TwoProcessesSeeTheSameMemory) {
 }
 
 TEST_F(IpcTest, AnImportedBlockIsMemoryOfItsDevice) {
-  Peer peer;
+  PeerProcess peer;
   const std::string exported = peer.Ask("export 10000 9");
   ASSERT_EQ(exported.substr(0, 3), "ok ");
   const orIpcMemHandle handle = FromHex<orIpcMemHandle>(exported.substr(3));
@@ -79,7 +79,7 @@ TEST_F(IpcTest, AnImportedBlockIsMemoryOfItsDevice) {
 }
 
 TEST_F(IpcTest, AResetClosesWhatWasImported) {
-  Peer peer;
+  PeerProcess peer;
   const orIpcMemHandle handle = FromHex<orIpcMemHandle>(peer.Ask("export 10000 9").substr(3));
   void* pointer = nullptr;
   ASSERT_OK(orIpcOpenMemHandle(&pointer, &handle));
@@ -92,7 +92,7 @@ TEST_F(IpcTest, MemoryThatIsOpenElsewhereIsKeptUntilItIsClosed) {
   unsigned char* view = nullptr;
   unsigned char* memory = Allocate<unsigned char>(kSize, &view);
   std::memset(view, 5, kSize);
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Open(Export(memory)), "ok 0");
   ASSERT_OK(orFree(memory));
   EXPECT_EQ(FreeBytes(), free_before - kSize);
@@ -111,7 +111,7 @@ TEST_F(IpcTest, MemoryThatIsOpenElsewhereIsKeptUntilItIsClosed) {
 TEST_F(IpcTest, AKilledPeerHoldsNothing) {
   const size_t free_before = FreeBytes();
   unsigned char* memory = Allocate<unsigned char>(kSize);
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Open(Export(memory)), "ok 0");
   ASSERT_OK(orFree(memory));
   EXPECT_EQ(FreeBytes(), free_before - kSize);
@@ -122,7 +122,7 @@ TEST_F(IpcTest, AKilledPeerHoldsNothing) {
 TEST_F(IpcTest, TheForkedChildOfAKilledPeerHoldsNothing) {
   const size_t free_before = FreeBytes();
   unsigned char* memory = Allocate<unsigned char>(kSize);
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Open(Export(memory)), "ok 0");
   const std::string forked = peer.Ask("fork");
   ASSERT_EQ(forked.substr(0, 3), "ok ");
@@ -134,7 +134,7 @@ TEST_F(IpcTest, TheForkedChildOfAKilledPeerHoldsNothing) {
 }
 
 TEST_F(IpcTest, ImportedMemoryOutlivesItsKilledOwner) {
-  Peer peer;
+  PeerProcess peer;
   const orIpcMemHandle handle = FromHex<orIpcMemHandle>(peer.Ask("export 100000 33").substr(3));
   const orIpcMemHandle unopened = FromHex<orIpcMemHandle>(peer.Ask("export 100000 34").substr(3));
   void* pointer = nullptr;
@@ -157,7 +157,7 @@ TEST_F(IpcTest, AHandleOfFreedMemoryIsRefused) {
   ASSERT_OK(orFree(memory));
   unsigned char* next = Allocate<unsigned char>(kSize);
   EXPECT_EQ(next, memory);
-  Peer peer;
+  PeerProcess peer;
   EXPECT_NE(peer.Open(handle).find("has freed this memory before it was opened"),
             std::string::npos);
   ASSERT_EQ(peer.Open(Export(next)), "ok 0");
@@ -182,7 +182,7 @@ TEST_F(IpcTest, WhatIsNoHandleIsRefused) {
                "not what orIpcOpenMemHandle returned");
 
   // Every damaged byte is found, or changes nothing that counts.
-  Peer peer;
+  PeerProcess peer;
   for (size_t index = 0; index < sizeof(good.reserved); ++index) {
     orIpcMemHandle damaged = good;
     damaged.reserved[index] ^= 0x55;
@@ -205,7 +205,7 @@ TEST_F(IpcTest, AProcessWithFewerDevicesRefusesTheBlockOfOneItLacks) {
     GTEST_SKIP() << "needs a block on a device that the other process does not have";
   }
   ASSERT_OK(orSetDevice(other()));
-  Peer peer("1");
+  PeerProcess peer("1");
   EXPECT_NE(peer.Open(Export(Allocate<unsigned char>(100)))
                 .find("and this process has 1 (OPENREG_DEVICE_COUNT)"),
             std::string::npos);

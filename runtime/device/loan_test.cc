@@ -56,7 +56,7 @@ TEST_F(LoanTest, BothSidesSeeTheBytesAndTheLenderKnows) {
   EXPECT_TRUE(IsLent(5000, 100));  // nobody has taken it yet
   EXPECT_FALSE(IsLent(0, 5000));
   EXPECT_FALSE(IsLent(5100, 100));
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("borrow " + Hex(loan)), "ok 0");
   EXPECT_TRUE(IsLent(5000, 100));
   EXPECT_FALSE(IsLent(0, 5000));
@@ -71,15 +71,15 @@ TEST_F(LoanTest, BothSidesSeeTheBytesAndTheLenderKnows) {
 
 TEST_F(LoanTest, ALoanIsGoodForOnce) {
   const orIpcLoan loan = Lend(0, 64);
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("borrow " + Hex(loan)), "ok 0");
   EXPECT_NE(peer.Ask("borrow " + Hex(loan)).find("was borrowed already"), std::string::npos);
-  Peer other;
+  PeerProcess other;
   EXPECT_NE(other.Ask("borrow " + Hex(loan)).find("was borrowed already"), std::string::npos);
 }
 
 TEST_F(LoanTest, BorrowingAgainGivesTheSamePointer) {
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("new 10000 7"), "ok 0");
   unsigned char* first = Borrow(peer.Give<orIpcLoan>("lend 0 64 128"));
   unsigned char* again = Borrow(peer.Give<orIpcLoan>("lend 0 64 128"));
@@ -110,7 +110,7 @@ TEST_F(LoanTest, WhatIsBorrowedIsSeenInTheOrderOfStreams) {
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orMemsetAsync(memory_, 42, 16, nullptr));
   const orIpcLoan loan = Lend(0, 16);
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("borrow " + Hex(loan)), "ok 0");
   ASSERT_EQ(peer.Ask("fill 0 43"), "ok ");  // queued behind the work here
   ASSERT_EQ(peer.Ask("return 0"), "ok ");   // and this behind that
@@ -123,7 +123,7 @@ TEST_F(LoanTest, WhatIsBorrowedIsSeenInTheOrderOfStreams) {
 }
 
 TEST_F(LoanTest, ABorrowerLendsOn) {
-  Peer first, second;
+  PeerProcess first, second;
   ASSERT_EQ(first.Ask("borrow " + Hex(Lend(4096, 256))), "ok 0");
   const std::string loan = Hex(first.Give<orIpcLoan>("lend 0 128 64"));
   ASSERT_EQ(first.Ask("lent 0 256"), "ok 1");
@@ -139,7 +139,7 @@ TEST_F(LoanTest, ABorrowerLendsOn) {
 }
 
 TEST_F(LoanTest, TheOwnerBorrowsItsOwn) {
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("borrow " + Hex(Lend(4096, 256))), "ok 0");
   const auto loan = peer.Give<orIpcLoan>("lend 0 0 256");
   EXPECT_EQ(Borrow(loan), memory_ + 4096);
@@ -150,7 +150,7 @@ TEST_F(LoanTest, TheOwnerBorrowsItsOwn) {
 }
 
 TEST_F(LoanTest, AKillEndsALoan) {
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("borrow " + Hex(Lend(0, 64))), "ok 0");
   ASSERT_TRUE(IsLent(0, 64));
   const std::string forked = peer.Ask("fork");  // whose copies of the files count for nothing
@@ -160,7 +160,7 @@ TEST_F(LoanTest, AKillEndsALoan) {
 }
 
 TEST_F(LoanTest, BorrowedMemoryOutlivesItsKilledLender) {
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("new 100000 33"), "ok 0");
   unsigned char* pointer = Borrow(peer.Give<orIpcLoan>("lend 0 0 100000"));
   const auto untaken = peer.Give<orIpcLoan>("lend 0 0 100000");
@@ -175,7 +175,7 @@ TEST_F(LoanTest, BorrowedMemoryOutlivesItsKilledLender) {
                "that process has to live");
   EXPECT_EQ(other, nullptr);
   // And it can be lent on.
-  Peer next;
+  PeerProcess next;
   orIpcLoan loan{};
   ASSERT_OK(orIpcLend(&loan, pointer, 100000, nullptr));
   ASSERT_EQ(next.Ask("borrow " + Hex(loan)), "ok 0");
@@ -185,7 +185,7 @@ TEST_F(LoanTest, BorrowedMemoryOutlivesItsKilledLender) {
 
 TEST_F(LoanTest, FreedMemoryIsKeptWhileItIsBorrowed) {
   size_t before = 0, now = 0, total = 0;
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("borrow " + Hex(Lend(kSize - 8, 8))), "ok 0");
   const orIpcLoan untaken = Lend(0, 8);
   ASSERT_OK(orMemGetInfo(&before, &total));
@@ -200,7 +200,7 @@ TEST_F(LoanTest, FreedMemoryIsKeptWhileItIsBorrowed) {
 }
 
 TEST_F(LoanTest, LendingTheSameBytesOftenKeepsNothing) {
-  Peer peer;
+  PeerProcess peer;
   ASSERT_EQ(peer.Ask("new 10000 7"), "ok 0");
   for (int round = 0; round < 2000; ++round) {
     unsigned char* pointer = Borrow(peer.Give<orIpcLoan>("lend 0 0 64"));
@@ -227,7 +227,7 @@ TEST_F(LoanTest, WhatIsNoLoanIsRefused) {
   EXPECT_FAILS(orIpcIsLent(&lent, &lent, 1), orErrorInvalidDevicePointer, "no part of");
 
   // A damaged byte is found, or changes nothing but which bytes of the file are meant.
-  Peer peer;
+  PeerProcess peer;
   for (size_t index = 0; index < sizeof(loan.reserved); ++index) {
     orIpcLoan damaged = Lend(0, 64);
     damaged.reserved[index] ^= 0x55;
