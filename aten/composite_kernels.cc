@@ -54,6 +54,7 @@
 
 #include <optional>
 #include <type_traits>
+#include <utility>
 
 #include "aten/composite.h"
 #include "aten/fallback.h"
@@ -136,17 +137,6 @@ void make_quantized_tensors(torch::Library& library) {
                TORCH_FN(on_device<&at::native::empty_per_channel_affine_quantized>));
 }
 
-// All operators that the CPU has kernels of its own for, but those that have one here.
-void fall_back_one_by_one(torch::Library& library, c10::DispatchKey ours, c10::DispatchKey cpu) {
-  for (const c10::OperatorName& name : c10::Dispatcher::singleton().getAllOpNames()) {
-    const auto handle = c10::Dispatcher::singleton().findOp(name);
-    if (name.getNamespace() == "aten" && handle.has_value() &&
-        handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours)) {
-      library.impl(toString(name).c_str(), torch::CppFunction::makeFromBoxedFunction<&fallback>());
-    }
-  }
-}
-
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
@@ -184,7 +174,6 @@ TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
   library.impl("values", TORCH_FN(at::native::values_sparse));
   library.impl("copy_", TORCH_FN(at::native::copy_sparse_wrapper_));
   library.impl("copy_sparse_to_sparse_", TORCH_FN(at::native::copy_sparse_));
-  fall_back_one_by_one(library, c10::DispatchKey::SparsePrivateUse1, c10::DispatchKey::SparseCPU);
 }
 
 TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
@@ -200,8 +189,6 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
   library.impl("ccol_indices", TORCH_FN(at::native::ccol_indices_sparse_csr));
   library.impl("row_indices", TORCH_FN(at::native::row_indices_sparse_csr));
   library.impl("copy_", TORCH_FN(at::native::copy_sparse_compressed_));
-  fall_back_one_by_one(library, c10::DispatchKey::SparseCsrPrivateUse1,
-                       c10::DispatchKey::SparseCsrCPU);
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { make_quantized_tensors(library); }
@@ -224,8 +211,6 @@ TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
   library.impl("q_per_channel_axis", TORCH_FN(at::native::q_per_channel_axis));
   library.impl("qscheme", TORCH_FN(at::native::qscheme_quant));
   library.impl("_copy_from", TORCH_FN(copy_quantized));
-  fall_back_one_by_one(library, c10::DispatchKey::QuantizedPrivateUse1,
-                       c10::DispatchKey::QuantizedCPU);
 }
 
 TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
@@ -237,8 +222,31 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
   library.impl("_to_copy", TORCH_FN(nested_to_copy));
   // Of the buffer. The CPU's takes no generator and would draw from its own.
   library.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));
-  fall_back_one_by_one(library, c10::DispatchKey::NestedTensorPrivateUse1,
-                       c10::DispatchKey::NestedTensorCPU);
+}
+
+// All operators that the CPU has kernels of its own for, but those that have one above. One look at
+// torch's thousands of operators for all four: this is a good part of what an import costs.
+TORCH_LIBRARY_FRAGMENT(aten, library) {
+  using c10::DispatchKey;
+  constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
+      {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
+      {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
+      {DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU},
+      {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU}};
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto handle = name.getNamespace() == "aten" ? dispatcher.findOp(name) : std::nullopt;
+    if (!handle.has_value()) {
+      continue;
+    }
+    for (const auto& [ours, cpu] : kKeys) {
+      if (handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours)) {
+        library.impl(
+            toString(name).c_str(),
+            torch::dispatch(ours, torch::CppFunction::makeFromBoxedFunction<&fallback>()));
+      }
+    }
+  }
 }
 
 }  // namespace openreg

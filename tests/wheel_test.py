@@ -5,21 +5,16 @@ import os
 import re
 import subprocess
 import sys
-import venv
 import zipfile
 from pathlib import Path
 
 import pytest
 
+from tests.environment import Environment, runfile
 from tools.wheel import archive
 
 NAME = "torch_openreg-0.1.0"
-WHEEL = Path(
-    os.environ["TEST_SRCDIR"],
-    os.environ["TEST_WORKSPACE"],
-    "python",
-    f"{NAME}-cp311-cp311-linux_x86_64.whl",
-)
+WHEEL = runfile("python", f"{NAME}-cp311-cp311-linux_x86_64.whl")
 
 
 @pytest.fixture(scope="module")
@@ -29,38 +24,15 @@ def members() -> dict[str, bytes]:
 
 
 @pytest.fixture(scope="module")
-def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The interpreter of a fresh environment with the wheel; torch is that of this test."""
-    root = tmp_path_factory.mktemp("environment")
-    venv.create(root, with_pip=False, symlinks=True)
-    interpreter = root / "bin" / "python"
-    site = root / "lib" / "python3.11" / "site-packages"
-    outer = [path for path in sys.path if path.endswith("site-packages")]
-    (site / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
-    pip(interpreter, "install", "--no-deps", "--no-index", str(WHEEL))
-    return interpreter
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
+    """A fresh environment with the wheel."""
+    environment = Environment(tmp_path_factory.mktemp("environment"))
+    environment.install(WHEEL)
+    return environment
 
 
-def pip(python: Path, *arguments: str) -> None:
-    """Run the pip of this test on another environment."""
-    command = [sys.executable, "-m", "pip", "--python", str(python), *arguments, "--quiet"]
-    subprocess.run(command, env=clean(), check=True)
-
-
-def clean() -> dict[str, str]:
-    """The environment without what makes this test find the package in the source tree."""
-    return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-
-
-def run(python: Path, code: str) -> str:
-    done = subprocess.run(
-        [str(python), "-c", code],
-        env=clean(),
-        cwd=python.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(environment: Environment, code: str) -> str:
+    done = environment.run(code)
     assert done.returncode == 0, done.stderr
     assert "Warning" not in done.stderr, done.stderr
     return done.stdout
@@ -123,24 +95,23 @@ def test_packing_twice_gives_the_same_bytes(members: dict[str, bytes], tmp_path:
     assert again.read_bytes() == WHEEL.read_bytes()
 
 
-def test_import_torch_finds_it(python: Path) -> None:
+def test_import_torch_finds_it(environment: Environment) -> None:
     code = "import torch; print(torch.openreg.is_available(), torch.openreg.__file__)"
-    available, path = run(python, code).split()
+    available, path = run(environment, code).split()
     assert available == "True"
-    assert Path(path).is_relative_to(python.parent.parent)
+    assert Path(path).is_relative_to(environment.root)
 
 
-def test_it_trains(python: Path) -> None:
+def test_it_trains(environment: Environment) -> None:
     code = (
         "import torch; x=torch.randn(3,4,device='openreg',requires_grad=True); "
         "(x@x.t()).sum().backward(); print(x.grad)"
     )
-    assert "device='openreg:0'" in run(python, code)
+    assert "device='openreg:0'" in run(environment, code)
 
 
-def test_the_headers_compile_alone(python: Path, tmp_path: Path) -> None:
-    site = python.parent.parent / "lib" / "python3.11" / "site-packages"
-    include = site / "torch_openreg" / "include"
+def test_the_headers_compile_alone(environment: Environment, tmp_path: Path) -> None:
+    include = environment.site / "torch_openreg" / "include"
     headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
     source = tmp_path / "all.cc"
     source.write_text("".join(f'#include "{header}"\n' for header in headers))
@@ -148,9 +119,8 @@ def test_the_headers_compile_alone(python: Path, tmp_path: Path) -> None:
     subprocess.run([*compiler, f"-I{include}", str(source)], check=True)
 
 
-def test_uninstalling_leaves_a_working_torch(python: Path) -> None:
+def test_uninstalling_leaves_a_working_torch(environment: Environment) -> None:
     # The last test of this file: the environment has no device afterwards.
-    pip(python, "uninstall", "--yes", "torch_openreg")
-    assert run(python, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
-    site = python.parent.parent / "lib" / "python3.11" / "site-packages"
-    assert not list(site.glob("torch_openreg*"))
+    environment.pip("uninstall", "--yes", "torch_openreg")
+    assert run(environment, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
+    assert not list(environment.site.glob("torch_openreg*"))

@@ -85,7 +85,8 @@ were installed; the wheel packs the same files.""",
 
 def _wheel_impl(ctx):
     name = "%s-%s" % (_file_name(ctx.attr.distribution), ctx.attr.version)
-    out = ctx.actions.declare_file("%s-%s.whl" % (name, WHEEL_TAG))
+    tag = ctx.attr.tag or WHEEL_TAG
+    out = ctx.actions.declare_file("%s-%s.whl" % (name, tag))
     files = depset(transitive = [src[DefaultInfo].files for src in ctx.attr.srcs] +
                                 [src[DefaultInfo].default_runfiles.files for src in ctx.attr.srcs])
     root = ctx.label.package + "/"
@@ -98,7 +99,7 @@ def _wheel_impl(ctx):
     ctx.actions.write(contents, json.encode(struct(
         dist_info = name + ".dist-info",
         members = members,
-        tag = WHEEL_TAG,
+        tag = tag,
     )))
     ctx.actions.run(
         outputs = [out],
@@ -119,13 +120,16 @@ wheel = rule(
             doc = "Targets whose files and runfiles in this package are packed, a dist_info among them.",
             mandatory = True,
         ),
+        "tag": attr.string(
+            doc = "PYTHON-ABI-PLATFORM; that of this build unless given ('py3-none-any' for Python alone).",
+        ),
         "version": attr.string(doc = "As in the dist_info.", mandatory = True),
         "_archive": attr.label(
             allow_single_file = True,
             default = "//tools/wheel:archive.py",
         ),
     },
-    doc = """A wheel (PEP 427) for the interpreter and platform of this build.
+    doc = """A wheel (PEP 427), for the interpreter and platform of this build unless `tag` says else.
 
 It holds the files of srcs that lie in the rule's own package, under their paths in it; what they
 need from elsewhere (torch) is no part of it. The same contents give the same bytes.""",

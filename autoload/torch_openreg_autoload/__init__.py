@@ -6,41 +6,83 @@ backend is absent or broken. ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps torch fro
 """
 
 import importlib
+import importlib.util
 import sys
 import warnings
+
+from torch_openreg_autoload import stand_in
+from torch_openreg_autoload.installation import find_doubts
 
 __all__ = ["load"]
 
 _PACKAGE = "torch_openreg"
+# Its import registers the device; that of the package does nothing else.
+_REGISTRATION = "torch_openreg.registration"
 
 
 def load() -> None:
     """Import the backend; where that fails, warn with the cause and what to do about it.
 
-    Never raises an Exception: a program that does not use the device goes on. Called by torch at
-    the end of its own import. When it is torch_openreg that imports torch, there is nothing to do:
-    its import goes on when torch's is done.
+    Never raises (but lets the user's Ctrl-C pass): a program that does not use the device goes on.
+    ``torch.openreg`` and ``import torch_openreg`` raise the cause afterwards. Called by torch at the
+    end of its own import, once for each distribution that declares the entry point.
     """
+    if stand_in.is_installed():
+        return
+    # A program that imports torch_openreg itself gets the error itself. It may be another thread,
+    # which waits for this one to finish torch: so the device is registered here in any case.
+    imported = _PACKAGE in sys.modules
+    doubts: list[str] = []
     try:
-        if importlib.import_module(_PACKAGE).__file__ is None:
-            # Not the backend: any folder of that name in sys.path can be imported.
-            del sys.modules[_PACKAGE]
-            raise ModuleNotFoundError(name=_PACKAGE)
-    except Exception as error:  # whatever it is, torch goes on without the device
-        try:
-            warnings.warn(_explain(error), RuntimeWarning, stacklevel=2)
-        except RuntimeWarning as warning:
-            # Warnings are errors in this process (python -W error), and no error may stop torch.
-            print(warning, file=sys.stderr)
+        if not imported:
+            doubts = _look_before_import()
+        importlib.import_module(_REGISTRATION)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever it is, SystemExit included: torch goes on
+        if not imported:
+            explanation = _explain(error, doubts)
+            stand_in.install(explanation, error)
+            _warn(explanation)
 
 
-def _explain(error: Exception) -> str:
+def _look_before_import() -> list[str]:
+    """Return what differs from the installation; raise where the package must not be imported."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    if spec is None:
+        raise ModuleNotFoundError(f"No module named '{_PACKAGE}'", name=_PACKAGE)
+    if spec.origin is None:
+        # Any folder of that name in sys.path can be imported, as a namespace.
+        folders = ", ".join(spec.submodule_search_locations or [])
+        raise ModuleNotFoundError(
+            f"'{_PACKAGE}' is no package but a folder without __init__.py: {folders}", name=_PACKAGE
+        )
+    doubts = find_doubts(_PACKAGE, spec.origin)
+    if doubts:
+        from torch_openreg_autoload.trial import require_return
+
+        require_return(_REGISTRATION)
+    return doubts
+
+
+def _warn(explanation: str) -> None:
+    try:
+        # Of the line that called torch's entry points.
+        warnings.warn(explanation, RuntimeWarning, stacklevel=3)
+    except RuntimeWarning:
+        # Warnings are errors in this process (python -W error), and no error may stop torch.
+        print(explanation, file=sys.stderr)
+
+
+def _explain(error: BaseException, doubts: list[str]) -> str:
     if isinstance(error, ModuleNotFoundError) and error.name == _PACKAGE:
-        cause = f"the package {_PACKAGE} is not installed, but its autoload package is"
+        cause = f"the package {_PACKAGE} is not installed, but its autoload package is ({error})"
     else:
         cause = f"{type(error).__name__}: {error}"
+    if doubts:
+        cause += f" [{'; '.join(doubts)}]"
     return (
         f"device openreg is not available: {cause}. To repair: pip install --force-reinstall "
-        f"{_PACKAGE}; `import {_PACKAGE}` shows the whole error. To go without it: uninstall "
-        f"{_PACKAGE}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        f"{_PACKAGE}, and start Python again. To go without it: uninstall {_PACKAGE}, or set "
+        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )

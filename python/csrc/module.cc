@@ -14,6 +14,7 @@
 #include <torch/csrc/Generator.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "aten/fallback.h"
@@ -156,6 +157,27 @@ void shut_down_at_exit() {
   (void)Py_AtExit([] { shut_down(); });
 }
 
+int driver_version() {
+  int version = 0;
+  OPENREG_CHECK(orGetVersion(&version));
+  return version;
+}
+
+// The loader has found each function of the driver; whether they still mean the same is in its
+// version (openreg.h).
+void require_driver() {
+  const int found = driver_version();
+  if (found / 10000 != OPENREG_VERSION / 10000 || found / 100 < OPENREG_VERSION / 100) {
+    const auto text = [](int version) {
+      return std::to_string(version / 10000) + "." + std::to_string(version / 100 % 100);
+    };
+    throw py::import_error("torch_openreg was built for version " + text(OPENREG_VERSION) +
+                           " of the driver's interface (openreg.h), but the libopenreg.so that was "
+                           "loaded has version " +
+                           text(found) + ": install the one that came with torch_openreg");
+  }
+}
+
 }  // namespace
 }  // namespace openreg
 
@@ -163,8 +185,10 @@ PYBIND11_MODULE(_C, module) {
   using torch::wrap_pybind_function;
   using torch::wrap_pybind_function_no_gil;
 
+  openreg::require_driver();
   module.doc() = "Bindings of device openreg; torch.openreg is the interface of users.";
 
+  module.def("driver_version", wrap_pybind_function(&openreg::driver_version));
   module.def("init", wrap_pybind_function_no_gil(&openreg::initialize));
   module.def("is_initialized", &openreg::is_initialized);
   module.def("is_in_bad_fork", &openreg::is_in_bad_fork);

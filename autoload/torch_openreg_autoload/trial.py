@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Imports a module in a process of its own, to see whether the import comes back.
+
+A crash in a library can not be caught in the process that loads it.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+
+__all__ = ["require_return"]
+
+# Far longer than any import of torch takes.
+_SECONDS = 60.0
+_RETURNED = "torch_openreg: the import came back"
+_PROGRAM = """\
+import importlib, sys
+name, word, *sys.path = sys.argv[1:]
+try:
+    importlib.import_module(name)
+except BaseException:
+    pass  # whoever imports it for good sees that
+sys.__stdout__.write(word)
+sys.__stdout__.flush()
+"""
+
+
+def require_return(module: str) -> None:
+    """Raise unless an import of ``module`` comes back, with or without an exception.
+
+    Takes as long as an import of torch. The process has the sys.path and environment of this one.
+
+    Raises:
+        ImportError: it ended its process, or takes too long.
+    """
+    if not sys.executable:
+        return  # an application that has Python inside: there is nothing to start
+    command = [sys.executable, "-c", _PROGRAM, module, _RETURNED, *sys.path]
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ImportError(
+            f"loading it takes more than {_SECONDS:g} s in a process of its own"
+        ) from None
+    if _RETURNED.encode() in done.stdout:
+        return
+    said = done.stderr.decode(errors="replace").strip().splitlines()
+    raise ImportError(
+        f"loading it ends the process ({_ending(done.returncode)}), as a trial in another process "
+        "showed" + (f", which said: {said[-1].strip()}" if said else "")
+    )
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:  # a real-time signal has no name
+        return f"signal {-status}"

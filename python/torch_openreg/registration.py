@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Registers the device with torch when it is imported: once a process, by whichever thread.
+
+A module of its own, because both the package and the entry point that torch calls need it done:
+where one thread imports ``torch`` and another ``torch_openreg``, the package may be waiting for the
+torch that waits for the device.
+"""
+
+import atexit
+
+import torch
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
+from torch_openreg_compile import registration as compiler
+
+from torch_openreg.compatibility import require_compatible
+
+_DEVICE_TYPE = "openreg"
+
+
+def _register() -> None:
+    """Register the device with torch: libraries, name, module, methods, compiler, in this order.
+
+    Where the libraries can not be loaded torch stays as it was. The name comes before the module,
+    which torch keeps under it, and both before the first factory call. generate_methods_... refuses
+    a second run.
+    """
+    if getattr(getattr(torch, _DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
+        return
+    require_compatible(_DEVICE_TYPE)
+    from torch_openreg import _C, openreg  # loads the libraries
+    from torch_openreg.openreg import dlpack, storage
+
+    rename_privateuse1_backend(_DEVICE_TYPE)
+    torch._register_device_module(_DEVICE_TYPE, openreg)
+    generate_methods_for_privateuse1_backend(for_storage=True)
+    dlpack.register()
+    storage.register()
+    compiler.register()
+    atexit.register(openreg.memcheck._report_at_exit)
+    openreg.sharing.register()
+    atexit.register(_C.let_autograd_threads_finish)
+
+
+_register()
