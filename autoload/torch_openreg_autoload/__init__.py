@@ -35,7 +35,11 @@ def load() -> None:
     doubts: list[str] = []
     try:
         if not imported:
-            doubts = _look_before_import()
+            doubts = find_doubts(_PACKAGE, _find_package())
+        if doubts:
+            from torch_openreg_autoload.trial import require_return
+
+            require_return(_REGISTRATION)
         importlib.import_module(_REGISTRATION)
     except KeyboardInterrupt:
         raise
@@ -46,8 +50,8 @@ def load() -> None:
             _warn(explanation)
 
 
-def _look_before_import() -> list[str]:
-    """Return what differs from the installation; raise where the package must not be imported."""
+def _find_package() -> str:
+    """Return the path of the package's ``__init__.py``; raise where there is none."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None:
         raise ModuleNotFoundError(f"No module named '{_PACKAGE}'", name=_PACKAGE)
@@ -57,12 +61,7 @@ def _look_before_import() -> list[str]:
         raise ModuleNotFoundError(
             f"'{_PACKAGE}' is no package but a folder without __init__.py: {folders}", name=_PACKAGE
         )
-    doubts = find_doubts(_PACKAGE, spec.origin)
-    if doubts:
-        from torch_openreg_autoload.trial import require_return
-
-        require_return(_REGISTRATION)
-    return doubts
+    return spec.origin
 
 
 def _warn(explanation: str) -> None:

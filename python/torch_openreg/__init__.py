@@ -10,7 +10,10 @@ An import starts no thread, maps no memory and reads no setting of the device: a
 the first use. Importing twice, or reloading, changes nothing.
 """
 
-from torch_openreg import registration as registration
-from torch_openreg.version import __version__
+import sys
 
-__all__ = ["__version__"]
+# While Python looks for `python -m torch_openreg` it imports the package. That program does the
+# rest, since it has to say what is wrong where this would raise.
+if not (sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(__name__)):
+    from torch_openreg import registration as registration
+    from torch_openreg.version import __version__ as __version__
