@@ -178,13 +178,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--device", type=_whole_number, default=0, metavar="N", help="to try (default: 0)"
     )
     flags = parser.parse_args(arguments)
-    # A crash and a hang say where.
-    faulthandler.enable()
-    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
-    try:
-        report = _examine(flags.device)
-    finally:
-        faulthandler.cancel_dump_traceback_later()
+    report = _examine(flags.device)
     if flags.json:
         print(json.dumps({"passed": report.passed, **asdict(report)}, indent=1))
     else:
@@ -193,4 +187,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    # A crash and a hang say where.
+    faulthandler.enable()
+    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
     sys.exit(main())
