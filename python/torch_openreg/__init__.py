@@ -15,5 +15,9 @@ import sys
 # While Python looks for `python -m torch_openreg` it imports the package. That program does the
 # rest, since it has to say what is wrong where this would raise.
 if not (sys.argv[:1] == ["-m"] and sys.orig_argv[-len(sys.argv)].endswith(__name__)):
+    # First, and here: another thread may be importing torch, whose entry point then registers the
+    # device while this one waits for it. It could not if `registration` were what waits.
+    import torch as _torch  # noqa: F401
+
     from torch_openreg import registration as registration
     from torch_openreg.version import __version__ as __version__
