@@ -55,11 +55,13 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include "aten/composite.h"
 #include "aten/fallback.h"
 #include "aten/storage.h"
 #include "runtime/c10/device.h"
+#include "runtime/c10/initialization.h"
 
 namespace openreg {
 namespace {
@@ -139,19 +141,6 @@ void make_quantized_tensors(torch::Library& library) {
 
 }  // namespace
 
-TORCH_LIBRARY_IMPL(_, SparsePrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-TORCH_LIBRARY_IMPL(_, SparseCsrPrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-TORCH_LIBRARY_IMPL(_, QuantizedPrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-TORCH_LIBRARY_IMPL(_, NestedTensorPrivateUse1, library) {
-  library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
-}
-
 TORCH_LIBRARY_IMPL(aten, SparsePrivateUse1, library) {
   library.impl("empty.memory_format", TORCH_FN(on_device<&at::native::empty_sparse_symint>));
   library.impl("empty_like", TORCH_FN(at::native::empty_like_sparse_coo));
@@ -224,15 +213,19 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
   library.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));
 }
 
-// All operators that the CPU has kernels of its own for, but those that have one above. One look at
-// torch's thousands of operators for all four: this is a good part of what an import costs.
-TORCH_LIBRARY_FRAGMENT(aten, library) {
-  using c10::DispatchKey;
-  constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
-      {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
-      {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
-      {DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU},
-      {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU}};
+namespace {
+
+using c10::DispatchKey;
+
+// What is registered for tensors of each kind, and what torch has for such tensors of the CPU.
+constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
+    {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
+    {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
+    {DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU},
+    {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU}};
+
+// All operators that the CPU has kernels of its own for, but those that have one above.
+void fall_back_one_by_one(torch::Library& library) {
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto handle = name.getNamespace() == "aten" ? dispatcher.findOp(name) : std::nullopt;
@@ -249,4 +242,20 @@ TORCH_LIBRARY_FRAGMENT(aten, library) {
   }
 }
 
+// torch goes through its thousands of operators for each key, some milliseconds in all: so this
+// waits for the first use of the device, without which there is no such tensor. No other thread
+// looks at what these registrations write: they are of keys that no tensor has yet.
+void register_fallbacks() {
+  static torch::Library aten(torch::Library::FRAGMENT, "aten", std::nullopt, __FILE__, __LINE__);
+  fall_back_one_by_one(aten);
+  static std::vector<torch::Library> all;
+  for (const auto& [ours, cpu] : kKeys) {
+    all.emplace_back(torch::Library::IMPL, "_", ours, __FILE__, __LINE__)
+        .fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
+}
+
+[[maybe_unused]] const bool registers_late = (at_initialization(&register_fallbacks), true);
+
+}  // namespace
 }  // namespace openreg

@@ -56,7 +56,7 @@ def _expand(label):
     """//a/b -> //a/b:b, so that a suffix can be put to its name."""
     return label if ":" in label else label + ":" + label.split("/")[-1]
 
-def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], torch = False, linkopts = [], visibility = None, **kwargs):
+def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = [], torch = False, linkopts = [], visibility = None, **kwargs):
     """A component that is installed as a shared library of its own.
 
     Makes these targets:
@@ -75,6 +75,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], torch = Fals
       soname: file name of the library and its SONAME.
       libs: other components (targets of openreg_library) that this one needs.
       deps: other cc_library targets; their code becomes part of this component.
+      objects: cc_library targets of the same package (alwayslink) whose code becomes part of this
+        component, and whose headers do not: they see more than the rest of it.
       torch: whether it needs PyTorch.
       linkopts: more options of the linker, for all that link it.
       visibility: of all targets.
@@ -103,7 +105,7 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], torch = Fals
     cc_library(
         name = name,
         visibility = visibility,
-        deps = [":%s_headers" % name, ":%s_objects" % name] + libs + (["@torch"] if torch else []),
+        deps = [":%s_headers" % name, ":%s_objects" % name] + objects + libs + (["@torch"] if torch else []),
     )
     openreg_shared_object(
         name = soname,
@@ -112,7 +114,7 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], torch = Fals
         rpaths = ["$$ORIGIN"] + (["$$ORIGIN/../../torch/lib"] if torch else []),
         soname = soname,
         visibility = visibility,
-        deps = [":%s_objects" % name] + (["@torch//:link"] if torch else []),
+        deps = [":%s_objects" % name] + objects + (["@torch//:link"] if torch else []),
     )
     native.alias(
         name = name + "_shared",

@@ -5,9 +5,11 @@
 
 #include <atomic>
 #include <mutex>
+#include <vector>
 
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/initialization.h"
 #include "runtime/c10/launch_watch.h"
 #include "runtime/c10/memcheck.h"
 #include "runtime/c10/stream_sanitizer.h"
@@ -17,6 +19,12 @@ namespace openreg {
 namespace {
 
 std::atomic<bool> initialized{false};
+
+// A function's static: static initializers of other libraries add to it.
+std::vector<void (*)()>& initial_actions() {
+  static std::vector<void (*)()> actions;
+  return actions;
+}
 
 }  // namespace
 
@@ -82,8 +90,16 @@ void initialize() {
   OPENREG_CHECK(orGetAddressWindow(&window));
   describe_memory_to_driver();
   read_watch_environment();
+  static std::once_flag once;
+  std::call_once(once, [] {
+    for (void (*const action)() : initial_actions()) {
+      action();
+    }
+  });
   initialized.store(true, std::memory_order_release);
 }
+
+void at_initialization(void (*action)()) { initial_actions().push_back(action); }
 
 bool is_initialized() noexcept {
   return initialized.load(std::memory_order_acquire) && !is_in_bad_fork();
