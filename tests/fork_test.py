@@ -101,6 +101,43 @@ use()
     )
 
 
+def test_child_of_a_parent_that_used_autograd() -> None:
+    # On the CPU alone: torch starts a thread for each device that is registered.
+    child.output(
+        FORK
+        + """
+def train(device):
+    weight = torch.ones(2, device=device, requires_grad=True)
+    (weight * 2).sum().backward()
+
+def names():
+    threads = os.listdir("/proc/self/task")
+    return sorted(open(f"/proc/self/task/{thread}/comm").read().strip() for thread in threads)
+
+def refused(device):
+    try:
+        train(device)
+    except RuntimeError as error:
+        assert "Unable to handle autograd's threading in combination with fork" in str(error)
+    else:
+        raise AssertionError("no error")
+
+def use():
+    refused("cpu")
+    refused("openreg")
+    assert torch.ones(2, device="openreg").sum().item() == 2
+
+assert in_child(lambda: train("openreg")) == 0
+assert not [name for name in names() if name.startswith("pt_autograd_")]
+train("cpu")
+devices = [f"pt_autograd_{index}" for index in range(torch.openreg.device_count())]
+assert [name for name in names() if name.startswith("pt_autograd_")] == devices
+assert not torch.openreg.is_initialized()
+assert in_child(use) == 0
+"""
+    )
+
+
 def test_workers_of_a_dataloader() -> None:
     child.output(
         """

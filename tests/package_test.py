@@ -231,3 +231,32 @@ def test_seeds_and_queries_initialize_nothing() -> None:
         assert torch.openreg.is_initialized()
         """
     )
+
+
+@pytest.mark.parametrize(
+    ("make", "use"),
+    [
+        ("torch.sparse_coo_tensor(size=(2, 3), device='openreg')", "x.to_dense().sum()"),
+        ("torch.nested.nested_tensor([], device='openreg')", "x.sin().size(0)"),
+        ("torch.eye(2).to_sparse().to('openreg')", "(x @ torch.ones(2, 2, device=x.device)).sum()"),
+        ("torch.eye(2).to_sparse_csr().to('openreg')", "x.sin().to_dense().sum()"),
+        (
+            "torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8).to('openreg')",
+            "torch.ops.quantized.add(x, x, 0.5, 0).dequantize().sum()",
+        ),
+        ("torch.nested.nested_tensor([torch.ones(2)], device='openreg')", "x.sin().to_padded_tensor(0.0).sum()"),
+    ],
+    ids=["empty", "empty-nested", "sparse", "csr", "quantized", "nested"],
+)
+def test_first_use_of_the_device_may_be_a_composite_tensor(make: str, use: str) -> None:
+    # Their fallbacks are registered at that moment.
+    child.output(
+        f"""
+        import torch
+        def compute(x):
+            return torch.as_tensor({use}).cpu()
+        there, here = {make}, {make.replace("openreg", "cpu")}
+        assert there.device.type == "openreg"
+        torch.testing.assert_close(compute(there), compute(here))
+        """
+    )

@@ -406,6 +406,7 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
 c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream) {
   const c10::Device where(kOpenRegType, device);
   if (bytes == 0) {
+    initialize();  // a tensor without elements is the device's, too
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {

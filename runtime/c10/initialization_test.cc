@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/c10/initialization.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <thread>
+#include <vector>
+
+#include "runtime/c10/device.h"
+
+namespace openreg {
+namespace {
+
+std::atomic<int> first_calls{0};
+std::atomic<int> last_calls{0};
+bool initialized_inside = false;
+
+[[maybe_unused]] const bool registered = [] {
+  at_initialization([] {
+    initialized_inside = is_initialized();
+    ++first_calls;
+  });
+  at_initialization([] {
+    EXPECT_EQ(first_calls, 1);  // in the order in which they were given
+    ++last_calls;
+  });
+  return true;
+}();
+
+TEST(InitializationTest, ActionsRunOnceAtTheFirstUseOfTheDevice) {
+  EXPECT_GT(device_count(), 0);
+  EXPECT_EQ(first_calls, 0);  // a question is no use
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([] {
+      initialize();
+      EXPECT_EQ(last_calls, 1);  // done before anyone goes on
+    });
+  }
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  initialize();
+  EXPECT_EQ(first_calls, 1);
+  EXPECT_EQ(last_calls, 1);
+  EXPECT_FALSE(initialized_inside);
+}
+
+}  // namespace
+}  // namespace openreg
