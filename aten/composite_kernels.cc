@@ -234,17 +234,17 @@ void fall_back_one_by_one(torch::Library& library) {
     }
     for (const auto& [ours, cpu] : kKeys) {
       if (handle->hasKernelForDispatchKey(cpu) && !handle->hasKernelForDispatchKey(ours)) {
-        library.impl(
-            toString(name).c_str(),
-            torch::dispatch(ours, torch::CppFunction::makeFromBoxedFunction<&fallback>()));
+        library.impl(toString(name).c_str(),
+                     torch::dispatch(ours, torch::CppFunction::makeFromBoxedFunction<&fallback>()));
       }
     }
   }
 }
 
-// torch goes through its thousands of operators for each key, some milliseconds in all: so this
-// waits for the first use of the device, without which there is no such tensor. No other thread
-// looks at what these registrations write: they are of keys that no tensor has yet.
+// torch goes through its thousands of operators for each key, some milliseconds each time: so this
+// waits for the first use of the device, without which there is no such tensor. Other threads may
+// be calling operators meanwhile: what is written here is of keys that no tensor has yet, or stays
+// what it was.
 void register_fallbacks() {
   static torch::Library aten(torch::Library::FRAGMENT, "aten", std::nullopt, __FILE__, __LINE__);
   fall_back_one_by_one(aten);

@@ -104,7 +104,8 @@ def test_another_backend_came_first(change: str, owner: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "accepted"), [(10100, True), (10107, True), (10200, True), (10000, False), (20100, False)]
+    ("version", "accepted"),
+    [(10100, True), (10107, True), (10200, True), (10000, False), (20100, False)],
 )
 def test_version_of_the_driver(version: int, accepted: bool, tmp_path: Path) -> None:
     # A library serves callers of its major version with the same or a smaller minor version.

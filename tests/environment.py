@@ -36,9 +36,7 @@ class Environment:
         """Install a wheel without what it requires."""
         self.pip("install", "--no-deps", "--no-index", str(wheel))
 
-    def run(
-        self, code: str, *options: str, **environment: str
-    ) -> subprocess.CompletedProcess[str]:
+    def run(self, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
         """Run ``code`` there and return what became of it.
 
         Args:

@@ -200,9 +200,7 @@ heavy = [name for name in sys.modules if name.startswith(("torch._dynamo", "torc
 print(held(), torch.accelerator.current_accelerator(), "torch_openreg._C" in sys.modules, heavy)
 """
     )
-    without = child.output(
-        HELD + "import torch; print(held())", TORCH_DEVICE_BACKEND_AUTOLOAD="0"
-    )
+    without = child.output(HELD + "import torch; print(held())", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert printed == f"{without} openreg True []"
 
 
@@ -244,7 +242,10 @@ def test_seeds_and_queries_initialize_nothing() -> None:
             "torch.quantize_per_tensor(torch.ones(2), 0.5, 0, torch.qint8).to('openreg')",
             "torch.ops.quantized.add(x, x, 0.5, 0).dequantize().sum()",
         ),
-        ("torch.nested.nested_tensor([torch.ones(2)], device='openreg')", "x.sin().to_padded_tensor(0.0).sum()"),
+        (
+            "torch.nested.nested_tensor([torch.ones(2)], device='openreg')",
+            "x.sin().to_padded_tensor(0.0).sum()",
+        ),
     ],
     ids=["empty", "empty-nested", "sparse", "csr", "quantized", "nested"],
 )

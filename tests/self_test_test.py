@@ -75,9 +75,7 @@ def test_other_device(capsys: pytest.CaptureFixture[str]) -> None:
         (["--device", "-1"], "--device"),
     ],
 )
-def test_wrong_flags(
-    flags: list[str], said: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_wrong_flags(flags: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as ended:
         program.main(flags)
     assert ended.value.code == 2

@@ -24,8 +24,8 @@ def load() -> None:
     """Import the backend; where that fails, warn with the cause and what to do about it.
 
     Never raises (but lets the user's Ctrl-C pass): a program that does not use the device goes on.
-    ``torch.openreg`` and ``import torch_openreg`` raise the cause afterwards. Called by torch at the
-    end of its own import, once for each distribution that declares the entry point.
+    ``torch.openreg`` and ``import torch_openreg`` raise the cause afterwards. Called by torch at
+    the end of its own import, once for each distribution that declares the entry point.
     """
     if stand_in.is_installed():
         return

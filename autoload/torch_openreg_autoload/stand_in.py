@@ -6,6 +6,7 @@ any unknown name. Imports of ``torch.openreg`` and ``torch_openreg`` raise the c
 there is no ``torch_openreg`` at all, Python says so by itself, and ``importlib.util.find_spec``.
 """
 
+import importlib
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
@@ -81,4 +82,4 @@ def install(explanation: str, cause: BaseException) -> None:
 
 def _torch() -> ModuleType:
     """Return torch, which is being imported."""
-    return sys.modules["torch"]
+    return importlib.import_module("torch")

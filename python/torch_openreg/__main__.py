@@ -68,7 +68,7 @@ def _load(report: _Report) -> None:
     torch = importlib.import_module("torch")
     report.versions["torch"] = (
         f"{torch.__version__}, C++11 ABI {'on' if torch._C._GLIBCXX_USE_CXX11_ABI else 'off'}"
-        f"{', debug build' if torch.version.debug else ''} ({Path(torch.__file__).parent})"
+        f"{', debug build' if torch.version.debug else ''} ({Path(str(torch.__file__)).parent})"
     )
     importlib.import_module("torch_openreg.registration")
 

@@ -59,13 +59,13 @@ def _require_torch() -> None:
     if torch.version.debug:
         raise ImportError(
             f"torch_openreg {__version__} was built for a release of torch, but torch "
-            f"{torch.__version__} is a debug build, whose C++ interface differs: install torch from "
-            "PyPI or download.pytorch.org"
+            f"{torch.__version__} is a debug build, whose C++ interface differs: install torch "
+            "from PyPI or download.pytorch.org"
         )
 
 
 def _require_place(device_type: str) -> None:
-    """torch has one place for an out-of-tree device; a second one would end the process."""
+    """Torch has one place for an out-of-tree device; a second one would end the process."""
     owner: str = torch._C._get_privateuse1_backend_name()
     # A device may have kernels and no name of its own.
     if owner == "privateuseone" and not torch._C._dispatch_has_kernel_for_dispatch_key(

@@ -2,8 +2,8 @@
 """Registers the device with torch when it is imported: once a process, by whichever thread.
 
 A module of its own, because both the package and the entry point that torch calls need it done:
-where one thread imports ``torch`` and another ``torch_openreg``, the package waits for the torch whose
-entry point is to give the device to the first.
+where one thread imports ``torch`` and another ``torch_openreg``, the package waits for the torch
+whose entry point is to give the device to the first.
 """
 
 import atexit

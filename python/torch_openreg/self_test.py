@@ -300,5 +300,5 @@ CHECKS = (
     Check("graphs", _graphs, "see docs/graphs.md"),
     Check("peer copies", _peer_copies, _MEMORY),
     Check("dlpack", _dlpack, "see docs/dlpack.md"),
-    Check("compiler", _compiler, "reinstall torch_openreg: its entry point is missing (compile.md)"),
+    Check("compiler", _compiler, "its entry point is missing: reinstall torch_openreg"),
 )

@@ -9,9 +9,9 @@
 
 namespace openreg {
 
-// Has initialize() (device.h) call `action` before it returns for the first time, in the thread that
-// uses the device first while others wait. For static initializers: libraries are loaded one after
-// another, and before the device is used.
+// Has initialize() (device.h) call `action` before it returns for the first time, in the thread
+// that uses the device first while others wait. For static initializers: libraries are loaded one
+// after another, and before the device is used.
 OPENREG_API void at_initialization(void (*action)());
 
 }  // namespace openreg
