@@ -35,9 +35,9 @@ void check_and_unscale(at::TensorList grads, at::Tensor& found_inf, const at::Te
   check_number(kName, "inv_scale", inv_scale, at::kFloat);
   for (const at::Tensor& grad : grads) {
     const c10::ScalarType dtype = grad.scalar_type();
-    TORCH_CHECK_NOT_IMPLEMENTED(dtype == at::kFloat || dtype == at::kDouble ||
-                                    dtype == at::kHalf || dtype == at::kBFloat16,
-                                kName, " not implemented for '", dtype, "'");
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        dtype == at::kFloat || dtype == at::kDouble || dtype == at::kHalf || dtype == at::kBFloat16,
+        kName, " not implemented for '", dtype, "'");
     at::assert_no_internal_overlap(grad);
   }
   launch_cpu({"aten::_amp_foreach_non_finite_check_and_unscale_", operands.numel() * kCost},

@@ -196,9 +196,7 @@ def transformer_layer() -> nn.TransformerEncoderLayer:
     )
 
 
-def inference(
-    model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device
-) -> Step:
+def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
     """A pass without gradients in a region of autocast, which casts each weight once."""
     torch.manual_seed(0)
     network = model().to(device).eval()

@@ -22,8 +22,8 @@ def test_case_computes_the_same_on_both_devices(case: Case) -> None:
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if case.deterministic:
-        # Sums of millions of float32 numbers: the order of adding may differ. In lower precision the
-        # CPU has other lists.
+        # Sums of millions of float32 numbers: the order of adding may differ. In a region of
+        # autocast the CPU has other lists.
         rtol, atol = case.tolerance / 10, case.tolerance
         torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol)
 

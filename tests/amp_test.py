@@ -138,8 +138,8 @@ class CountCasts(TorchDispatchMode):
     """Counts what is cast while it is on."""
 
     def __init__(self) -> None:
-        super().__init__()
-        self.casts = 0
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.casts: int = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

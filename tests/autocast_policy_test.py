@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every operator of torch's lists of autocast, called on the device: what it casts, what it returns.
+"""Every operator of torch's lists of autocast, on the device: what it casts and returns.
 
 The arguments are those that torch tests cuda with, and a few for the operators that it leaves out.
 """

@@ -80,7 +80,7 @@ def test_scaled_step_is_the_step(way: str) -> None:
     for factor in (1.0, 2.0, 3.0):
         step(scaler, weights[0], optimizers[0], factor)
         optimizers[1].zero_grad()
-        torch.autograd.backward((weights[1].sum() * factor))
+        torch.autograd.backward(weights[1].sum() * factor)
         optimizers[1].step()
     assert scaler.get_scale() == 256.0
     torch.testing.assert_close(weights[0].detach().cpu(), weights[1].detach())
@@ -258,6 +258,19 @@ def test_a_fused_step_never_waits(way: str, unscale: bool) -> None:
 def test_first_step_waits_no_more_often() -> None:
     weight = ones(2, 2, grad=True)
     assert waits(lambda: step(new_scaler(), weight)) == ["aten::_local_scalar_dense"]
+
+
+def test_a_step_waits_once_for_each_device() -> None:
+    weights = [ones(2, device=f"{DEVICE}:{index}", grad=True) for index in range(2)]
+    optimizer, scaler = torch.optim.SGD(weights, lr=0.5), new_scaler()
+
+    def work() -> None:
+        torch.autograd.backward(scaler.scale([weight.sum() for weight in weights]))
+        scaler.step(optimizer)
+        scaler.update()
+
+    work()
+    assert waits(work) == ["aten::_local_scalar_dense"] * 2
 
 
 def test_reading_the_scale_waits() -> None:

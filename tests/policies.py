@@ -63,7 +63,7 @@ class Casts:
     def __init__(self, device: str, lower: torch.dtype) -> None:
         self.device = device
         self.lower = lower
-        self.kept = WeakTensorKeyDictionary()  # type: ignore[no-untyped-call]
+        self.kept = WeakTensorKeyDictionary()
 
     def eligible(self, value: Any) -> bool:
         """Whether a value is a tensor that may be cast."""
@@ -117,7 +117,7 @@ def call(name: str, casts: Casts, *args: Any, **kwargs: Any) -> Any:
     given = zip(operator._schema.arguments, args, strict=False)
     values = {argument.name: value for argument, value in given} | kwargs
     first = values[operator._schema.arguments[0].name]
-    if policy == LOWER or policy == FLOAT32 or policy == WIDEST:
+    if policy in (LOWER, FLOAT32, WIDEST):
         dtype = {LOWER: casts.lower, FLOAT32: torch.float32}.get(policy)
         wanted = dtype or casts.widest(values.values())
         values = {key: casts(value, wanted) for key, value in values.items()}

@@ -141,9 +141,7 @@ def test_whole_job(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_mixed_precision_learns_as_much(
-    typed_in: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = program.main(["--amp", "--epochs", "1", "--seed", "4"])
     out = capsys.readouterr().out
     assert status == 0, out

@@ -112,7 +112,7 @@ def step(
     optimizer.zero_grad(set_to_none=True)
     with precision(images.device, scaler.is_enabled()):
         loss = F.cross_entropy(model(images), labels)
-    scaler.scale(loss).backward()  # type: ignore[no-untyped-call]
+    scaler.scale(loss).backward()
     scaler.step(optimizer)
     scaler.update()
     return loss.detach()

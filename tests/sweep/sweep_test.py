@@ -209,7 +209,11 @@ def test_entry_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) 
 
 def test_every_chosen_name_has_a_case() -> None:
     assert {case.name for case in CHOSEN} == {
-        *OPERATORS, *MODULES, *OPTIMIZERS, *CHECKED, *AUTOCAST
+        *OPERATORS,
+        *MODULES,
+        *OPTIMIZERS,
+        *CHECKED,
+        *AUTOCAST,
     }
     assert {case.check for case in CHOSEN} == set(CHECKS)
 
