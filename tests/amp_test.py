@@ -139,7 +139,7 @@ class CountCasts(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.casts: int = 0
+        self.casts = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -149,7 +149,8 @@ class CountCasts(TorchDispatchMode):
 
 
 def casts(work: Callable[[], Any]) -> int:
-    with CountCasts() as count:
+    count = CountCasts()
+    with count:
         work()
     return count.casts
 
