@@ -278,6 +278,7 @@ def test_reading_the_scale_waits() -> None:
     assert waits(scaler.get_scale) == []  # nothing was scaled yet: a number of Python
     step(scaler, weight)
     assert waits(scaler.get_scale) == ["aten::_local_scalar_dense"]
+    assert waits(scaler.state_dict) == ["aten::_local_scalar_dense"] * 2  # and of good steps
 
 
 # --------------------------------------------------------------------------------------- bad input
