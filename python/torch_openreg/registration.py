@@ -7,6 +7,7 @@ whose entry point is to give the device to the first.
 """
 
 import atexit
+import sys
 
 import torch
 from torch.utils.backend_registration import (
@@ -35,6 +36,7 @@ def _register() -> None:
 
     rename_privateuse1_backend(_DEVICE_TYPE)
     torch._register_device_module(_DEVICE_TYPE, openreg)
+    _name_submodules(openreg.__name__)
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
     storage.register()
@@ -42,6 +44,12 @@ def _register() -> None:
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
+
+
+def _name_submodules(package: str) -> None:
+    """Let ``import torch.openreg.amp`` find the module that there is, instead of a second one."""
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        sys.modules[f"torch.{_DEVICE_TYPE}{name.removeprefix(package)}"] = sys.modules[name]
 
 
 _register()
