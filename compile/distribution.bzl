@@ -9,9 +9,15 @@ FILES = [
     "torch_openreg_compile/checkpointing.py",
     "torch_openreg_compile/dead_code.py",
     "torch_openreg_compile/device_interface.py",
+    "torch_openreg_compile/device_pass.py",
+    "torch_openreg_compile/inductor.py",
+    "torch_openreg_compile/kernel_launch.h",
+    "torch_openreg_compile/kernel_module.py",
     "torch_openreg_compile/py.typed",
     "torch_openreg_compile/registration.py",
+    "torch_openreg_compile/scheduling.py",
     "torch_openreg_compile/validation.py",
+    "torch_openreg_compile/wrapper.py",
 ]
 
 ENTRY_POINTS = {"torch_dynamo_backends": ["openreg = torch_openreg_compile.backend:openreg"]}

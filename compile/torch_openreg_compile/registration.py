@@ -88,6 +88,10 @@ def _register_random_numbers() -> None:
     utils.register_graphsafe_rng_device_type("openreg")
 
 
+def _register_generated_kernels() -> None:
+    importlib.import_module("torch_openreg_compile.inductor").register()
+
+
 def register() -> None:
     """Let torch's compiler know the device, now or when it is imported.
 
@@ -95,3 +99,4 @@ def register() -> None:
     """
     after_import("torch._dynamo.device_interface", _register_device_interface)
     after_import("torch._functorch._aot_autograd.utils", _register_random_numbers)
+    after_import("torch._inductor.compile_fx", _register_generated_kernels)

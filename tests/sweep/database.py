@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from tests.sweep.aliases import Aliases
+from tests.sweep.compiled import Compiled
 from tests.sweep.comparison import Entry, evaluate
 from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
 from tests.sweep.errors import Errors
@@ -22,6 +23,7 @@ from tests.sweep.writes import InPlace, Out
 OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "results": Operator,
     "aliases": Aliases,
+    "compiled": Compiled,
     "conjugates": Conjugates,
     "double_backward": SecondDerivative,
     "dtypes": Dtypes,

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 
+from torch_openreg._C import empty_strided as _empty_strided
 from torch_openreg.openreg import _utils as _utils
 from torch_openreg.openreg import (
     amp,
