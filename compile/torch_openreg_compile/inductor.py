@@ -12,7 +12,7 @@ from torch._inductor.codegen.common import (
 )
 from torch._inductor.runtime.benchmarking import Benchmarker, register_benchmarker
 
-from torch_openreg_compile import scheduling, wrapper
+from torch_openreg_compile import cpp_wrapper, scheduling, wrapper
 from torch_openreg_compile.device_pass import DevicePass
 
 _DEVICE_TYPE = "openreg"
@@ -59,10 +59,12 @@ def _benchmark(
 
 def register() -> None:
     """Register scheduling, wrapper, lines of code, and how to measure."""
+    torch.get_device_module(_DEVICE_TYPE)._load_compiled_operators()
     register_backend_for_device(
         _DEVICE_TYPE,
         scheduling.OpenRegScheduling,
         wrapper.OpenRegWrapper,
+        cpp_wrapper.OpenRegCppWrapper,
         device_custom_pass=DevicePass(),
     )
     register_device_op_overrides(_DEVICE_TYPE, _OpenRegOverrides())

@@ -10,34 +10,20 @@
 // which Python calls with the kernel's cost and its arguments: tensors and integers. Nothing but
 // Python and the standard library is needed, so that it costs a compilation little.
 //
-// Ownership: arguments travel as bytes, copied at the launch; they hold no tensor (the order of the
-// stream protects the memory). A kernel may run any number of times with the same bytes, as graphs
-// replay it. Threads: Python calls with the GIL; the kernel runs on the thread that the device
-// chooses.
+// Threads: Python calls with the GIL; the kernel runs on the thread that the device chooses.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 
 #include <Python.h>
-#include <omp.h>
 
-#include <algorithm>
-#include <array>
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <cstring>
-#include <exception>
 #include <type_traits>
 #include <utility>
 
-namespace openreg_generated {
+#include "compile/torch_openreg_compile/kernel.h"
 
-// What is known of a kernel when it is generated. Static storage.
-struct KernelSite {
-  const char* name;
-  bool parallel;   // it has parallel regions
-  bool pointwise;  // no number of its result depends on how many threads compute it
-};
+namespace openreg_generated {
 
 // The functions set a Python error where they fail.
 struct KernelApi {
@@ -56,89 +42,33 @@ struct KernelApi {
                 const void* arguments, size_t bytes);
 };
 
-// Threads of a parallel region that was generated for `most`: as many as the kernel has.
-inline int team(int most) { return std::min(most, omp_get_max_threads()); }
-
-// The first exception of a kernel's loops, which must not leave a parallel region.
-class Failure {
- public:
-  void keep() noexcept {
-    if (!kept_.exchange(true)) {
-      exception_ = std::current_exception();
+// Takes an argument that Python gives: false, with an error, if it is none for the parameter.
+// `device` is that of the operands so far.
+template <class T, class... Parameters>
+bool set_argument(const KernelApi& api, Arguments<Parameters...>* packed, size_t index,
+                  PyObject* given, int64_t* device) {
+  if constexpr (std::is_pointer_v<T>) {
+    using Element = std::remove_pointer_t<T>;
+    const int kind = api.operand(given, sizeof(Element), !std::is_const_v<Element>,
+                                 &packed->words[index], device);
+    if (kind == 0) {
+      packed->set_is_value(index);
     }
+    return kind >= 0;
+  } else if constexpr (std::is_floating_point_v<T>) {
+    packed->set(index, static_cast<T>(PyFloat_AsDouble(given)));
+    return PyErr_Occurred() == nullptr;
+  } else {
+    packed->set(index, static_cast<T>(PyLong_AsLongLong(given)));
+    return PyErr_Occurred() == nullptr;
   }
-  // Outside of parallel regions, whose end orders this behind keep().
-  void rethrow() const {
-    if (exception_ != nullptr) {
-      std::rethrow_exception(exception_);
-    }
-  }
+}
 
- private:
-  std::atomic<bool> kept_{false};
-  std::exception_ptr exception_;
-};
-
-// The arguments of one launch: a word each. Bit i of `values`: words[i] is not the address of the
-// elements but the element itself.
-template <class... Parameters>
-struct Arguments {
-  static constexpr size_t kCount = sizeof...(Parameters);
-  using Function = void (*)(Parameters...);
-
-  Function function;
-  std::array<uint64_t, kCount> words;
-  std::array<uint64_t, kCount / 64 + 1> values;
-
-  template <class T>
-  T get(size_t index) {
-    uint64_t& word = words[index];
-    if constexpr (std::is_pointer_v<T>) {
-      if ((values[index / 64] >> index % 64 & 1) != 0) {
-        return reinterpret_cast<T>(&word);
-      }
-    }
-    T value;
-    std::memcpy(&value, &word, sizeof(value));
-    return value;
-  }
-
-  template <class T>
-  bool set(const KernelApi& api, size_t index, PyObject* given, int64_t* device) {
-    static_assert(std::is_trivially_copyable_v<T> && sizeof(T) <= sizeof(uint64_t));
-    uint64_t& word = words[index];
-    if constexpr (std::is_pointer_v<T>) {
-      using Element = std::remove_pointer_t<T>;
-      const int kind =
-          api.operand(given, sizeof(Element), !std::is_const_v<Element>, &word, device);
-      values[index / 64] |= uint64_t{kind == 0} << index % 64;
-      return kind >= 0;
-    } else if constexpr (std::is_floating_point_v<T>) {
-      const T value = static_cast<T>(PyFloat_AsDouble(given));
-      std::memcpy(&word, &value, sizeof(value));
-      return PyErr_Occurred() == nullptr;
-    } else {
-      const T value = static_cast<T>(PyLong_AsLongLong(given));
-      std::memcpy(&word, &value, sizeof(value));
-      return PyErr_Occurred() == nullptr;
-    }
-  }
-
-  template <size_t... kIndices>
-  bool set_all(const KernelApi& api, PyObject* const* given, int64_t* device,
-               std::index_sequence<kIndices...>) {
-    return (set<Parameters>(api, kIndices, given[kIndices], device) && ...);
-  }
-
-  template <size_t... kIndices>
-  void call(std::index_sequence<kIndices...>) {
-    function(get<Parameters>(kIndices)...);
-  }
-
-  static void run(void* arguments) {
-    static_cast<Arguments*>(arguments)->call(std::index_sequence_for<Parameters...>());
-  }
-};
+template <class... Parameters, size_t... kIndices>
+bool set_arguments(const KernelApi& api, Arguments<Parameters...>* packed, PyObject* const* given,
+                   int64_t* device, std::index_sequence<kIndices...>) {
+  return (set_argument<Parameters>(api, packed, kIndices, given[kIndices], device) && ...);
+}
 
 // A call from Python: given[0] is the cost, behind it is an argument for each parameter.
 template <class... Parameters>
@@ -158,7 +88,7 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   packed.function = function;
   packed.values = {};
   int64_t device = -1;
-  if (!packed.set_all(api, given + 1, &device, std::index_sequence_for<Parameters...>()) ||
+  if (!set_arguments(api, &packed, given + 1, &device, std::index_sequence_for<Parameters...>()) ||
       api.launch(site, device, cost, &Packed::run, &packed, sizeof(packed)) != 0) {
     return nullptr;
   }

@@ -6,7 +6,6 @@ earlier process.
 """
 
 from collections.abc import Callable, Sequence
-from importlib.resources import files
 from typing import Any, ClassVar
 
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
@@ -17,7 +16,9 @@ from torch._inductor.codecache import (
     clear_on_fresh_cache,
 )
 
-_LAUNCH = (files(__package__) / "kernel_launch.h").read_text()
+from torch_openreg_compile import source_text
+
+_LAUNCH = source_text.read("kernel.h", "kernel_launch.h")
 
 # Behind the generated function. torch fills it in by str.format.
 _MODULE = """

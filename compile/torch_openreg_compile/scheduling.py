@@ -82,7 +82,7 @@ class LaunchedKernelGroup(KernelGroup):
             wrapper.ensure_size_computed(symbol)
         wrapper.generate_kernel_call(
             kernel_name,
-            [wrapper.codegen_python_sizevar(cost), *arguments],
+            [wrapper.codegen_sizevar(cost), *arguments],
             triton=False,
             arg_types=["int64_t", *types],
         )
@@ -166,12 +166,17 @@ class OpenRegScheduling(CppScheduling):
         fused = get_fused_kernel_name(nodes, config.cpp.descriptive_names or "original_aten")
         kernel_name = "_".join(["openreg", fused, wrapper.next_kernel_suffix()])
         wrapper.src_to_kernel[src_code] = kernel_name
-        source = src_code.replace(str(Placeholder.KERNEL_NAME), "kernel")
+        function = kernel_name if V.graph.cpp_wrapper else "kernel"
+        source = src_code.replace(str(Placeholder.KERNEL_NAME), function)
         source = source.replace(str(Placeholder.DESCRIPTIVE_NAME), kernel_name)
         source = source.replace("#pragma CMT", "//")
         args = self.kernel_group.args if kernel_args is None else kernel_args
         parallel = "#pragma omp parallel" in source
         pointwise = not any(node.is_reduction() for node in nodes)
+        if V.graph.cpp_wrapper:
+            site = f'"{fused}", {str(parallel).lower()}, {str(pointwise).lower()}'
+            wrapper.define_launched_kernel(kernel_name, source, site)
+            return kernel_name
         wrapper.define_kernel(
             kernel_name,
             f"openreg_kernel(async_compile, {fused!r}, {args.cpp_argdefs()[2]!r}, r'''{source}''', "
