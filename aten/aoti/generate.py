@@ -20,6 +20,7 @@ from torchgen import gen_aoti_c_shim
 from torchgen.aoti.fallback_ops import inductor_fallback_ops
 from torchgen.context import native_function_manager
 from torchgen.gen import parse_native_yaml
+from torchgen.model import Variant
 
 _DEVICE = "openreg"
 
@@ -48,6 +49,9 @@ _SOURCE = """// SPDX-License-Identifier: BSD-3-Clause
 
 %s
 
+// Lengths of arrays whose length is fixed.
+#pragma GCC diagnostic ignored "-Wunused-parameter"
+
 using namespace torch::aot_inductor;
 
 %s
@@ -64,7 +68,11 @@ def functions() -> list[tuple[str, str, str]]:
         if versions is None:
             continue
         with native_function_manager(function):
-            call = gen_aoti_c_shim.gen_static_dispatch_backend_call(function)
+            call = (
+                gen_aoti_c_shim.gen_static_dispatch_backend_call(function)
+                if Variant.function in function.variants
+                else f"at::_ops::{function.func.name.unambiguous_name()}::call"
+            )
             try:
                 declaration, definition = gen_aoti_c_shim.gen_declaration_and_definition(
                     function.func, _DEVICE, call, versions
