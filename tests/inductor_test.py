@@ -381,10 +381,8 @@ def test_second_process_takes_the_caches(tmp_path: Path) -> None:
     program = """
         import torch
         from torch._dynamo.utils import counters
-        model = torch.nn.Linear(8, 4).to("openreg")
         x = torch.ones(2, 8, device="openreg")
-        torch.compile(model)(x).sigmoid().sum().backward()
-        assert model.weight.grad.device.type == "openreg"
+        assert torch.compile(lambda x: x.sin() + 1)(x).device.type == "openreg"
         print(counters["aot_autograd"]["autograd_cache_hit"],
               counters["inductor"]["fxgraph_cache_miss"])
         """
