@@ -110,14 +110,15 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
+  // Seed and offset of the dropout that there is not: torch traces them as tensors.
   return {std::move(output),
           std::move(logsumexp),
           none,
           none,
           query.size(2),
           key.size(2),
-          none,
-          none,
+          empty_on(device, {}, c10::kLong),
+          empty_on(device, {}, c10::kLong),
           none};
 }
 
