@@ -152,7 +152,7 @@ def optimizer_step(device: torch.device, compiled: Compiler) -> Step:
     model = large_mlp().to(device)
     for weight in model.parameters():
         weight.grad = torch.ones_like(weight)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=torch.tensor(1e-4), foreach=True)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
     update = compiled(lambda: optimizer.step())
     first = next(model.parameters())
 

@@ -7,6 +7,7 @@ FILES = [
     "torch_openreg_compile/__init__.py",
     "torch_openreg_compile/backend.py",
     "torch_openreg_compile/checkpointing.py",
+    "torch_openreg_compile/convolution.py",
     "torch_openreg_compile/cpp_wrapper.py",
     "torch_openreg_compile/dead_code.py",
     "torch_openreg_compile/device_interface.py",

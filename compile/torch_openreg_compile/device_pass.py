@@ -6,13 +6,14 @@ the generated C++ needs the same decision, it is made here, on the graph. docs/c
 list of those places.
 """
 
-from collections.abc import Callable
 from importlib.resources import files
 from typing import Any
 
 import torch
 from torch import fx
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
+
+from torch_openreg_compile.convolution import REPLACEMENTS
 
 _DEVICE_TYPE = "openreg"
 
@@ -80,10 +81,18 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
         graph.erase_node(node)
 
 
+def replace_convolutions(graph: fx.Graph) -> None:
+    """Put operators with the strides that were traced in the place of convolutions."""
+    for node in graph.nodes:
+        if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == _DEVICE_TYPE:
+            node.target = REPLACEMENTS[node.target]
+
+
 class DevicePass(CustomGraphModulePass):
     """Runs the changes, on graphs that have to do with the device."""
 
     def __call__(self, gm: fx.GraphModule) -> None:
+        replace_convolutions(gm.graph)
         flatten_arguments_of_extrema(gm.graph)
         keep_heavy_results(gm.graph)
         gm.recompile()

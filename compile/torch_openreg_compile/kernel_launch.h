@@ -78,7 +78,7 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   static_assert(std::is_trivially_copyable_v<Packed>);
   if (count != static_cast<Py_ssize_t>(Packed::kCount + 1)) {
     return PyErr_Format(PyExc_TypeError, "kernel %s takes its cost and %zu arguments, not %zd",
-                        site.name, Packed::kCount, count);
+                        site.name, Packed::kCount, std::max<Py_ssize_t>(count - 1, 0));
   }
   const int64_t cost = PyLong_AsLongLong(given[0]);
   if (cost == -1 && PyErr_Occurred() != nullptr) {

@@ -11,7 +11,7 @@ from typing import Any
 
 import sympy
 from torch._inductor import config
-from torch._inductor.codegen.common import KernelArgs, Placeholder
+from torch._inductor.codegen.common import KernelArgs
 from torch._inductor.codegen.cpp import (
     BracesBuffer,
     CppKernelProxy,
@@ -20,7 +20,7 @@ from torch._inductor.codegen.cpp import (
     WorkSharing,
 )
 from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
-from torch._inductor.utils import get_fused_kernel_name, sympy_product
+from torch._inductor.utils import Placeholder, get_fused_kernel_name, sympy_product
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
@@ -106,6 +106,18 @@ class LaunchedKernelProxy(CppKernelProxy):
             code.writeline("failure.keep();")
 
 
+class _Loops(tuple[sympy.Expr, ...]):
+    """The sizes of nested loops.
+
+    For devices other than the CPU the scheduler takes a node's loops for one, multiplies their
+    number by that of its reductions, and splits other nodes' loops like that where these have as
+    many turns. C++ has nested loops, and no other node has the turns that a product here says.
+    """
+
+    def __mul__(self, other: object) -> sympy.Expr:  # type: ignore[override]
+        return sympy.Integer(-1)
+
+
 def _has_changed_loops(node: BaseSchedulerNode) -> bool:
     """Tell whether the scheduler changed a node's loops, to see if it could be fused then.
 
@@ -130,6 +142,9 @@ class OpenRegScheduling(CppScheduling):
     """C++ kernels for device openreg."""
 
     kernel_proxy_cls = LaunchedKernelProxy
+
+    def group_fn(self, sizes: Sequence[Sequence[sympy.Expr]]) -> tuple[_Loops, ...]:
+        return tuple(map(_Loops, super().group_fn(sizes)))
 
     def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
         if _has_changed_loops(node1) or _has_changed_loops(node2):
