@@ -73,6 +73,13 @@ class OpenRegCppWrapper(CppWrapperCpu):
             self.header.splice(source_text.read("kernel.h", "kernel_call.h"))
             self.header.splice(torch.openreg._compiled_operators())
 
+    def write_header(self) -> None:
+        if V.graph.aot_mode:
+            # torch would compile a header of its own beforehand whose name has this device in it,
+            # and there is none. What reads this comes later, and tells nobody when it is over.
+            config.aot_inductor.precompile_headers = False
+        super().write_header()
+
     def define_launched_kernel(self, kernel_name: str, source: str, site: str) -> None:
         """Write a kernel, and what is known of it.
 
@@ -127,6 +134,12 @@ class OpenRegCppWrapper(CppWrapperCpu):
                 [f"{kernel_name}_site", index, cost, f"&{kernel_name}", *given],
             )
         )
+
+    def _generate_end_jit(self, result: Any) -> None:
+        # Its compiler's flags, and the header that is compiled beforehand, are those of the CPU.
+        self.device = "cpu"
+        super()._generate_end_jit(result)
+        self.device = _DEVICE_TYPE
 
     def codegen_device(self, device: torch.device) -> str:
         if device.type != _DEVICE_TYPE:

@@ -39,6 +39,9 @@ class _OpenRegOverrides(DeviceOpOverrides):
     def current_stream(self) -> str:
         return "torch.openreg.current_stream()"
 
+    def cpp_kernel_type(self) -> str:
+        return "void*"
+
 
 def _benchmark(
     benchmarker: Benchmarker,
