@@ -139,10 +139,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   }
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
-  // The kernel adds to all three, wanted or not.
+  // The kernel adds to all three, wanted or not; it needs rows without gaps. Else strides are those
+  // that torch traces.
   const auto make = [device](const at::Tensor& like) {
-    return by_token(empty_on(device, {like.size(0), like.size(2), like.size(1), like.size(3)},
-                             like.scalar_type()));
+    at::Tensor result = at::empty_like(like);
+    return result.stride(3) == 1
+               ? result
+               : by_token(empty_on(device, {like.size(0), like.size(2), like.size(1), like.size(3)},
+                                   like.scalar_type()));
   };
   at::Tensor grad_query = make(query);
   at::Tensor grad_key = make(key);
