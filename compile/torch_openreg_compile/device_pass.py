@@ -11,7 +11,9 @@ from typing import Any
 
 import torch
 from torch import fx
+from torch._inductor import config
 from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
+from torch._inductor.virtualized import V
 
 from torch_openreg_compile.convolution import REPLACEMENTS
 
@@ -92,7 +94,9 @@ class DevicePass(CustomGraphModulePass):
     """Runs the changes, on graphs that have to do with the device."""
 
     def __call__(self, gm: fx.GraphModule) -> None:
-        replace_convolutions(gm.graph)
+        if not config.cpp_wrapper and not V.aot_compilation:
+            # In C++ all operators that are called are those of libopenreg_aoti.so.
+            replace_convolutions(gm.graph)
         flatten_arguments_of_extrema(gm.graph)
         keep_heavy_results(gm.graph)
         gm.recompile()
