@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-
 from torch_openreg_compile.device_pass import DevicePass
 
 aten = torch.ops.aten

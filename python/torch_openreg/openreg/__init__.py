@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from torch_openreg._C import empty_strided as _empty_strided
+from torch_openreg._C import empty_strided
 from torch_openreg.openreg import _utils as _utils
 from torch_openreg.openreg import (
     amp,
@@ -194,11 +194,13 @@ __all__ = [
 ]
 
 # These torch calls, or programs that were written for CUDA.
+_empty_strided = empty_strided
 _exchange_device = devices._exchange_device
 _get_generator = default_generator
 _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
-_maybe_exchange_device = devices._maybe_exchange_device
+_maybe_empty_strided = empty_strided
+_exchange_device = devices._maybe_exchange_device
 _sleep = devices._sleep
 
 # FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.
