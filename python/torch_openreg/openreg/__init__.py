@@ -199,8 +199,7 @@ _exchange_device = devices._exchange_device
 _get_generator = default_generator
 _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
-_maybe_empty_strided = empty_strided
-_exchange_device = devices._maybe_exchange_device
+_maybe_exchange_device = devices._maybe_exchange_device
 _sleep = devices._sleep
 
 # FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.
