@@ -18,9 +18,9 @@
 namespace openreg {
 
 struct CompiledKernel {
-  const char* name;  // static storage
-  bool parallel;     // it has parallel regions
-  bool pointwise;    // no number of the result depends on how many threads compute it
+  const char* name;              // static storage
+  bool parallel;                 // it has parallel regions
+  bool pointwise;                // no number of the result depends on how many threads compute it
   void (*run)(void* arguments);  // leaves the arguments as they are; may throw
 };
 

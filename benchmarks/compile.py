@@ -21,7 +21,7 @@ from tqdm import tqdm
 from benchmarks.cases import Step
 from benchmarks.compile_cases import COMPILE_CASES, CompileCase
 from benchmarks.eager import machine
-from benchmarks.measurement import SETTLE, Effort, Timing, Window, calibrate, quartiles, run
+from benchmarks.measurement import SETTLE, Effort, Timing, Window, calibrate, quartiles
 from tools.flags.flags import Flags, device, output, picture
 from tools.worker.worker import Died, Worker
 
@@ -77,9 +77,7 @@ class Row:
         return not self.error and round(self.ratio, 2) <= self.bound
 
 
-def measure(
-    case: CompileCase, workers: dict[str, Worker[Window, Timing]], effort: Effort
-) -> Row:
+def measure(case: CompileCase, workers: dict[str, Worker[Window, Timing]], effort: Effort) -> Row:
     """Measures one case on all workers, each of which has a device."""
     sides = [(device, mode) for device in workers for mode in MODES]
     calls = {

@@ -87,7 +87,9 @@ def transformer_training(device: torch.device, compiled: Compiler) -> Step:
         layer.zero_grad(set_to_none=True)
         loss = model(x).square().mean()
         loss.backward()
-        return layer.linear1.weight.grad
+        gradient = layer.linear1.weight.grad
+        assert gradient is not None
+        return gradient
 
     return step
 
@@ -100,6 +102,7 @@ class Decoder(nn.Module):
         self.norm = nn.LayerNorm(256)
         self.projection = nn.Linear(256, 3 * 256)
         self.output = nn.Linear(256, 256)
+        self.past: Tensor
         self.register_buffer("past", torch.randn(2, 1, 4, 128, 64))
 
     def forward(self, x: Tensor) -> Tensor:
@@ -108,7 +111,8 @@ class Decoder(nn.Module):
         keys = torch.cat([self.past[0], key.transpose(1, 2)], 2)
         values = torch.cat([self.past[1], value.transpose(1, 2)], 2)
         read = F.scaled_dot_product_attention(query.transpose(1, 2), keys, values)
-        return x + F.gelu(self.output(read.transpose(1, 2).reshape(1, 1, 256)))
+        result: Tensor = F.gelu(self.output(read.transpose(1, 2).reshape(1, 1, 256)))
+        return x + result
 
 
 def decoder_step(device: torch.device, compiled: Compiler) -> Step:
@@ -125,7 +129,8 @@ def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
     def cell(x: Tensor, hidden: Tensor, state: Tensor) -> Tensor:
         read, keep, fresh, show = linear(torch.cat([x, hidden], 1)).chunk(4, 1)
         state = keep.sigmoid() * state + read.sigmoid() * fresh.tanh()
-        return show.sigmoid() * state.tanh()
+        result: Tensor = show.sigmoid() * state.tanh()
+        return result
 
     function = compiled(cell)
 

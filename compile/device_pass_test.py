@@ -11,7 +11,6 @@ import torch.nn.functional as F
 from torch import Tensor, fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.fx.experimental.proxy_tensor import make_fx
-
 from torch_openreg_compile.device_pass import DevicePass
 
 aten = torch.ops.aten
@@ -74,14 +73,26 @@ def test_convolutions_are_replaced() -> None:
     assert "aten.convolution.default" in [str(node.target) for node in on_host.graph.nodes]
 
 
-def test_replaced_convolution_has_contiguous_results() -> None:
+@pytest.mark.parametrize(
+    ("dtype", "order"),
+    [(torch.float32, torch.channels_last), (torch.float64, torch.contiguous_format)],
+)
+def test_order_of_a_convolution_is_known(dtype: torch.dtype, order: torch.memory_format) -> None:
     with FakeTensorMode():
-        x = torch.empty(1, 2, 5, 5, device="openreg").to(memory_format=torch.channels_last)
-        weight = torch.empty(3, 2, 3, 3, device="openreg")
-        arguments = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
-        result = torch.ops.openreg_compile.convolution(x, weight, *arguments)
+        x = torch.empty(1, 2, 5, 5, dtype=dtype, device="openreg")
+        weight = torch.empty(3, 2, 3, 3, dtype=dtype, device="openreg")
+        arguments = ([1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+        result = torch.ops.openreg_compile.convolution(x, weight, None, *arguments)
+        of_x, of_weight, of_bias = torch.ops.openreg_compile.convolution_backward(
+            result, x, weight, None, *arguments, [True, True, False]
+        )
     assert result.shape == (1, 3, 3, 3)
-    assert result.is_contiguous()
+    assert result.is_contiguous(memory_format=order)
+    assert of_x.shape == x.shape
+    assert of_x.is_contiguous(memory_format=order)
+    assert of_weight.shape == weight.shape
+    assert of_weight.is_contiguous()
+    assert of_bias is None
 
 
 def test_version_is_that_of_the_files() -> None:

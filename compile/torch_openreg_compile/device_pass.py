@@ -70,7 +70,7 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
             continue
         tensor, *rest = node.args
         value, result = tensor.meta["val"], node.meta["val"]
-        if rest and rest[0] is not None or node.kwargs.get("dim") is not None or value.dim() < 2:
+        if (rest and rest[0] is not None) or node.kwargs.get("dim") is not None or value.dim() < 2:
             continue
         with graph.inserting_before(node):
             flat = graph.call_function(aten.reshape.default, (tensor, [-1]))
@@ -94,6 +94,7 @@ class DevicePass(CustomGraphModulePass):
     """Runs the changes, on graphs that have to do with the device."""
 
     def __call__(self, gm: fx.GraphModule) -> None:
+        """Change a graph in place."""
         if not config.cpp_wrapper and not V.aot_compilation:
             # In C++ all operators that are called are those of libopenreg_aoti.so.
             replace_convolutions(gm.graph)
@@ -108,5 +109,7 @@ class DevicePass(CustomGraphModulePass):
         """
         package = files(__package__)
         return get_hash_for_files(
-            tuple(sorted(str(file) for file in package.iterdir() if file.name.endswith((".py", ".h"))))
+            tuple(
+                sorted(str(file) for file in package.iterdir() if file.name.endswith((".py", ".h")))
+            )
         )

@@ -102,8 +102,7 @@ inline const KernelApi* find_api() {
     PyErr_Format(PyExc_ImportError,
                  "openreg: the kernel was generated for version %lld of the launch interface, but "
                  "torch_openreg has version %lld: remove the compiler's cache",
-                 static_cast<long long>(KernelApi::kVersion),
-                 static_cast<long long>(api->version));
+                 static_cast<long long>(KernelApi::kVersion), static_cast<long long>(api->version));
     return nullptr;
   }
   return api;

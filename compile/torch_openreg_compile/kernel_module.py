@@ -6,15 +6,20 @@ earlier process.
 """
 
 from collections.abc import Callable, Sequence
+<<<<<<< HEAD
 from typing import Any, ClassVar
+=======
+from importlib.resources import files
+from typing import Any
+>>>>>>> inductor
 
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.codecache import (
     CodeCacheFuture,
     CppPythonBindingsCodeCache,
     LambdaFuture,
-    clear_on_fresh_cache,
 )
+from torch._inductor.utils import clear_on_fresh_cache
 
 from torch_openreg_compile import source_text
 
@@ -34,7 +39,8 @@ static PyMethodDef methods[] = {{
       METH_FASTCALL, nullptr}},
     {{nullptr, nullptr, 0, nullptr}}}};
 static PyModuleDef definition = {{
-    PyModuleDef_HEAD_INIT, "{entry_func}", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr}};
+    PyModuleDef_HEAD_INIT, "{entry_func}", nullptr, -1, methods, nullptr, nullptr, nullptr,
+    nullptr}};
 
 PyMODINIT_FUNC PyInit_{entry_func}(void) {{
   openreg_api = openreg_generated::find_api();
@@ -47,10 +53,12 @@ PyMODINIT_FUNC PyInit_{entry_func}(void) {{
 class KernelModules(CppPythonBindingsCodeCache):
     """The modules of kernels for the device, by what they were compiled from."""
 
-    cache: ClassVar[dict[str, Callable[[], Any]]] = {}
+    cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012 - as torch declares it
     cache_clear = staticmethod(cache.clear)
     suffix_template = _MODULE
-    call_entry_function = "return openreg_generated::call(*openreg_api, site, kernel, arguments, count);"
+    call_entry_function = (
+        "return openreg_generated::call(*openreg_api, site, kernel, arguments, count);"
+    )
 
 
 def openreg_kernel(

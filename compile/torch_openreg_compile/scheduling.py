@@ -11,9 +11,8 @@ from typing import Any
 
 import sympy
 from torch._inductor import config
-from torch._inductor.codegen.common import KernelArgs
+from torch._inductor.codegen.common import BracesBuffer, KernelArgs
 from torch._inductor.codegen.cpp import (
-    BracesBuffer,
     CppKernelProxy,
     CppScheduling,
     KernelGroup,
@@ -92,6 +91,7 @@ class LaunchedKernelProxy(CppKernelProxy):
     """A loop nest whose body keeps an exception, where it can throw, for the end of the kernel."""
 
     def gen_body(self, code: BracesBuffer | None = None) -> None:
+        """Write the body."""
         assert code is not None
         body = BracesBuffer()
         super().gen_body(body)
@@ -114,7 +114,7 @@ class _Loops(tuple[sympy.Expr, ...]):
     many turns. C++ has nested loops, and no other node has the turns that a product here says.
     """
 
-    def __mul__(self, other: object) -> sympy.Expr:  # type: ignore[override]
+    def __mul__(self, other: object) -> sympy.Expr:
         return sympy.Integer(-1)
 
 
@@ -144,26 +144,32 @@ class OpenRegScheduling(CppScheduling):
     kernel_proxy_cls = LaunchedKernelProxy
 
     def group_fn(self, sizes: Sequence[Sequence[sympy.Expr]]) -> tuple[_Loops, ...]:
+        """Return the sizes of loops, as they are compared."""
         return tuple(map(_Loops, super().group_fn(sizes)))
 
     def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+        """Tell whether two nodes that do not depend on each other become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_horizontal(node1, node2))
 
     def can_fuse_vertical(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+        """Tell whether a node and one that reads its results become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_vertical(node1, node2))
 
     def reset_kernel_group(self) -> None:
+        """Begin a new kernel."""
         self.kernel_group = LaunchedKernelGroup()
 
     def codegen_node(self, node: Any) -> None:
+        """Write a node into the kernel."""
         with config.patch(_GENERATE_CPP):
             super().codegen_node(node)
 
     def flush(self) -> None:
+        """End the kernel, and write its launch."""
         with config.patch(_GENERATE_CPP):
             super().flush()
 
@@ -173,7 +179,7 @@ class OpenRegScheduling(CppScheduling):
         nodes: Sequence[BaseSchedulerNode],
         kernel_args: KernelArgs | None = None,
     ) -> str:
-        """Write the definition of a kernel, unless the graph has it already, and return its name."""
+        """Write the definition of a kernel, unless the graph has it, and return its name."""
         wrapper = V.graph.wrapper_code
         known = wrapper.src_to_kernel.get(src_code)
         if known is not None:

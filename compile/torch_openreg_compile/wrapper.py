@@ -67,11 +67,15 @@ class OpenRegWrapper(_Wrapper):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
+        """Return what writes the module, or a function in it."""
         if is_subgraph:
+            assert subgraph_name is not None
+            assert parent_wrapper is not None
             return OpenRegSubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
         return OpenRegWrapper()
 
     def write_header(self) -> None:
+        """Write the imports."""
         super().write_header()
         self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
         self.header.writeline("empty_strided_openreg = torch.openreg._empty_strided")

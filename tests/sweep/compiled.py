@@ -4,10 +4,10 @@
 from typing import Any
 
 import torch
+from torch.testing._internal.opinfo.core import SampleInput
 
 from tests.sweep.comparison import Run, gradients
 from tests.sweep.operators import Operator, differentiable
-from torch.testing._internal.opinfo.core import SampleInput
 
 
 class Compiled(Operator):

@@ -62,9 +62,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Ou
 
 
 @pytest.mark.parametrize("chosen", CHOSEN, ids=str)
-def test_compiled_operator_agrees_with_the_cpu(
-    chosen: Case, outcomes: dict[Case, Outcome]
-) -> None:
+def test_compiled_operator_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) -> None:
     outcome = outcomes[chosen]
     assert not known.surprising(outcome), outcome.message
     assert outcome.samples == 1

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 import torch
 
 from tests.sweep.aliases import Aliases
-from tests.sweep.compiled import Compiled
 from tests.sweep.comparison import Entry, evaluate
+from tests.sweep.compiled import Compiled
 from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
 from tests.sweep.errors import Errors
 from tests.sweep.inputs import Conjugates, Dtypes, Layouts, Sizes

@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 
-from torch_openreg._C import empty_strided as _empty_strided
+from torch_openreg._C import empty_strided
 from torch_openreg.openreg import _utils as _utils
 from torch_openreg.openreg import (
     amp,
@@ -200,6 +200,7 @@ __all__ = [
 
 # These torch calls, what its compiler generated, or programs that were written for CUDA.
 _compiled_operators = compiled.operators
+_empty_strided = empty_strided
 _exchange_device = devices._exchange_device
 _get_generator = default_generator
 _is_in_bad_fork = devices._is_in_bad_fork
