@@ -6,12 +6,7 @@ earlier process.
 """
 
 from collections.abc import Callable, Sequence
-<<<<<<< HEAD
-from typing import Any, ClassVar
-=======
-from importlib.resources import files
 from typing import Any
->>>>>>> inductor
 
 from torch._inductor.async_compile import AsyncCompile, get_compile_threads
 from torch._inductor.codecache import (
