@@ -84,7 +84,8 @@ def test_convolutions_train() -> None:
         images = random(2, 3, 4, 4).to(memory_format=torch.channels_last).to(device)
         loss = compiler(model)(images).square().mean()
         loss.backward()
-        return [loss.detach().cpu(), *(weight.grad.cpu() for weight in model.parameters())]
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        return [loss.detach().cpu(), *(gradient.cpu() for gradient in gradients)]
 
     with config.patch(cpp_wrapper=True):
         result = train(DEVICE, torch.compile)
@@ -107,6 +108,8 @@ def test_an_input_may_be_written_to() -> None:
 class Model(nn.Module):
     """With parameters and a buffer. torch makes constants of up to 8 elements part of the code."""
 
+    offset: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.linear = nn.Linear(6, 12)
@@ -114,7 +117,8 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Turn (N, 6) into (N, 12)."""
-        return F.silu(self.linear(x * 2)) + self.offset
+        hidden: Tensor = self.linear(x * 2)
+        return F.silu(hidden) + self.offset
 
 
 @pytest.fixture(scope="module")

@@ -56,9 +56,11 @@ class Runner final : public torch::inductor::AOTIModelContainerRunner {
   const c10::Device device_;
 };
 
-std::unique_ptr<torch::inductor::AOTIModelContainerRunner> make_runner(
-    const std::string& model, size_t models, const std::string& device,
-    const std::string& binaries, const bool single_threaded) {
+std::unique_ptr<torch::inductor::AOTIModelContainerRunner> make_runner(const std::string& model,
+                                                                       size_t models,
+                                                                       const std::string& device,
+                                                                       const std::string& binaries,
+                                                                       const bool single_threaded) {
   return std::make_unique<Runner>(model, models, c10::Device(device), binaries, single_threaded);
 }
 

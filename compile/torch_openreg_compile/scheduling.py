@@ -180,7 +180,7 @@ class OpenRegScheduling(CppScheduling):
         kernel_args: KernelArgs | None = None,
     ) -> str:
         """Write the definition of a kernel, unless the graph has it, and return its name."""
-        wrapper = V.graph.wrapper_code
+        wrapper: Any = V.graph.wrapper_code
         known = wrapper.src_to_kernel.get(src_code)
         if known is not None:
             return str(known)
@@ -194,14 +194,8 @@ class OpenRegScheduling(CppScheduling):
         args = self.kernel_group.args if kernel_args is None else kernel_args
         parallel = "#pragma omp parallel" in source
         pointwise = not any(node.is_reduction() for node in nodes)
-        if V.graph.cpp_wrapper:
-            site = f'"{fused}", {str(parallel).lower()}, {str(pointwise).lower()}'
-            wrapper.define_launched_kernel(kernel_name, source, site)
-            return kernel_name
-        wrapper.define_kernel(
-            kernel_name,
-            f"openreg_kernel(async_compile, {fused!r}, {args.cpp_argdefs()[2]!r}, r'''{source}''', "
-            f"{parallel=}, {pointwise=})",
-            gpu=False,
+        types = args.cpp_argdefs()[2]
+        wrapper.define_launched_kernel(
+            kernel_name, fused, types, source, parallel=parallel, pointwise=pointwise
         )
         return kernel_name

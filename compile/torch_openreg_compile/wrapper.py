@@ -15,6 +15,24 @@ from torch._inductor.virtualized import V
 class _Wrapper(PythonWrapperCodegen):
     """What differs from the CPU's, for graphs and those inside them."""
 
+    def define_launched_kernel(
+        self,
+        kernel_name: str,
+        fused: str,
+        types: Sequence[str],
+        source: str,
+        *,
+        parallel: bool,
+        pointwise: bool,
+    ) -> None:
+        """Write the compilation of a kernel; the arguments are those of ``openreg_kernel``."""
+        self.define_kernel(
+            kernel_name,
+            f"openreg_kernel(async_compile, {fused!r}, {types!r}, r'''{source}''', "
+            f"{parallel=}, {pointwise=})",
+            gpu=False,
+        )
+
     def _generate_kernel_call_helper(
         self,
         kernel_name: str,
