@@ -105,21 +105,26 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
             device = torch.device(window.device)
             (case,) = (c for c in CASES if c.name == window.case)
             steps[key] = case.make(device)
-        if window.calls:
-            # Half a window untimed: where the scheduler puts threads that wake up is settled by
-            # then, the caches are warm.
-            run(steps[key], window.device, window.calls // 2)
-            seconds = run(steps[key], window.device, window.calls)
-            return Timing(window.calls, seconds, torch.get_num_threads())
-        run(steps[key], window.device, 3)
-        calls, seconds = 1, run(steps[key], window.device, 1)
-        while seconds < window.seconds / 2:
-            # Growing at most fourfold: the first calls are the slowest.
-            calls *= min(4, max(2, int(window.seconds / max(seconds, 1e-9))))
-            seconds = run(steps[key], window.device, calls)
-        return Timing(max(1, round(calls * window.seconds / seconds)), 0.0, torch.get_num_threads())
+        return calibrate(steps[key], window.device, window)
 
     return answer
+
+
+def calibrate(step: Step, device: str, window: Window) -> Timing:
+    """Answers a window with this step on a device: times it, or finds how often it fits in."""
+    if window.calls:
+        # Half a window untimed: where the scheduler puts threads that wake up is settled by
+        # then, the caches are warm.
+        run(step, device, window.calls // 2)
+        seconds = run(step, device, window.calls)
+        return Timing(window.calls, seconds, torch.get_num_threads())
+    run(step, device, 3)
+    calls, seconds = 1, run(step, device, 1)
+    while seconds < window.seconds / 2:
+        # Growing at most fourfold: the first calls are the slowest.
+        calls *= min(4, max(2, int(window.seconds / max(seconds, 1e-9))))
+        seconds = run(step, device, calls)
+    return Timing(max(1, round(calls * window.seconds / seconds)), 0.0, torch.get_num_threads())
 
 
 def run(step: Step, device: str, calls: int) -> float:

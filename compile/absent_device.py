@@ -86,6 +86,9 @@ class DeviceModule:
     def manual_seed_all(self, seed: int) -> None:
         pass
 
+    def _load_compiled_operators(self) -> None:
+        pass
+
     def current_stream(self, device: Any = None) -> _Stream:
         return self._stream
 

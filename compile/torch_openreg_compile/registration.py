@@ -14,6 +14,8 @@ from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
 
+import torch
+
 _Action = Callable[[], None]
 
 
@@ -88,6 +90,16 @@ def _register_random_numbers() -> None:
     utils.register_graphsafe_rng_device_type("openreg")
 
 
+def _load_compiled_operators() -> None:
+    # Packages that were compiled ahead of time are loaded by this module, and by no other part of
+    # the compiler.
+    torch.get_device_module("openreg")._load_compiled_operators()
+
+
+def _register_generated_kernels() -> None:
+    importlib.import_module("torch_openreg_compile.inductor").register()
+
+
 def register() -> None:
     """Let torch's compiler know the device, now or when it is imported.
 
@@ -95,3 +107,5 @@ def register() -> None:
     """
     after_import("torch._dynamo.device_interface", _register_device_interface)
     after_import("torch._functorch._aot_autograd.utils", _register_random_numbers)
+    after_import("torch._inductor.compile_fx", _register_generated_kernels)
+    after_import("torch._inductor.package.package", _load_compiled_operators)

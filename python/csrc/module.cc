@@ -20,6 +20,7 @@
 #include "aten/fallback.h"
 #include "aten/sleep.h"
 #include "python/csrc/autograd_threads.h"
+#include "python/csrc/compiled_kernels.h"
 #include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
@@ -274,6 +275,7 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("let_autograd_threads_finish",
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
+  openreg::bind_compiled_kernels(module);
   openreg::bind_graphs(module);
   openreg::bind_memory(module);
   openreg::bind_storage(module);

@@ -122,3 +122,9 @@ class _Graph:
     def node_count(self) -> int: ...
 
 def is_current_stream_capturing() -> bool: ...
+
+kernel_api: object
+
+def empty_strided(
+    sizes: tuple[int, ...], strides: tuple[int, ...], dtype: torch.dtype, device: int, /
+) -> torch.Tensor: ...

@@ -10,6 +10,7 @@ import torch
 from tests.sweep.aliases import Aliases
 from tests.sweep.autocast import AutocastBfloat16, AutocastFloat16
 from tests.sweep.comparison import Entry, evaluate
+from tests.sweep.compiled import Compiled
 from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
 from tests.sweep.errors import Errors
 from tests.sweep.inputs import Conjugates, Dtypes, Layouts, Sizes
@@ -25,6 +26,7 @@ OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "aliases": Aliases,
     "autocast_bfloat16": AutocastBfloat16,
     "autocast_float16": AutocastFloat16,
+    "compiled": Compiled,
     "conjugates": Conjugates,
     "double_backward": SecondDerivative,
     "dtypes": Dtypes,

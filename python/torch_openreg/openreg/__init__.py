@@ -5,9 +5,11 @@ from typing import Any
 
 import torch
 
+from torch_openreg._C import empty_strided
 from torch_openreg.openreg import _utils as _utils
 from torch_openreg.openreg import (
     amp,
+    compiled,
     debugging,
     devices,
     fallback,
@@ -196,11 +198,14 @@ __all__ = [
     "use_mem_pool",
 ]
 
-# These torch calls, or programs that were written for CUDA.
+# These torch calls, what its compiler generated, or programs that were written for CUDA.
+_compiled_operators = compiled.operators
+_empty_strided = empty_strided
 _exchange_device = devices._exchange_device
 _get_generator = default_generator
 _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
+_load_compiled_operators = compiled.load
 _maybe_exchange_device = devices._maybe_exchange_device
 _sleep = devices._sleep
 

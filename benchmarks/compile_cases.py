@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the compile benchmark measures: each case is a function that makes a step.
+
+A step runs on a device, compiled or not. ``compiled`` is ``torch.compile`` or the identity; it is
+given the part of the step that a program would compile.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from benchmarks.cases import Step, large_mlp, random, transformer_layer
+
+Compiler = Callable[[Any], Any]
+
+
+@dataclass(frozen=True)
+class CompileCase:
+    """One row of the table.
+
+    Attributes:
+        name: of the row; unique.
+        make: makes the step for a device and a compiler.
+        bound: what the project promises of the device's time to the CPU's, both compiled.
+    """
+
+    name: str
+    make: Callable[[torch.device, Compiler], Step]
+    bound: float = 1.10
+
+
+def pointwise(device: torch.device, compiled: Compiler) -> Step:
+    """Eight operations on a million numbers."""
+    x, y = random(2, 1_000_000).to(device)
+    function = compiled(lambda x, y: ((x * y + 1).relu() - 0.5 * x) / (y.abs() + 1) + x)
+    return lambda: function(x, y)
+
+
+def softmax(device: torch.device, compiled: Compiler) -> Step:
+    """A softmax of rows between pointwise operations."""
+    x = random(1024, 512).to(device)
+    function = compiled(lambda x: torch.softmax(x * 2 + 1, -1) * x + 1)
+    return lambda: function(x)
+
+
+def gelu_mlp(device: torch.device, compiled: Compiler) -> Step:
+    """Inference of three wide linear layers."""
+    return inference(large_mlp, (64, 512), device, compiled)
+
+
+def inference(
+    make: Callable[[], nn.Module],
+    shape: tuple[int, ...],
+    device: torch.device,
+    compiled: Compiler,
+) -> Step:
+    """Any module without gradients."""
+    torch.manual_seed(0)
+    model = compiled(make().to(device).eval())
+    x = random(*shape).to(device)
+
+    def step() -> Tensor:
+        with torch.no_grad():
+            result: Tensor = model(x)
+        return result
+
+    return step
+
+
+def transformer_inference(device: torch.device, compiled: Compiler) -> Step:
+    """A layer of an encoder, on 8 sequences of 64."""
+    return inference(transformer_layer, (8, 64, 128), device, compiled)
+
+
+def transformer_training(device: torch.device, compiled: Compiler) -> Step:
+    """The same layer with its gradients; the optimizer is a case of its own."""
+    torch.manual_seed(0)
+    layer = transformer_layer().to(device)
+    model = compiled(layer)
+    x = random(8, 64, 128).to(device)
+
+    def step() -> Tensor:
+        layer.zero_grad(set_to_none=True)
+        loss = model(x).square().mean()
+        loss.backward()
+        gradient = layer.linear1.weight.grad
+        assert gradient is not None
+        return gradient
+
+    return step
+
+
+class Decoder(nn.Module):
+    """A layer that reads the keys and values of 128 earlier tokens, for one new token."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.LayerNorm(256)
+        self.projection = nn.Linear(256, 3 * 256)
+        self.output = nn.Linear(256, 256)
+        self.past: Tensor
+        self.register_buffer("past", torch.randn(2, 1, 4, 128, 64))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return what comes of a token of shape (1, 1, 256)."""
+        query, key, value = self.projection(self.norm(x)).view(1, 1, 3, 4, 64).unbind(2)
+        keys = torch.cat([self.past[0], key.transpose(1, 2)], 2)
+        values = torch.cat([self.past[1], value.transpose(1, 2)], 2)
+        read = F.scaled_dot_product_attention(query.transpose(1, 2), keys, values)
+        result: Tensor = F.gelu(self.output(read.transpose(1, 2).reshape(1, 1, 256)))
+        return x + result
+
+
+def decoder_step(device: torch.device, compiled: Compiler) -> Step:
+    """One token of one sequence."""
+    return inference(Decoder, (1, 1, 256), device, compiled)
+
+
+def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
+    """A cell written out, of width 256, on a batch of 32."""
+    torch.manual_seed(0)
+    linear = nn.Linear(512, 1024).to(device)
+    x, hidden, state = random(3, 32, 256).to(device)
+
+    def cell(x: Tensor, hidden: Tensor, state: Tensor) -> Tensor:
+        read, keep, fresh, show = linear(torch.cat([x, hidden], 1)).chunk(4, 1)
+        state = keep.sigmoid() * state + read.sigmoid() * fresh.tanh()
+        result: Tensor = show.sigmoid() * state.tanh()
+        return result
+
+    function = compiled(cell)
+
+    def step() -> Tensor:
+        with torch.no_grad():
+            result: Tensor = function(x, hidden, state)
+        return result
+
+    return step
+
+
+def convolution_block(device: torch.device, compiled: Compiler) -> Step:
+    """Convolution, batch norm and ReLU on 8 images."""
+
+    def make() -> nn.Module:
+        return nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU())
+
+    return inference(make, (8, 16, 32, 32), device, compiled)
+
+
+def optimizer_step(device: torch.device, compiled: Compiler) -> Step:
+    """AdamW on the weights of three wide linear layers."""
+    torch.manual_seed(0)
+    model = large_mlp().to(device)
+    for weight in model.parameters():
+        weight.grad = torch.ones_like(weight)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, foreach=True)
+    update = compiled(lambda: optimizer.step())
+    first = next(model.parameters())
+
+    def step() -> Tensor:
+        update()
+        return first.detach()
+
+    return step
+
+
+COMPILE_CASES = (
+    CompileCase("pointwise chain 1M", pointwise),
+    CompileCase("softmax chain", softmax),
+    CompileCase("GELU MLP", gelu_mlp),
+    CompileCase("transformer layer inference", transformer_inference),
+    CompileCase("transformer layer training", transformer_training),
+    CompileCase("decoder step, batch 1", decoder_step),
+    CompileCase("LSTM cell", lstm_cell),
+    CompileCase("conv-bn-relu block", convolution_block),
+    CompileCase("optimizer step", optimizer_step),
+)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Convolutions in compiled graphs: those of the device, with an order of results that is known.
+
+torch traces a convolution of a device as one whose results are contiguous; the device itself
+returns what the CPU does, which depends on the order of the operands. And where the device is not
+the CPU, the compiler takes the bias out of a convolution, and does not know which order is fast.
+So graphs get operators of their own: images are in the order of channels last, which the CPU's
+kernels like best, and weights as they are.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+aten = torch.ops.aten
+
+_LIBRARY = torch.library.Library("openreg_compile", "DEF")
+
+_FAST_IN_CHANNELS_LAST = (torch.float32, torch.bfloat16, torch.float16)
+
+
+def _format(image: Tensor) -> torch.memory_format:
+    if image.dim() == 4 and image.dtype in _FAST_IN_CHANNELS_LAST:
+        return torch.channels_last
+    return torch.contiguous_format
+
+
+def _convolution(image: Tensor, *others: Any) -> Tensor:
+    order = _format(image)
+    result: Tensor = aten.convolution.default(image.contiguous(memory_format=order), *others)
+    return result.contiguous(memory_format=order)
+
+
+def _convolution_backward(
+    gradient: Tensor, image: Tensor, *others: Any
+) -> tuple[Tensor | None, ...]:
+    order = _format(image)
+    of_image, *of_weights = aten.convolution_backward.default(
+        gradient.contiguous(memory_format=order), image.contiguous(memory_format=order), *others
+    )
+    return (
+        None if of_image is None else of_image.contiguous(memory_format=order),
+        *(None if result is None else result.contiguous() for result in of_weights),
+    )
+
+
+def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOverload:
+    """Define an operator with the name and the schema of another; operands may have any order."""
+    name = operator._schema.name.removeprefix("aten::")
+    schema = str(operator._schema).removeprefix("aten::")
+    _LIBRARY.define(schema, tags=(torch.Tag.flexible_layout,))
+    _LIBRARY.impl(name, function, "PrivateUse1")
+    torch.library.register_fake(f"openreg_compile::{name}", function, lib=_LIBRARY)
+    defined: torch._ops.OpOverload = getattr(torch.ops.openreg_compile, name).default
+    return defined
+
+
+#: What stands in a compiled graph for an operator of torch.
+REPLACEMENTS = {
+    operator: _define(operator, function)
+    for operator, function in (
+        (aten.convolution.default, _convolution),
+        (aten.convolution_backward.default, _convolution_backward),
+    )
+}

@@ -1,0 +1,178 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The C++ around the kernels: for ``cpp_wrapper``, and for what is compiled ahead of time.
+
+Operators that no kernel was generated for are called as C functions of libopenreg_aoti.so, whose
+names are torch's with this device in them. Loading the code needs that library in the process:
+``torch.openreg._load_compiled_operators()``.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._inductor import config
+from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
+from torch._inductor.codegen.wrapper import PythonWrapperCodegen
+from torch._inductor.virtualized import V
+
+from torch_openreg_compile import source_text
+
+_DEVICE_TYPE = "openreg"
+
+# Of a model that was compiled ahead of time, in its class's constructor. torch reads the device's
+# name there and knows its own devices only; the index travels as that of a CPU
+# (aten/aoti/runner.cc).
+_SET_DEVICE = """
+device_type_ = aoti_torch_device_type_privateuse1();
+device_idx_ = device_idx_ < 0 ? 0 : device_idx_;
+"""
+
+# torch's code around a model copies constants with memcpy where the device is none of those that it
+# knows. Constants are device memory here, so it has to be the caller's own.
+_NO_COPY = """
+#include <cstddef>
+#include <stdexcept>
+namespace torch::aot_inductor {
+[[maybe_unused]] static void* memcpy(void*, const void*, size_t) {
+  throw std::runtime_error(
+      "openreg: constants of a compiled model are used where they are: pass tensors of the device "
+      "to load_constants(..., user_managed=True), and keep them as long as the model");
+}
+}  // namespace torch::aot_inductor
+"""
+
+
+class OpenRegCppWrapper(CppWrapperCpu):
+    """The C++ of one compiled graph."""
+
+    def __init__(self) -> None:
+        self.device = _DEVICE_TYPE
+        self.has_kernel_text = False
+        super().__init__()
+
+    @staticmethod
+    def create(
+        is_subgraph: bool,
+        subgraph_name: str | None,
+        parent_wrapper: PythonWrapperCodegen | None,
+        partition_signatures: Any = None,
+    ) -> PythonWrapperCodegen:
+        """Return the writer of a graph, or of one inside of it."""
+        return OpenRegCppWrapper()
+
+    @staticmethod
+    def get_device_include_path_jit(device: str) -> str:
+        """Return the lines that include torch's header."""
+        return str(CppWrapperCpu.get_device_include_path_jit("cpu"))
+
+    @staticmethod
+    def get_device_include_path_aot(device: str) -> str:
+        """Return the lines that include torch's header, for what is compiled ahead of time."""
+        return _NO_COPY + str(CppWrapperCpu.get_device_include_path_aot("cpu"))
+
+    def add_device_include(self, device: str) -> None:
+        """Write what code for a device uses."""
+        known = device in self.included_devices
+        super().add_device_include(device)
+        if device == _DEVICE_TYPE and not known:
+            self.header.splice(source_text.read("kernel.h", "kernel_call.h"))
+            self.header.splice(torch.get_device_module(_DEVICE_TYPE)._compiled_operators())
+
+    def write_header(self) -> None:
+        """Write the beginning of the code."""
+        if V.graph.aot_mode:
+            # torch would compile a header of its own beforehand whose name has this device in it,
+            # and there is none. What reads this comes later, and tells nobody when it is over.
+            config.aot_inductor.precompile_headers = False
+        super().write_header()
+
+    def define_launched_kernel(
+        self,
+        kernel_name: str,
+        fused: str,
+        types: Sequence[str],
+        source: str,
+        *,
+        parallel: bool,
+        pointwise: bool,
+    ) -> None:
+        """Write a kernel and what is known of it; see ``kernel_module.openreg_kernel``."""
+        site = f'"{fused}", {str(parallel).lower()}, {str(pointwise).lower()}'
+        start = source.rfind('extern "C"')
+        declaration = source[start : source.find(")", start) + 1]
+        prefix, _, rest = source.lstrip().partition("\n")
+        text = "" if self.has_kernel_text else source_text.read("kernel.h")
+        self.has_kernel_text = True
+        self.define_kernel(
+            kernel_name,
+            f"{prefix}\n{text}\n{rest}",
+            gpu=False,
+            cpp_definition=f"{declaration};\n"
+            f"static constexpr openreg_generated::KernelSite {kernel_name}_site{{{site}}};\n",
+        )
+
+    def _generate_kernel_call_helper(
+        self,
+        kernel_name: str,
+        call_args: Sequence[Any],
+        *,
+        device: torch.device | None = None,
+        triton: bool = True,
+        arg_types: Sequence[Any] | None = None,
+        **others: Any,
+    ) -> None:
+        device = device or V.graph.get_current_device_or_throw()
+        if device.type != _DEVICE_TYPE or triton:
+            super()._generate_kernel_call_helper(
+                kernel_name,
+                call_args,
+                device=device,
+                triton=triton,
+                arg_types=arg_types,
+                **others,
+            )
+            return
+        assert arg_types is not None
+        index = self.codegen_device_idx(device, str(device.index or 0))
+        cost, *given = (
+            f"({kind})({value}.data_ptr())" if "*" in kind else str(value)
+            for value, kind in zip(call_args, arg_types, strict=True)
+        )
+        self.writeline(
+            self.wrap_kernel_call(
+                "openreg_generated::launch",
+                [f"{kernel_name}_site", index, cost, f"&{kernel_name}", *given],
+            )
+        )
+
+    def _generate_end_jit(self, result: Any) -> None:
+        # Its compiler's flags, and the header that is compiled beforehand, are those of the CPU.
+        self.device = "cpu"
+        super()._generate_end_jit(result)
+        self.device = _DEVICE_TYPE
+
+    def codegen_device(self, device: torch.device) -> str:
+        """Return type and index of a device in C++."""
+        if device.type != _DEVICE_TYPE:
+            return str(super().codegen_device(device))
+        self.used_cached_devices.add("privateuse1")
+        return f"cached_torch_device_type_privateuse1, {device.index or 0}"
+
+    def codegen_model_constructor(self) -> None:
+        """Write the constructor of a model that is compiled ahead of time."""
+        if V.graph.constants and config.aot_inductor.package_constants_in_so:
+            raise RuntimeError(
+                "openreg: the constants of a compiled model can not be part of its library, which "
+                "is memory of the host: compile with "
+                'inductor_configs={"aot_inductor.package_constants_in_so": False}, and give them '
+                "to the loaded model by load_constants(..., user_managed=True)"
+            )
+        super().codegen_model_constructor()
+
+    def codegen_write_arg_with_large_length_string(
+        self, arg_name: str, *others: Any, **more: Any
+    ) -> None:
+        """Write a member of a model in its constructor, the device before the first one."""
+        if arg_name == "in_spec_":
+            self.prefix.splice(_SET_DEVICE)
+        super().codegen_write_arg_with_large_length_string(arg_name, *others, **more)

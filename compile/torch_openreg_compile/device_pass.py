@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The last changes to a graph before kernels are generated for the device.
+
+In some places torch's compiler decides by the name of the device, and knows the CPU's only. Where
+the generated C++ needs the same decision, it is made here, on the graph. docs/compile.md has the
+list of those places.
+"""
+
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor import config
+from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_for_files
+from torch._inductor.virtualized import V
+
+from torch_openreg_compile.convolution import REPLACEMENTS
+
+_DEVICE_TYPE = "openreg"
+
+aten = torch.ops.aten
+
+# Worth a buffer rather than to be computed once for each use: the CPU's list.
+_HEAVY = frozenset(
+    packet.default
+    for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)
+)
+
+_ARGUMENTS_OF_EXTREMA = frozenset((aten.argmax.default, aten.argmin.default))
+
+
+def _on_device(node: fx.Node) -> bool:
+    value = node.meta.get("val")
+    return isinstance(value, torch.Tensor) and value.device.type == _DEVICE_TYPE
+
+
+def _is_pointwise(node: fx.Node) -> bool:
+    tags = getattr(node.target, "tags", ())
+    return torch.Tag.pointwise in tags
+
+
+def keep_heavy_results(graph: fx.Graph) -> None:
+    """Have what is expensive and used more than once kept in a buffer.
+
+    The generator of kernels repeats a pointwise computation in each kernel that uses it. For the
+    CPU it knows which operations that does not pay for.
+    """
+    heavy: set[fx.Node] = set()
+    for node in graph.nodes:
+        if not _is_pointwise(node) or not _on_device(node):
+            continue
+        if node.target not in _HEAVY and heavy.isdisjoint(node.all_input_nodes):
+            continue
+        if len(node.users) > 1:
+            # torch's mark for a result that is computed into a buffer.
+            node.meta["inductor_realize_to_strides"] = True
+        else:
+            heavy.add(node)
+
+
+def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
+    """Make argmax and argmin of a whole tensor those of its elements in a row.
+
+    The index over several dimensions is right for the CPU in any order of the loops, for another
+    device only in the order of the memory.
+    """
+    for node in graph.nodes:
+        if node.target not in _ARGUMENTS_OF_EXTREMA or not _on_device(node):
+            continue
+        tensor, *rest = node.args
+        value, result = tensor.meta["val"], node.meta["val"]
+        if (rest and rest[0] is not None) or node.kwargs.get("dim") is not None or value.dim() < 2:
+            continue
+        with graph.inserting_before(node):
+            flat = graph.call_function(aten.reshape.default, (tensor, [-1]))
+            flat.meta["val"] = value.reshape(-1)
+            index = graph.call_function(node.target, (flat,))
+            index.meta["val"] = result.reshape(())
+            shaped = graph.call_function(aten.reshape.default, (index, list(result.shape)))
+            shaped.meta.update(node.meta)
+        node.replace_all_uses_with(shaped)
+        graph.erase_node(node)
+
+
+def replace_convolutions(graph: fx.Graph) -> None:
+    """Put operators with the strides that were traced in the place of convolutions."""
+    for node in graph.nodes:
+        if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == _DEVICE_TYPE:
+            node.target = REPLACEMENTS[node.target]
+
+
+class DevicePass(CustomGraphModulePass):
+    """Runs the changes, on graphs that have to do with the device."""
+
+    def __call__(self, gm: fx.GraphModule) -> None:
+        """Change a graph in place."""
+        if not config.cpp_wrapper and not V.aot_compilation:
+            # In C++ all operators that are called are those of libopenreg_aoti.so.
+            replace_convolutions(gm.graph)
+        flatten_arguments_of_extrema(gm.graph)
+        keep_heavy_results(gm.graph)
+        gm.recompile()
+
+    def uuid(self) -> Any:
+        """Return what changes with this package: part of the keys of torch's caches.
+
+        Otherwise a graph that an earlier version compiled would be taken from them.
+        """
+        package = files(__package__)
+        return get_hash_for_files(
+            tuple(
+                sorted(str(file) for file in package.iterdir() if file.name.endswith((".py", ".h")))
+            )
+        )

@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Registers generated kernels for the device with torch's compiler (``torch.compile(model)``)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._inductor.codegen.common import (
+    DeviceOpOverrides,
+    register_backend_for_device,
+    register_device_op_overrides,
+)
+from torch._inductor.runtime.benchmarking import Benchmarker, register_benchmarker
+
+from torch_openreg_compile import cpp_wrapper, scheduling, wrapper
+from torch_openreg_compile.device_pass import DevicePass
+
+_DEVICE_TYPE = "openreg"
+
+
+class _OpenRegOverrides(DeviceOpOverrides):
+    """Lines of Python for what generated code does with the device."""
+
+    def import_get_raw_stream_as(self, name: str) -> str:
+        return (
+            "from torch_openreg_compile.device_interface import OpenRegInterface\n"
+            f"{name} = OpenRegInterface.get_raw_stream"
+        )
+
+    def set_device(self, device_idx: int) -> str:
+        return f"torch.openreg.set_device({device_idx})"
+
+    def synchronize(self) -> str:
+        return "torch.openreg.synchronize()"
+
+    def device_guard(self, device_idx: int) -> str:
+        return f"torch.openreg.device({device_idx})"
+
+    def current_stream(self) -> str:
+        return "torch.openreg.current_stream()"
+
+    def cpp_kernel_type(self) -> str:
+        return "void*"
+
+
+def _benchmark(
+    benchmarker: Benchmarker,
+    function: Callable[[], Any],
+    *,
+    warmup: int,
+    rep: int,
+    **others: Any,
+) -> float:
+    """Return the milliseconds of a call until the device has done its work."""
+
+    def call() -> None:
+        function()
+        torch.accelerator.synchronize()
+
+    return float(benchmarker.benchmark_cpu(call, warmup=warmup, rep=rep))
+
+
+def register() -> None:
+    """Register scheduling, wrapper, lines of code, and how to measure."""
+    torch.get_device_module(_DEVICE_TYPE)._load_compiled_operators()
+    register_backend_for_device(
+        _DEVICE_TYPE,
+        scheduling.OpenRegScheduling,
+        wrapper.OpenRegWrapper,
+        cpp_wrapper.OpenRegCppWrapper,
+        device_custom_pass=DevicePass(),
+    )
+    register_device_op_overrides(_DEVICE_TYPE, _OpenRegOverrides())
+    register_benchmarker(_DEVICE_TYPE, _benchmark, override=True)

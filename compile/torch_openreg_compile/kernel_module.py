@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiles generated C++ into Python modules whose kernels are launched on the device.
+
+Code that the compiler wrote imports ``openreg_kernel`` from here, also out of the caches of an
+earlier process.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from torch._inductor.async_compile import AsyncCompile, get_compile_threads
+from torch._inductor.codecache import (
+    CodeCacheFuture,
+    CppPythonBindingsCodeCache,
+    LambdaFuture,
+)
+from torch._inductor.utils import clear_on_fresh_cache
+
+from torch_openreg_compile import source_text
+
+_LAUNCH = source_text.read("kernel.h", "kernel_launch.h")
+
+# Behind the generated function. torch fills it in by str.format.
+_MODULE = """
+static const openreg_generated::KernelApi* openreg_api;
+
+static PyObject* {entry_func}_py(PyObject*, PyObject* const* arguments, Py_ssize_t count) {{
+  static constexpr openreg_generated::KernelSite site = OPENREG_KERNEL_SITE;
+  {call_entry_func}
+}}
+
+static PyMethodDef methods[] = {{
+    {{"{entry_func}", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&{entry_func}_py)),
+      METH_FASTCALL, nullptr}},
+    {{nullptr, nullptr, 0, nullptr}}}};
+static PyModuleDef definition = {{
+    PyModuleDef_HEAD_INIT, "{entry_func}", nullptr, -1, methods, nullptr, nullptr, nullptr,
+    nullptr}};
+
+PyMODINIT_FUNC PyInit_{entry_func}(void) {{
+  openreg_api = openreg_generated::find_api();
+  return openreg_api == nullptr ? nullptr : PyModule_Create(&definition);
+}}
+"""
+
+
+@clear_on_fresh_cache
+class KernelModules(CppPythonBindingsCodeCache):
+    """The modules of kernels for the device, by what they were compiled from."""
+
+    cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012 - as torch declares it
+    cache_clear = staticmethod(cache.clear)
+    suffix_template = _MODULE
+    call_entry_function = (
+        "return openreg_generated::call(*openreg_api, site, kernel, arguments, count);"
+    )
+
+
+def openreg_kernel(
+    compiler: AsyncCompile,
+    name: str,
+    argument_types: Sequence[str],
+    source: str,
+    *,
+    parallel: bool,
+    pointwise: bool,
+) -> CodeCacheFuture | Callable[..., None]:
+    """Compile a kernel, in another process where the compiler has several.
+
+    Args:
+        compiler: hands work to processes.
+        name: what errors and traces call the kernel.
+        argument_types: the C++ types of its parameters.
+        source: defines ``void kernel(...)``; its first line includes torch's prefix.
+        parallel: whether it has parallel regions.
+        pointwise: whether no number of its result depends on the number of threads.
+
+    Returns:
+        What launches the kernel on the current stream: called with its cost and its arguments. Or
+        the future of it.
+    """
+    prefix, _, rest = source.lstrip().partition("\n")
+    site = f'{{"{name}", {str(parallel).lower()}, {str(pointwise).lower()}}}'
+    code = f"{prefix}\n{_LAUNCH}\n{rest}\n#define OPENREG_KERNEL_SITE {site}\n"
+    if get_compile_threads() <= 1:
+        load: Callable[..., None] = KernelModules.load_pybinding(argument_types, code)
+        return load
+    return LambdaFuture(
+        KernelModules.load_pybinding_async(argument_types, code, submit_fn=compiler.submit)
+    )

@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Which operations become one kernel, and the C++ of it.
+
+torch's generator of C++ for the CPU does the work. What differs is how a kernel ends up on the
+device: it is launched, with a cost; it uses as many threads as the launch gives it; and an
+exception inside a parallel loop reaches the program.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import sympy
+from torch._inductor import config
+from torch._inductor.codegen.common import BracesBuffer, KernelArgs
+from torch._inductor.codegen.cpp import (
+    CppKernelProxy,
+    CppScheduling,
+    KernelGroup,
+    WorkSharing,
+)
+from torch._inductor.scheduler import BaseSchedulerNode, SchedulerNode
+from torch._inductor.utils import Placeholder, get_fused_kernel_name, sympy_product
+from torch._inductor.virtualized import V
+from torch.utils._sympy.functions import FloorDiv, ModularIndexing
+
+# torch asks a table of names for the backend that generates a device's code, and a device that it
+# does not know stands behind this name.
+_GENERATE_CPP: dict[str, Any] = {"cuda_backend": "cpp"}
+
+# Operations that take some ten instructions and more.
+_HEAVY = frozenset(
+    {"erf", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "pow", "rand"}
+    | {"randn", "sigmoid", "sin", "cos", "tan", "tanh", "atan2", "acos", "asin", "atan", "erfinv"}
+)
+
+_CHECK = "TORCH_CHECK("
+
+
+def _cost(nodes: Iterable[SchedulerNode]) -> sympy.Expr:
+    """Return about how many elementary operations (of a quarter of a nanosecond) nodes take."""
+    cost: sympy.Expr = sympy.Integer(0)
+    for node in nodes:
+        counts = node._body.op_counts
+        heavy = sum(count for name, count in counts.items() if name in _HEAVY)
+        # Loads, stores and arithmetic work on vectors of eight and more.
+        each = max(1, sum(counts.values()) // 8 + 2 * heavy)
+        cost += each * sympy_product([size for sizes in node.get_ranges() for size in sizes])
+    return cost
+
+
+class _LaunchedWorkSharing(WorkSharing):
+    """Parallel regions with the threads that the launch has, at most those of the compilation."""
+
+    def parallel(self, threads: int) -> None:
+        super().parallel(f"openreg_generated::team({threads})")
+
+
+class LaunchedKernelGroup(KernelGroup):
+    """Kernels that become one function, and one launch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ws = self.stack.enter_context(_LaunchedWorkSharing(self.loops_code))
+
+    def codegen_group(self, name: str | None = None) -> str:
+        """Return the C++ of the function."""
+        self.stack.close()
+        if _CHECK in self.loops_code.getvalue():
+            loops = self.loops_code
+            self.loops_code = BracesBuffer()
+            self.loops_code.writeline("openreg_generated::Failure failure;")
+            self.loops_code.splice(loops)
+            self.loops_code.writeline("failure.rethrow();")
+        return str(super().codegen_group(name))
+
+    def call_kernel(self, wrapper: Any, kernel_name: str) -> None:
+        """Write the call: the cost goes before the arguments."""
+        _, arguments, types = self.args.cpp_argdefs()
+        cost = _cost(self.scheduled_nodes)
+        for symbol in cost.free_symbols:
+            wrapper.ensure_size_computed(symbol)
+        wrapper.generate_kernel_call(
+            kernel_name,
+            [wrapper.codegen_sizevar(cost), *arguments],
+            triton=False,
+            arg_types=["int64_t", *types],
+        )
+
+
+class LaunchedKernelProxy(CppKernelProxy):
+    """A loop nest whose body keeps an exception, where it can throw, for the end of the kernel."""
+
+    def gen_body(self, code: BracesBuffer | None = None) -> None:
+        """Write the body."""
+        assert code is not None
+        body = BracesBuffer()
+        super().gen_body(body)
+        if _CHECK not in body.getvalue():
+            code.splice(body)
+            return
+        code.writeline("try")
+        with code.indent():
+            code.splice(body)
+        code.writeline("catch (...)")
+        with code.indent():
+            code.writeline("failure.keep();")
+
+
+class _Loops(tuple[sympy.Expr, ...]):
+    """The sizes of nested loops.
+
+    For devices other than the CPU the scheduler takes a node's loops for one, multiplies their
+    number by that of its reductions, and splits other nodes' loops like that where these have as
+    many turns. C++ has nested loops, and no other node has the turns that a product here says.
+    """
+
+    def __mul__(self, other: object) -> sympy.Expr:
+        return sympy.Integer(-1)
+
+
+def _has_changed_loops(node: BaseSchedulerNode) -> bool:
+    """Tell whether the scheduler changed a node's loops, to see if it could be fused then.
+
+    It does so for devices other than the CPU only, and what generates C++ undoes it when it looks
+    for common loops. So such nodes are not fused, as on the CPU. Orders and splits are noted by a
+    listener; an inverted index shows in what the node writes.
+    """
+    for leaf in node.get_nodes():
+        if not isinstance(leaf, SchedulerNode):
+            continue
+        listener = getattr(leaf._loop_mutation_listener, "__self__", None)
+        if listener is not None and listener.state is not None:
+            return True
+        for write in leaf.read_writes.writes:
+            index = getattr(write, "index", None)
+            if index is not None and index.has(FloorDiv, ModularIndexing):
+                return True
+    return False
+
+
+class OpenRegScheduling(CppScheduling):
+    """C++ kernels for device openreg."""
+
+    kernel_proxy_cls = LaunchedKernelProxy
+
+    def group_fn(self, sizes: Sequence[Sequence[sympy.Expr]]) -> tuple[_Loops, ...]:
+        """Return the sizes of loops, as they are compared."""
+        return tuple(map(_Loops, super().group_fn(sizes)))
+
+    def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+        """Tell whether two nodes that do not depend on each other become one kernel."""
+        if _has_changed_loops(node1) or _has_changed_loops(node2):
+            return False
+        return bool(super().can_fuse_horizontal(node1, node2))
+
+    def can_fuse_vertical(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
+        """Tell whether a node and one that reads its results become one kernel."""
+        if _has_changed_loops(node1) or _has_changed_loops(node2):
+            return False
+        return bool(super().can_fuse_vertical(node1, node2))
+
+    def reset_kernel_group(self) -> None:
+        """Begin a new kernel."""
+        self.kernel_group = LaunchedKernelGroup()
+
+    def codegen_node(self, node: Any) -> None:
+        """Write a node into the kernel."""
+        with config.patch(_GENERATE_CPP):
+            super().codegen_node(node)
+
+    def flush(self) -> None:
+        """End the kernel, and write its launch."""
+        with config.patch(_GENERATE_CPP):
+            super().flush()
+
+    def define_kernel(
+        self,
+        src_code: str,
+        nodes: Sequence[BaseSchedulerNode],
+        kernel_args: KernelArgs | None = None,
+    ) -> str:
+        """Write the definition of a kernel, unless the graph has it, and return its name."""
+        wrapper: Any = V.graph.wrapper_code
+        known = wrapper.src_to_kernel.get(src_code)
+        if known is not None:
+            return str(known)
+        fused = get_fused_kernel_name(nodes, config.cpp.descriptive_names or "original_aten")
+        kernel_name = "_".join(["openreg", fused, wrapper.next_kernel_suffix()])
+        wrapper.src_to_kernel[src_code] = kernel_name
+        function = kernel_name if V.graph.cpp_wrapper else "kernel"
+        source = src_code.replace(str(Placeholder.KERNEL_NAME), function)
+        source = source.replace(str(Placeholder.DESCRIPTIVE_NAME), kernel_name)
+        source = source.replace("#pragma CMT", "//")
+        args = self.kernel_group.args if kernel_args is None else kernel_args
+        parallel = "#pragma omp parallel" in source
+        pointwise = not any(node.is_reduction() for node in nodes)
+        types = args.cpp_argdefs()[2]
+        wrapper.define_launched_kernel(
+            kernel_name, fused, types, source, parallel=parallel, pointwise=pointwise
+        )
+        return kernel_name

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The Python around the kernels: it allocates what they write and launches them in order."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._inductor.codegen.wrapper import (
+    PythonWrapperCodegen,
+    SubgraphPythonWrapperCodegen,
+)
+from torch._inductor.virtualized import V
+
+
+class _Wrapper(PythonWrapperCodegen):
+    """What differs from the CPU's, for graphs and those inside them."""
+
+    def define_launched_kernel(
+        self,
+        kernel_name: str,
+        fused: str,
+        types: Sequence[str],
+        source: str,
+        *,
+        parallel: bool,
+        pointwise: bool,
+    ) -> None:
+        """Write the compilation of a kernel; the arguments are those of ``openreg_kernel``."""
+        self.define_kernel(
+            kernel_name,
+            f"openreg_kernel(async_compile, {fused!r}, {types!r}, r'''{source}''', "
+            f"{parallel=}, {pointwise=})",
+            gpu=False,
+        )
+
+    def _generate_kernel_call_helper(
+        self,
+        kernel_name: str,
+        call_args: Sequence[Any],
+        *,
+        device: torch.device | None = None,
+        triton: bool = True,
+        **others: Any,
+    ) -> None:
+        device = device or V.graph.get_current_device_or_throw()
+        if device.type == "openreg" and not triton:
+            self.writeline(self.wrap_kernel_call(kernel_name, call_args))
+        else:
+            super()._generate_kernel_call_helper(
+                kernel_name, call_args, device=device, triton=triton, **others
+            )
+
+    def make_allocation(
+        self,
+        name: str,
+        device: torch.device,
+        dtype: torch.dtype,
+        shape: Sequence[Any],
+        stride: Sequence[Any],
+        allocation_shape: Sequence[Any] | None = None,
+        is_pinned: bool = False,
+    ) -> str:
+        # torch's own leaves out which of the devices it is.
+        if device.type != "openreg":
+            line = super().make_allocation(
+                name, device, dtype, shape, stride, allocation_shape, is_pinned
+            )
+            return str(line)
+        as_tuple = self.codegen_python_shape_tuple
+        strides = as_tuple(stride)
+        allocated = as_tuple(shape if allocation_shape is None else allocation_shape)
+        line = f"{name} = empty_strided_openreg({allocated}, {strides}, {dtype}, {device.index})"
+        if allocated != as_tuple(shape):
+            line += f".as_strided({as_tuple(shape)}, {strides})"
+        return line
+
+
+class OpenRegWrapper(_Wrapper):
+    """The module of one compiled graph."""
+
+    @staticmethod
+    def create(
+        is_subgraph: bool,
+        subgraph_name: str | None,
+        parent_wrapper: PythonWrapperCodegen | None,
+        partition_signatures: Any = None,
+    ) -> PythonWrapperCodegen:
+        """Return what writes the module, or a function in it."""
+        if is_subgraph:
+            assert subgraph_name is not None
+            assert parent_wrapper is not None
+            return OpenRegSubgraphWrapper(subgraph_name, parent_wrapper, partition_signatures)
+        return OpenRegWrapper()
+
+    def write_header(self) -> None:
+        """Write the imports."""
+        super().write_header()
+        self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
+        self.header.writeline("empty_strided_openreg = torch.openreg._empty_strided")
+
+
+class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):
+    """A function in its parent's module: the branch of a condition, the body of a loop."""

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Runs a model that export.py has compiled, in a process without Python.
+//
+//   run PACKAGE TENSORS [DEVICE INDEX]
+//
+// TENSORS is a dict that torch.save wrote: "input", "expected", and the model's constants by their
+// names. Exit status: 0 if the result is as expected, 1 if not, 2 for what can not be run.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/ops/allclose.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/inductor/aoti_package/model_package_loader.h>
+#include <torch/csrc/jit/serialization/pickle.h>
+
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+c10::Dict<c10::IValue, c10::IValue> load(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  const std::vector<char> bytes{std::istreambuf_iterator<char>(file),
+                                std::istreambuf_iterator<char>()};
+  return torch::jit::pickle_load(bytes).toGenericDict();
+}
+
+int run(const std::string& package, const std::string& tensors, int index) {
+  // What `import torch_openreg` does in Python. The libraries of the device are linked.
+  c10::register_privateuse1_backend("openreg");
+  const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index));
+  const auto given = load(tensors);
+
+  torch::inductor::AOTIModelPackageLoader model(package, "model", /*run_single_threaded=*/false,
+                                                /*num_runners=*/1, device.index());
+  // Constants are used where they are: they have to live as long as the model.
+  std::unordered_map<std::string, at::Tensor> constants;
+  for (const std::string& name : model.get_constant_fqns()) {
+    constants.emplace(name, given.at(name).toTensor().to(device));
+  }
+  model.load_constants(constants, /*use_inactive=*/false, /*check_full_update=*/true,
+                       /*user_managed=*/true);
+
+  const at::Tensor result = model.run({given.at("input").toTensor().to(device)}).at(0);
+  const at::Tensor expected = given.at("expected").toTensor();
+  const bool same = at::allclose(result.cpu(), expected, 1e-4, 1e-5);
+  std::cout << "on " << result.device() << ": " << (same ? "as" : "NOT as") << " expected\n";
+  return same ? EXIT_SUCCESS : EXIT_FAILURE;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 3 && argc != 4) {
+    std::cerr << "usage: run PACKAGE TENSORS [DEVICE INDEX]\n";
+    return 2;
+  }
+  try {
+    return run(argv[1], argv[2], argc == 4 ? std::atoi(argv[3]) : 0);
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return 2;
+  }
+}

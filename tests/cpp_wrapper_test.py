@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compiled graphs whose code is C++ alone: ``cpp_wrapper``, and packages compiled ahead of time.
+
+Each compilation takes seconds, so a test has as much in one graph as its subject allows.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch._inductor import config
+from torch._inductor.utils import run_and_get_code
+from torch.utils._pytree import tree_map_only
+
+DEVICE = "openreg"
+OTHER = "openreg:1"
+CONSTANTS_AT_LOAD = {"aot_inductor.package_constants_in_so": False}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Code of this run only, not what some program on this machine left."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _fresh_compiler() -> None:
+    torch._dynamo.reset()
+    torch.manual_seed(0)
+
+
+def random(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(1))
+
+
+def moved(value: Any, device: str) -> Any:
+    return tree_map_only(Tensor, lambda tensor: tensor.to(device), value)
+
+
+def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
+    """Compare the function, as C++ on the device, with the CPU's eager mode; return the C++."""
+    expected = function(*inputs)
+    with config.patch(cpp_wrapper=True):
+        compiled = torch.compile(function, fullgraph=True, **options)
+        result, codes = run_and_get_code(compiled, *moved(inputs, device))
+    torch.testing.assert_close(moved(result, "cpu"), expected)
+    return "\n".join(codes)
+
+
+def test_kernels_operators_and_numbers_of_the_cpu_on_another_device() -> None:
+    scale = torch.tensor(3.0)  # stays on the CPU: kernels get the number
+
+    def function(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+        y = F.gelu(x @ weight + 1) * scale
+        return y.softmax(-1), y.argsort(-1)
+
+    code = check(function, random(6, 8), random(8, 5), device=OTHER)
+    assert "openreg_generated::launch(" in code
+    assert "aoti_torch_openreg_mm_out" in code
+    assert "cached_torch_device_type_privateuse1" in code
+
+
+def test_shapes_may_change() -> None:
+    torch._dynamo.reset()
+    with config.patch(cpp_wrapper=True):
+        compiled = torch.compile(lambda x: (x.sin() + 1).sum(-1), fullgraph=True, dynamic=True)
+        for rows in (3, 100, 7):
+            x = random(rows, 2 * rows)
+            torch.testing.assert_close(compiled(x.to(DEVICE)).cpu(), (x.sin() + 1).sum(-1))
+
+
+def test_convolutions_train() -> None:
+    def train(device: str, compiler: Callable[[nn.Module], Any]) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3)
+        ).to(device)
+        images = random(2, 3, 4, 4).to(memory_format=torch.channels_last).to(device)
+        loss = compiler(model)(images).square().mean()
+        loss.backward()
+        gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
+        return [loss.detach().cpu(), *(gradient.cpu() for gradient in gradients)]
+
+    with config.patch(cpp_wrapper=True):
+        result = train(DEVICE, torch.compile)
+    torch.testing.assert_close(result, train("cpu", lambda model: model))
+
+
+def test_an_input_may_be_written_to() -> None:
+    def function(x: Tensor) -> Tensor:
+        x.add_(1)
+        return x.t() * 2
+
+    x = random(4, 5)
+    there = x.to(DEVICE)
+    with config.patch(cpp_wrapper=True):
+        result = torch.compile(function, fullgraph=True)(there)
+    torch.testing.assert_close(result.cpu(), function(x))
+    torch.testing.assert_close(there.cpu(), x)
+
+
+class Model(nn.Module):
+    """With parameters and a buffer. torch makes constants of up to 8 elements part of the code."""
+
+    offset: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 12)
+        self.register_buffer("offset", torch.arange(12.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Turn (N, 6) into (N, 12)."""
+        hidden: Tensor = self.linear(x * 2)
+        return F.silu(hidden) + self.offset
+
+
+@pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory, _own_cache: None) -> tuple[Model, str]:
+    """A model on the CPU, and the same compiled for any number of rows."""
+    torch.manual_seed(0)
+    model = Model()
+    there = Model()
+    there.load_state_dict(model.state_dict())
+    program = torch.export.export(
+        there.to(DEVICE),
+        (random(3, 6).to(DEVICE),),
+        dynamic_shapes={"x": {0: torch.export.Dim("rows", min=2, max=64)}},
+    )
+    path = tmp_path_factory.mktemp("package") / "model.pt2"
+    torch._inductor.aoti_compile_and_package(
+        program, package_path=str(path), inductor_configs=CONSTANTS_AT_LOAD
+    )
+    return model, str(path)
+
+
+@pytest.mark.parametrize("index", [-1, 0, 1])
+def test_a_package_runs_on_each_device(package: tuple[Model, str], index: int) -> None:
+    model, path = package
+    device = f"openreg:{max(index, 0)}"
+    loaded: Any = torch._inductor.aoti_load_package(path, device_index=index)
+    names = loaded.get_constant_fqns()
+    assert sorted(names) == sorted(model.state_dict())
+    constants = {name: model.state_dict()[name].to(device) for name in names}
+    loaded.load_constants(constants, check_full_update=True, user_managed=True)
+    with torch.no_grad():
+        for rows in (2, 3, 50):
+            x = random(rows, 6)
+            result = loaded(x.to(device))
+            assert result.device == torch.device(device)
+            torch.testing.assert_close(result.cpu(), model(x))
+        constants["offset"].fill_(7)  # used where they are
+        torch.testing.assert_close(
+            loaded(x.to(device)).cpu(), model(x) - model.offset + 7, rtol=1e-4, atol=1e-5
+        )
+
+
+def test_constants_of_a_package_stay_the_callers(package: tuple[Model, str]) -> None:
+    model, path = package
+    loaded: Any = torch._inductor.aoti_load_package(path)
+    constants = {name: value.to(DEVICE) for name, value in model.state_dict().items()}
+    with pytest.raises(RuntimeError):  # with the reason on stderr, where torch writes it
+        loaded.load_constants(constants, check_full_update=True)
+    with pytest.raises(RuntimeError):
+        loaded.load_constants(model.state_dict(), check_full_update=True, user_managed=True)
+    loaded.load_constants(constants, check_full_update=True, user_managed=True)
+    x = random(5, 6)
+    torch.testing.assert_close(loaded(x.to(DEVICE)).cpu(), model(x).detach())
+
+
+def test_constants_in_the_library_are_refused_when_it_is_compiled(tmp_path: Path) -> None:
+    program = torch.export.export(Model().to(DEVICE), (random(3, 6).to(DEVICE),))
+    with pytest.raises(RuntimeError, match=r"package_constants_in_so.*user_managed=True"):
+        torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))

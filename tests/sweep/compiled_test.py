@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A fixed part of the operator database, compiled. The whole is a run of the sweep."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.sweep import known
+from tests.sweep.database import cases, prepare
+from tests.sweep.outcome import Case, Outcome
+from tests.sweep.sweep import sweep
+
+# Some of each kind: pointwise, reductions, indices, views, what stays an operator, what is random.
+OPERATORS = (
+    "add",
+    "addmm",
+    "argmax",
+    "as_strided",
+    "bernoulli",
+    "cat",
+    "clamp",
+    "cumsum",
+    "diagonal",
+    "div.floor_rounding",
+    "erfinv",
+    "expand",
+    "fft.rfft",
+    "gather",
+    "index_put",
+    "linalg.svd",
+    "masked_fill",
+    "matmul",
+    "max.reduction_with_dim",
+    "nn.functional.batch_norm",
+    "nn.functional.conv2d",
+    "nn.functional.cross_entropy",
+    "nn.functional.embedding",
+    "nn.functional.gelu",
+    "nn.functional.interpolate.bilinear",
+    "nn.functional.layer_norm",
+    "nn.functional.max_pool2d",
+    "nn.functional.scaled_dot_product_attention",
+    "roll",
+    "scatter_add",
+    "sort",
+    "split",
+    "std_mean",
+    "sum",
+    "topk",
+    "triu",
+    "where",
+)
+
+CHOSEN = [case for case in cases(["op"], ["compiled"], ["float32"]) if case.name in OPERATORS]
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Outcome]]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
+        yield {outcome.case: outcome for outcome in sweep(CHOSEN, 2, 120, prepare, "openreg", 1)}
+
+
+@pytest.mark.parametrize("chosen", CHOSEN, ids=str)
+def test_compiled_operator_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) -> None:
+    outcome = outcomes[chosen]
+    assert not known.surprising(outcome), outcome.message
+    assert outcome.samples == 1
+
+
+def test_every_chosen_name_has_a_case() -> None:
+    assert {case.name for case in CHOSEN} == set(OPERATORS)
