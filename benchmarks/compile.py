@@ -21,7 +21,7 @@ from tqdm import tqdm
 from benchmarks.cases import Step
 from benchmarks.compile_cases import COMPILE_CASES, CompileCase
 from benchmarks.eager import machine
-from benchmarks.measurement import SETTLE, Effort, Timing, Window, timed, quartiles
+from benchmarks.measurement import SETTLE, Effort, Timing, Window, quartiles, timed
 from tools.flags.flags import Flags, device, output, picture, whole_number
 from tools.worker.worker import Died, Worker
 

@@ -15,7 +15,8 @@ from benchmarks.compile_cases import COMPILE_CASES, CompileCase
 @pytest.mark.parametrize("case", COMPILE_CASES, ids=lambda case: case.name)
 def test_case_computes_the_same_on_both_devices(case: CompileCase) -> None:
     expected, actual = (
-        case.make(torch.device(device), lambda function: function)() for device in ("cpu", "openreg")
+        case.make(torch.device(device), lambda function: function)()
+        for device in ("cpu", "openreg")
     )
     assert actual.device.type == "openreg"
     torch.testing.assert_close(actual.cpu(), expected, rtol=1e-3, atol=1e-3)

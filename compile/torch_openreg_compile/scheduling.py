@@ -37,8 +37,8 @@ _HEAVY = frozenset(
 # What generated loops call that may throw: checks of indices, divisions of integers.
 _THROWING = re.compile(r"TORCH_CHECK\(|\b(floor_divide_integral|mod|remainder_integral)\(")
 
-# How torch has divisions tell their kernel of a zero: by a variable that all launches share. Without
-# it they throw.
+# How torch has divisions tell their kernel of a zero: by a variable that all launches share.
+# Without it they throw.
 _SHARED_ERROR = "inductor_cpu_integer_div_error"
 
 
