@@ -21,8 +21,8 @@ from tqdm import tqdm
 from benchmarks.cases import Step
 from benchmarks.compile_cases import COMPILE_CASES, CompileCase
 from benchmarks.eager import machine
-from benchmarks.measurement import SETTLE, Effort, Timing, Window, calibrate, quartiles
-from tools.flags.flags import Flags, device, output, picture
+from benchmarks.measurement import SETTLE, Effort, Timing, Window, quartiles, timed
+from tools.flags.flags import Flags, device, output, picture, whole_number
 from tools.worker.worker import Died, Worker
 
 FULL = Effort(window=0.05, rounds=15)
@@ -42,12 +42,14 @@ def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
 
     def answer(window: Window) -> Timing:
         key = window.case, window.device
+        for old in [k for k in steps if k[0] != window.case]:
+            del steps[old]
         if key not in steps:
             torch._dynamo.reset()
             (case,) = (c for c in COMPILE_CASES if c.name == window.case)
             compiler = torch.compile if window.device == "compiled" else lambda function: function
             steps[key] = case.make(torch.device(device), compiler)
-        return calibrate(steps[key], device, window)
+        return timed(steps[key], device, window)
 
     return answer
 
@@ -177,9 +179,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = Flags("compile", __doc__)
     parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
-    parser.add_argument("--threads", type=int, metavar="N", help="intra-op; default: torch's")
-    parser.add_argument("--filter", type=find, default="", dest="cases", metavar="TEXT",
-                        help="measure the cases that have it in their names")  # fmt: skip
+    parser.add_argument(
+        "--threads", type=whole_number(1), metavar="N", help="intra-op; default: torch's"
+    )
+    parser.add_argument(
+        "--filter",
+        type=find,
+        default="",
+        dest="cases",
+        metavar="TEXT",
+        help="measure the cases that have it in their names",
+    )
     parser.add_argument("--quick", action="store_true", help="a rough look: tiny windows, 3 rounds")
     parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="write a bar chart")

@@ -105,12 +105,12 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
             device = torch.device(window.device)
             (case,) = (c for c in CASES if c.name == window.case)
             steps[key] = case.make(device)
-        return calibrate(steps[key], window.device, window)
+        return timed(steps[key], window.device, window)
 
     return answer
 
 
-def calibrate(step: Step, device: str, window: Window) -> Timing:
+def timed(step: Step, device: str, window: Window) -> Timing:
     """Answers a window with this step on a device: times it, or finds how often it fits in."""
     if window.calls:
         # Half a window untimed: where the scheduler puts threads that wake up is settled by

@@ -374,21 +374,18 @@ def test_compiled_by_worker_processes() -> None:
     assert launches(code) == 2
 
 
-def test_second_process_takes_the_caches(tmp_path: Path) -> None:
+def test_second_process_takes_the_caches() -> None:
+    # No other program here has this function. The header of vectors is compiled already.
     program = """
         import torch
         from torch._dynamo.utils import counters
         x = torch.ones(2, 8, device="openreg")
-        assert torch.compile(lambda x: x.sin() + 1)(x).device.type == "openreg"
+        assert torch.compile(lambda x: x.sin() + 1.0625)(x).device.type == "openreg"
         print(counters["aot_autograd"]["autograd_cache_hit"],
               counters["inductor"]["fxgraph_cache_miss"])
         """
-    environment = {
-        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path),
-        "TORCHINDUCTOR_CPP_CACHE_PRECOMPILE_HEADERS": "0",  # that takes longer than the program
-    }
-    assert child.output(program, **environment).split()[0] == "0"
-    assert child.output(program, **environment) == "1 0"
+    assert child.output(program) == "0 1"
+    assert child.output(program) == "1 0"
 
 
 def test_no_compiler_is_said_clearly(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -57,6 +57,7 @@ def test_members(members: dict[str, bytes]) -> None:
         "torch_openreg/lib/libopenreg_c10.so",
         "torch_openreg/py.typed",
         "torch_openreg_autoload/py.typed",
+        "torch_openreg_compile/kernel_launch.h",
         "torch_openreg_compile/py.typed",
         f"{NAME}.dist-info/METADATA",
         f"{NAME}.dist-info/RECORD",

@@ -84,7 +84,7 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
 
 
 def replace_convolutions(graph: fx.Graph) -> None:
-    """Put operators with the strides that were traced in the place of convolutions."""
+    """Put operators whose results have a known order in the place of convolutions."""
     for node in graph.nodes:
         if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == _DEVICE_TYPE:
             node.target = REPLACEMENTS[node.target]

@@ -6,6 +6,7 @@ device: it is launched, with a cost; it uses as many threads as the launch gives
 exception inside a parallel loop reaches the program.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,7 +34,12 @@ _HEAVY = frozenset(
     | {"randn", "sigmoid", "sin", "cos", "tan", "tanh", "atan2", "acos", "asin", "atan", "erfinv"}
 )
 
-_CHECK = "TORCH_CHECK("
+# What generated loops call that may throw: checks of indices, divisions of integers.
+_THROWING = re.compile(r"TORCH_CHECK\(|\b(floor_divide_integral|mod|remainder_integral)\(")
+
+# How torch has divisions tell their kernel of a zero: by a variable that all launches share.
+# Without it they throw.
+_SHARED_ERROR = "inductor_cpu_integer_div_error"
 
 
 def _cost(nodes: Iterable[SchedulerNode]) -> sympy.Expr:
@@ -65,13 +71,14 @@ class LaunchedKernelGroup(KernelGroup):
     def codegen_group(self, name: str | None = None) -> str:
         """Return the C++ of the function."""
         self.stack.close()
-        if _CHECK in self.loops_code.getvalue():
+        if _THROWING.search(self.loops_code.getvalue()):
             loops = self.loops_code
             self.loops_code = BracesBuffer()
             self.loops_code.writeline("openreg_generated::Failure failure;")
             self.loops_code.splice(loops)
             self.loops_code.writeline("failure.rethrow();")
-        return str(super().codegen_group(name))
+        code = super().codegen_group(name)
+        return "\n".join(line for line in code.splitlines() if _SHARED_ERROR not in line)
 
     def call_kernel(self, wrapper: Any, kernel_name: str) -> None:
         """Write the call: the cost goes before the arguments."""
@@ -95,7 +102,7 @@ class LaunchedKernelProxy(CppKernelProxy):
         assert code is not None
         body = BracesBuffer()
         super().gen_body(body)
-        if _CHECK not in body.getvalue():
+        if not _THROWING.search(body.getvalue()):
             code.splice(body)
             return
         code.writeline("try")
