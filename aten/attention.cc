@@ -12,6 +12,7 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <array>
@@ -92,10 +93,11 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
               "openreg: the fused attention has no debug mask: return_debug_mask must be "
               "False");
   const c10::DeviceIndex device = operands.device();
+  // Strides and what is there are as torch's fake kernel has them: a compiler counts on it.
   at::Tensor output = at::empty_like(query);
   at::Tensor logsumexp =
-      by_token(empty_on(device, {query.size(0), query.size(2), query.size(1)},
-                        query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat));
+      empty_on(device, {query.size(0), query.size(1), query.size(2)},
+               query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
     launch_kernel(
         {"aten::_scaled_dot_product_fused_attention_overrideable", attention_cost(query, key)},
@@ -110,14 +112,16 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
+  // Of random numbers that nobody drew; a graph saves them for backward.
+  const at::Tensor seed = at::zeros({}, c10::kLong);
   return {std::move(output),
           std::move(logsumexp),
           none,
           none,
           query.size(2),
           key.size(2),
-          none,
-          none,
+          seed,
+          seed,
           none};
 }
 
@@ -139,13 +143,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
   // The kernel adds to all three, wanted or not.
-  const auto make = [device](const at::Tensor& like) {
-    return by_token(empty_on(device, {like.size(0), like.size(2), like.size(1), like.size(3)},
-                             like.scalar_type()));
-  };
-  at::Tensor grad_query = make(query);
-  at::Tensor grad_key = make(key);
-  at::Tensor grad_value = make(value);
+  at::Tensor grad_query = at::empty_like(query);
+  at::Tensor grad_key = at::empty_like(key);
+  at::Tensor grad_value = at::empty_like(value);
   launch_kernel({"aten::_scaled_dot_product_fused_attention_overrideable_backward",
                  2 * attention_cost(query, key)},
                 device, [&](AliasPool& aliases) {
