@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rewrite: patterns of operators, and the one operator that does the same.
+
+torch's pattern matcher finds the patterns and sees to it that nothing between the operators is used
+elsewhere, and that no mutation lies between them. Here is what it leaves to its users: keyword
+arguments that a pattern does not mention, regions without gradients or with autocast, and that the
+new result has the dtype, shape, strides and device of the old one.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.pattern_matcher import (
+    CallFunction,
+    Match,
+    PatternExpr,
+    PatternMatcherPass,
+    register_graph_pattern,
+)
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+from typing_extensions import TypeIs
+
+from torch_openreg_compile import dead_code
+from torch_openreg_compile.lowering import autocast_at, value_of
+
+
+@dataclass(frozen=True)
+class Call:
+    """The operator that replaces a match."""
+
+    target: torch._ops.OpOverload[Any, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def products(left: Any, right: Any) -> list[CallFunction]:
+    """Return patterns of ``left * right`` in both orders."""
+    mul = torch.ops.aten.mul.Tensor
+    return [CallFunction(mul, left, right), CallFunction(mul, right, left)]
+
+
+def sums(left: Any, right: Any) -> list[CallFunction]:
+    """Return patterns of ``left + right`` in both orders."""
+    add = torch.ops.aten.add.Tensor
+    return [CallFunction(add, left, right), CallFunction(add, right, left)]
+
+
+def is_number(value: object) -> TypeIs[int | float]:
+    """Tell whether an argument is a number that is known now."""
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def is_near(value: object, constant: float) -> bool:
+    """Tell whether a program meant a constant: it is written with six digits or more."""
+    return is_number(value) and math.isclose(value, constant, rel_tol=1e-6)
+
+
+def tensor(value: object) -> FakeTensor | None:
+    """Return what a matched argument was traced with, None where it is no tensor."""
+    traced = value_of(value) if isinstance(value, fx.Node) else None
+    return traced if type(traced) is FakeTensor else None
+
+
+def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Tell whether shapes or strides are equal for all sizes that the graph is for."""
+    return len(left) == len(right) and all(
+        statically_known_true(a == b) for a, b in zip(left, right, strict=True)
+    )
+
+
+def trailing(dims: object, of: FakeTensor) -> list[int] | None:
+    """Return the sizes of the last dimensions that ``dims`` names, None where they are others.
+
+    Sizes have to be known: those of a dynamic shape are not.
+    """
+    if not isinstance(dims, (list, tuple)) or not all(isinstance(dim, int) for dim in dims):
+        return None
+    first = of.dim() - len(dims)
+    if not dims or sorted(dim % of.dim() for dim in dims) != list(range(first, of.dim())):
+        return None
+    sizes = list(of.shape[first:])
+    return sizes if all(type(size) is int for size in sizes) else None
+
+
+def _has_an_effect(node: fx.Node) -> bool:
+    if node.target is torch.ops.aten.dropout.default and node.args[2] is False:
+        return False
+    return node.op.startswith("call_") and not dead_code.is_pure(node)
+
+
+def _number_regions(graph: fx.Graph) -> None:
+    """Number the stretches of a graph over which nothing is moved.
+
+    The matcher refuses what lies in two of them. It knows operators that write; a graph of
+    torch._dynamo also has regions that do something unknown, and switches of gradients.
+    """
+    region = 0
+    for node in graph.nodes:
+        if _has_an_effect(node):
+            region += 1
+        node.meta["mutation_region_id"] = region
+
+
+class Rewrite(ABC):
+    """Replaces each match of some patterns, where that changes no result but by rounding."""
+
+    #: What options call it.
+    name: str
+
+    def __init__(self) -> None:
+        self._matcher = PatternMatcherPass(pass_name=f"openreg_{self.name}")
+        self._done: list[str] = []
+        for pattern in self.patterns():
+            register_graph_pattern(
+                pattern,
+                extra_check=lambda match: self._call(match) is not None,
+                pass_dict=self._matcher,  # type: ignore[arg-type]
+            )(self._replace)
+
+    @abstractmethod
+    def patterns(self) -> Iterable[PatternExpr]:
+        """Yield patterns; arguments of a match are known by the names in them."""
+
+    @abstractmethod
+    def replacement(self, arguments: dict[str, Any]) -> Call | None:
+        """Return what computes the same, None where a match is none.
+
+        Args:
+            arguments: by name, nodes and constants.
+        """
+
+    def __call__(self, gm: fx.GraphModule) -> list[str]:
+        """Rewrite a graph in place; return a line for each match that was replaced."""
+        self._done = []
+        _number_regions(gm.graph)
+        if self._matcher.apply(gm):
+            gm.recompile()
+        return self._done
+
+    def _call(self, match: Match) -> Call | None:
+        for pattern, node in match.ctx.pattern_to_node.items():
+            # The matcher takes add(x, y, alpha=2) for an add(x, y).
+            if isinstance(pattern, CallFunction) and set(node.kwargs) - set(pattern.kwargs):
+                return None
+        root = match.output_node()
+        old = tensor(root)
+        values = [value_of(node) for node in match.nodes]
+        values += [tensor(argument) for argument in match.kwargs.values()]
+        tensors = [value for value in values if isinstance(value, FakeTensor)]
+        # With operands of several dtypes, or numbers that became tensors, rounding is not alike.
+        if old is None or not old.dtype.is_floating_point:
+            return None
+        if any(t.dtype != old.dtype or t.device != old.device for t in tensors):
+            return None
+        call = self.replacement(match.kwargs)
+        return call if call is not None and _layout(call, root, old) is not None else None
+
+    def _replace(self, match: Match, *args: Any, **kwargs: Any) -> None:
+        call, root = self._call(match), match.output_node()
+        old = tensor(root)
+        assert call is not None
+        assert old is not None
+        new = match.graph.call_function(call.target, call.args, call.kwargs)
+        if _layout(call, root, old) == "contiguous":
+            new = match.graph.call_function(
+                torch.ops.aten.clone.default, (new,), {"memory_format": torch.contiguous_format}
+            )
+            new.args[0].meta = {**root.meta, "val": _traced(call, root, old)}
+        new.meta = dict(root.meta)
+        names = ", ".join(node.name for node in match.nodes)
+        self._done.append(f"{self.name}: {names} -> {new.name}")
+        root.replace_all_uses_with(new)
+        match.erase_nodes()
+
+
+def _traced(call: Call, at: fx.Node, like: FakeTensor) -> object:
+    """Return what an operator gives at a place of a graph."""
+    args, kwargs = fx.node.map_arg((call.args, call.kwargs), value_of)
+    with like.fake_mode, autocast_at(at), torch.no_grad():
+        return call.target(*args, **kwargs)
+
+
+def _layout(call: Call, at: fx.Node, old: FakeTensor) -> str | None:
+    """Say how a replacement gets the layout of what it replaces.
+
+    Returns:
+        "same": it has it; "contiguous": by a copy; None: it is another result.
+    """
+    new = _traced(call, at, old)
+    if not (
+        isinstance(new, FakeTensor)
+        and new.dtype == old.dtype
+        and new.device == old.device
+        and known_equal(new.shape, old.shape)
+    ):
+        return None
+    if known_equal(new.stride(), old.stride()):
+        return "same"
+    return "contiguous" if old.is_contiguous() else None
