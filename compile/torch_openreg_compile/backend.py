@@ -5,6 +5,7 @@ Torch finds it, and ``openreg_debug`` which also reports, by entry points of gro
 ``torch_dynamo_backends``.
 """
 
+import functools
 import importlib
 import logging
 import tempfile
@@ -69,6 +70,12 @@ def openreg(
     return gm.forward
 
 
+@functools.cache
+def _drawings() -> str:
+    """Return a folder for the drawings of this process."""
+    return tempfile.mkdtemp(prefix="openreg_debug_")
+
+
 def openreg_debug(
     gm: fx.GraphModule,
     example_inputs: Sequence[Any],
@@ -82,5 +89,5 @@ def openreg_debug(
     folder for temporary files. Arguments, result and errors are those of ``openreg``.
     """
     given = {"debug": True, **(options or {})}
-    given.setdefault("dump", tempfile.mkdtemp(prefix="openreg_debug_"))
+    given.setdefault("dump", _drawings())
     return openreg(gm, example_inputs, mode=mode, options=given)

@@ -98,17 +98,13 @@ class Report:
             return
         count = self._kinds[kind] = self._kinds.get(kind, 0) + 1
         name = f"graph {self._name} {kind}" + (f" {count}" if count > 1 else "")
-        if self._print:
-            self._say(f"{name}: {title(gm)}", *_table(gm.graph))
         before = {node.name for node in gm.graph.nodes}
         self._draw(f"{name} before", gm.graph, set())
         yield changes
-        self._draw(f"{name} after", gm.graph, {n.name for n in gm.graph.nodes} - before)
-        if self._print and changes:
-            lines = [f"  {change}" for change in changes]
-            self._say(f"{name}, {len(changes)} rewrites:", *lines, *_table(gm.graph))
         if self._print:
-            self._say(title(gm))
+            lines = [f"  {change}" for change in changes]
+            self._say(name, f"{len(changes)} rewrites", *lines, *_table(gm.graph), title(gm))
+        self._draw(f"{name} after", gm.graph, {n.name for n in gm.graph.nodes} - before)
 
     def _say(self, *lines: str) -> None:
         print(*(f"openreg: {line}" for line in lines), sep="\n", file=sys.stderr)

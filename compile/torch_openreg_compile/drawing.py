@@ -123,7 +123,7 @@ def _top(place: _Place) -> float:
 
 def _path(start: _Place, end: _Place) -> str:
     """A line from the bottom of one place to the top of another."""
-    y1, y2 = _top(start) + (_BOX_HEIGHT if start.node else 0), _top(end)
+    y1, y2 = _top(start) + _BOX_HEIGHT, _top(end)
     bend = (y1 + y2) / 2
     curve = (
         f"M{start.center:.1f},{y1:.1f} "
@@ -150,8 +150,9 @@ def _box(place: _Place, lines: Sequence[str], color: str) -> str:
 def _label(node: fx.Node) -> str:
     if node.op != "call_function":
         return node.name if node.op in ("placeholder", "output") else str(node.target)
-    name = str(getattr(node.target, "__name__", node.target))
-    return name.removesuffix(".default")
+    name = str(getattr(node.target, "__name__", node.target)).removesuffix(".default")
+    numbers = [str(argument) for argument in node.args if isinstance(argument, (int, float))]
+    return f"{name}({', '.join(numbers)})" if numbers else name
 
 
 def draw(graph: fx.Graph, new: set[str], describe: Callable[[Any], str]) -> str:

@@ -37,6 +37,8 @@ _DIV = (aten.div.Tensor, aten.div.Scalar)
 
 def _number(node: fx.Node) -> _Number | None:
     """Return the number that a node combines its tensor with, None where it is no such node."""
+    if node.target not in (*_MUL, *_ADD, *_SUB, *_DIV):
+        return None
     if len(node.args) != 2 or node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
     number = node.args[1]
