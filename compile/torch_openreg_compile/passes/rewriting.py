@@ -8,6 +8,7 @@ new result has the dtype, shape, strides and device of the old one.
 """
 
 import math
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -139,7 +140,11 @@ class Rewrite(ABC):
         """Rewrite a graph in place; return a line for each match that was replaced."""
         self._done = []
         _number_regions(gm.graph)
-        if self._matcher.apply(gm):
+        with warnings.catch_warnings():
+            # Of Inductor, which does not run here: it asks whether it knows a dtype.
+            warnings.filterwarnings("ignore", "Torchinductor does not support")
+            replaced = self._matcher.apply(gm)
+        if replaced:
             gm.recompile()
         return self._done
 
