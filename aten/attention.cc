@@ -95,9 +95,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
   const c10::DeviceIndex device = operands.device();
   // Strides and what is there are as torch's fake kernel has them: a compiler counts on it.
   at::Tensor output = at::empty_like(query);
-  at::Tensor logsumexp =
-      empty_on(device, {query.size(0), query.size(1), query.size(2)},
-               query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
+  at::Tensor logsumexp = empty_on(device, {query.size(0), query.size(1), query.size(2)},
+                                  query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
     launch_kernel(
         {"aten::_scaled_dot_product_fused_attention_overrideable", attention_cost(query, key)},

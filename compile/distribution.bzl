@@ -16,6 +16,7 @@ FILES = [
     "torch_openreg_compile/passes/__init__.py",
     "torch_openreg_compile/passes/aliasing.py",
     "torch_openreg_compile/passes/attention.py",
+    "torch_openreg_compile/passes/constants.py",
     "torch_openreg_compile/passes/folding.py",
     "torch_openreg_compile/passes/gelu.py",
     "torch_openreg_compile/passes/layer_norm.py",

@@ -32,7 +32,7 @@ def gate(x: Tensor) -> Tensor:
     return x * torch.sigmoid(x) * 2 * 3
 
 
-def compiled(function: Callable[..., Any], **options: object) -> Callable[..., Any]:
+def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
     result: Callable[..., Any] = torch.compile(
         function, backend="openreg", options={"then": "eager", **options}, fullgraph=True
     )
@@ -65,9 +65,7 @@ def test_inference(caplog: pytest.LogCaptureFixture, lines: list[str]) -> None:
     assert any(line.startswith("inference:") for line in caplog.messages)
 
 
-def test_only_the_passes_that_are_named(
-    caplog: pytest.LogCaptureFixture, lines: list[str]
-) -> None:
+def test_only_the_passes_that_are_named(caplog: pytest.LogCaptureFixture, lines: list[str]) -> None:
     x = torch.randn(3, 4)
     torch.testing.assert_close(compiled(gate, passes=["fold"])(x), gate(x))
     done = [line for line in caplog.messages if " -> " in line]
@@ -152,13 +150,15 @@ def test_graph_breaks() -> None:
         return gate(x)
 
     x = torch.randn(3)
-    broken = torch.compile(function, backend="openreg", options={"passes": ["silu"]})
+    options: dict[str, Any] = {"passes": ["silu"]}
+    broken = torch.compile(function, backend="openreg", options=options)
     torch.testing.assert_close(outcome(broken, x), outcome(function, x))
 
 
 def test_transforms_of_functions() -> None:
     def function(x: Tensor) -> Tensor:
-        return torch.func.vmap(torch.func.grad(lambda y: gate(y).sum()))(x)
+        result: Tensor = torch.func.vmap(torch.func.grad(lambda y: gate(y).sum()))(x)
+        return result
 
     x = torch.randn(3, 2)
     torch.testing.assert_close(compiled(function)(x), function(x))

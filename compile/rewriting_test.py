@@ -137,8 +137,11 @@ def _gelu(x: Tensor, half: float, inner: float, cubic: float, one: float = 1) ->
     return half * x * (one + torch.tanh(inner * (x + cubic * x**3)))
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, dim: int = -1, swap: tuple[int, int] = (2, 3)) -> Any:
-    return torch.softmax(q @ k.transpose(*swap), dim) @ v
+def _attention(dim: int = -1, swap: tuple[int, int] = (2, 3)) -> Callable[..., Tensor]:
+    def attention(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
+        return torch.softmax(q @ k.transpose(*swap), dim) @ v
+
+    return attention
 
 
 def _attention_and_weights(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -199,8 +202,8 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "softmax_other_dim": (lambda x: _of_half(x, 0), [t(4, 4)]),
     "softmax_without_max": (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), [t(4, 4)]),
     "softmax_flat_sum": (lambda x: (x - x.amax(-1, True)).exp() / 3, [t(4, 4)]),
-    "attention_other_dim": (lambda *qkv: _attention(*qkv, dim=-2), [t(1, 2, 4, 4)] * 3),
-    "attention_other_swap": (lambda *qkv: _attention(*qkv, swap=(1, 3)), [t(1, 4, 4, 4)] * 3),
+    "attention_other_dim": (_attention(dim=-2), [t(1, 2, 4, 4)] * 3),
+    "attention_other_swap": (_attention(swap=(1, 3)), [t(1, 4, 4, 4)] * 3),
     "attention_scale_tensor": (
         lambda q, k, v, s: torch.softmax(q @ k.transpose(2, 3) * s, -1) @ v,
         [t(1, 2, 4, 4)] * 3 + [t(1)],

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# ruff: noqa: D103 - each function is what its name says, in one of many ways.
+
 """Ways to write what one operator does: programs that a rewrite has to recognize.
 
 ``SPELLINGS`` has them by rewrite; ``shapes`` says which tensors the programs of a rewrite take.
@@ -102,9 +102,7 @@ SPELLINGS: dict[str, dict[str, Program]] = {
         ),
         "product": lambda x: 0.5 * x * (1 + torch.tanh(ROOT * (x + 0.044715 * x * x * x))),
         "cube": lambda x: x * (0.5 * (torch.tanh((0.044715 * _cube(x) + x) * ROOT) + 1)),
-        "factored": lambda x: (
-            x * 0.5 * (1 + torch.tanh(x * 0.7978845608 * (1 + 0.044715 * x * x)))
-        ),
+        "factored": lambda x: x * 0.5 * (1 + torch.tanh(x * 0.7978845608 * (1 + 0.044715 * x * x))),
         "rounded": lambda x: 0.5 * (x * (1 + (0.797885 * (x + 0.044715 * x**3)).tanh())),
         "erf": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
         "erf_product": lambda x: 0.5 * (x * (1.0 + torch.erf(x * 0.70710678))),
@@ -148,7 +146,7 @@ def shapes(rewrite: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """
     batch, heads, tokens, width = sizes
     whole = (batch, heads, tokens, width)
-    more = {
+    more: dict[str, list[tuple[int, ...]]] = {
         "layer_norm": [(width,), (width,)],
         "rms_norm": [(width,)],
         "attention": [(batch, heads, tokens + 1, width)] * 2,

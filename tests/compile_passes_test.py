@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(backend="openreg", options={"passes": ...}) on the device: results and gradients."""
+"""Passes of torch.compile(backend="openreg") on the device: results and gradients."""
 
 import logging
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -57,6 +58,15 @@ def logged() -> Iterator[list[str]]:
         log.removeHandler(handler)
 
 
+def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
+    """Compile, with all passes or those that options name."""
+    chosen = {"then": "eager", **options}
+    compiled: Callable[..., Tensor] = torch.compile(
+        function, backend="openreg", options=chosen, fullgraph=True
+    )
+    return compiled
+
+
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
     """Result, and gradients of all inputs, on the CPU in float64; the result's dtype is first."""
     leaves = [x.detach().requires_grad_() for x in inputs]
@@ -99,7 +109,7 @@ def test_golden(
     inputs = [x.to(dtype).to(DEVICE) for x in exact]
     inputs[0] = _strided(inputs[0], layout)
     function = spellings.SPELLINGS[rewrite][name]
-    compiled = torch.compile(function, backend="openreg", options={"then": "eager"}, fullgraph=True)
+    compiled = compile_with(function)
     with logged() as lines:
         ours = outcome(compiled, inputs)
     result, eager = compiled(*inputs), function(*inputs)
@@ -131,7 +141,7 @@ def test_golden(
 def test_kernels_of_the_device_run(rewrite: str, operators: list[str]) -> None:
     function = next(iter(spellings.SPELLINGS[rewrite].values()))
     inputs = [torch.randn(s, device=DEVICE) for s in spellings.shapes(rewrite, (2, 2, 3, 4))]
-    compiled = torch.compile(function, backend="openreg", options={"passes": [rewrite]})
+    compiled = compile_with(function, passes=[rewrite])
     with logged() as lines:
         outcome(compiled, inputs)
     for operator in operators:
@@ -190,7 +200,7 @@ def test_a_block_trains_as_before(device: str, checkpointed: bool) -> None:
         result: Tensor = checkpoint(block, x, use_reentrant=False) if checkpointed else block(x)
         return result
 
-    compiled = torch.compile(whole, backend="openreg", options={"debug": False}, fullgraph=True)
+    compiled = compile_with(whole)
     with logged() as lines:
         ours = step(compiled)
     assert [line.split(":")[0] for line in lines if " -> " in line][:6] == list(REWRITES)
@@ -201,7 +211,7 @@ def test_a_block_trains_as_before(device: str, checkpointed: bool) -> None:
 def test_dynamic_shapes() -> None:
     """Sizes of what is normalized have to be known; those of the others may change."""
     function = spellings.SPELLINGS["layer_norm"]["variance"]
-    compiled = torch.compile(function, backend="openreg", options={"then": "eager"})
+    compiled = compile_with(function)
     inputs = [torch.randn(5, device=DEVICE) for _ in range(2)]
     with logged() as lines:
         for size in (2, 3, 7):
@@ -221,7 +231,7 @@ def test_autocast(rewrite: str, inside: bool) -> None:
             return program(*inputs)
 
     function = within if inside else program
-    compiled = torch.compile(function, backend="openreg", options={"then": "eager"})
+    compiled = compile_with(function)
     for dtype in (torch.float32, torch.bfloat16):
         shapes = spellings.shapes(rewrite, (2, 2, 3, 4))
         inputs = [torch.randn(shape, device=DEVICE, dtype=dtype) for shape in shapes]
@@ -236,7 +246,7 @@ def test_tensors_of_the_cpu_beside_the_device() -> None:
         return x * torch.sigmoid(x) * host.to(DEVICE) + (host * torch.sigmoid(host)).to(DEVICE)
 
     x, host = torch.randn(3, device=DEVICE), torch.randn(3)
-    compiled = torch.compile(function, backend="openreg", options={"passes": ["silu"]})
+    compiled = compile_with(function, passes=["silu"])
     with logged() as lines:
         torch.testing.assert_close(compiled(x, host), function(x, host))
     assert len([line for line in lines if line.startswith("silu: ")]) == 2
@@ -246,7 +256,7 @@ def test_dropout_between_rewrites() -> None:
     def function(x: Tensor) -> Tensor:
         return F.dropout(x * torch.sigmoid(x), 0.5) * 2 * 3
 
-    compiled = torch.compile(function, backend="openreg", options={"then": "eager"})
+    compiled = compile_with(function)
     x = torch.ones(1000, device=DEVICE, requires_grad=True)
     result = compiled(x)
     (gradient,) = torch.autograd.grad(result.sum(), x)
@@ -254,10 +264,10 @@ def test_dropout_between_rewrites() -> None:
     assert 400 < (result != 0).sum().item() < 600
 
 
-def test_debug_backend(capfd: pytest.CaptureFixture[str], tmp_path: Any) -> None:
-    compiled = torch.compile(
-        spellings.SPELLINGS["silu"]["method"], backend="openreg_debug", options={"dump": tmp_path}
-    )
+def test_debug_backend(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    options: dict[str, Any] = {"dump": tmp_path}
+    function = spellings.SPELLINGS["silu"]["method"]
+    compiled = torch.compile(function, backend="openreg_debug", options=options)
     x = torch.randn(2, 3, device=DEVICE)
     torch.testing.assert_close(compiled(x), x * x.sigmoid())
     report = capfd.readouterr().err
@@ -270,7 +280,7 @@ def test_errors_of_the_device_come_through() -> None:
     def function(x: Tensor, i: Tensor) -> Tensor:
         return (x * torch.sigmoid(x))[i]
 
-    compiled = torch.compile(function, backend="openreg", options={"then": "eager"})
+    compiled = compile_with(function)
     x = torch.randn(3, device=DEVICE)
     index = torch.tensor([1], device=DEVICE)
     torch.testing.assert_close(compiled(x, index), function(x, index))

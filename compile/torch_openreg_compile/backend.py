@@ -10,7 +10,7 @@ import importlib
 import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from openreg_graph import log
 from torch import fx
@@ -58,8 +58,7 @@ def openreg(
     if chosen is not None:
         # It imports Inductor's pattern matcher, which takes seconds.
         run = importlib.import_module("torch_openreg_compile.pipeline").run
-        compiled: Callable[..., Any] = run(gm, example_inputs, chosen)
-        return compiled
+        return cast(Callable[..., Any], run(gm, example_inputs, chosen))
     checkpointing.lower(gm)
     gm.recompile()
     if log.isEnabledFor(logging.DEBUG):

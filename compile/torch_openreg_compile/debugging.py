@@ -53,7 +53,7 @@ def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
 
 
 def describe(value: Any) -> str:
-    """Return dtype and shape of what a node gives: ``float32[2, 3]``, ``(float32[2], int64[2])``."""
+    """Return dtypes and shapes of a value: ``float32[2, 3]``, ``(float32[2], int64[2])``."""
     if isinstance(value, torch.Tensor):
         return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
     if isinstance(value, (tuple, list)):

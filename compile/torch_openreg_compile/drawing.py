@@ -92,8 +92,7 @@ def _spread(layer: Sequence[_Place]) -> None:
     """Move places apart that overlap, keeping their order, as little to the left as to the right."""
     wanted = [place.center for place in layer]
     distances = [
-        (left.width + right.width) / 2 + _GAP
-        for left, right in zip(layer, layer[1:], strict=False)
+        (left.width + right.width) / 2 + _GAP for left, right in zip(layer, layer[1:], strict=False)
     ]
     rightward, leftward = list(wanted), list(wanted)
     for index, distance in enumerate(distances):

@@ -50,7 +50,9 @@ class _StaysAsCaptured(Exception):
 
 def _is_function_of_torch(node: fx.Node) -> bool:
     target = node.target
-    if node.op == "call_method":
+    if isinstance(target, str):
+        if node.op != "call_method":
+            return False
         return target in _CASTS or (hasattr(torch.ops.aten, target) and target not in _SETTERS)
     if node.op != "call_function":
         return False

@@ -7,7 +7,7 @@ forward and backward that AOTAutograd makes, which write to nothing.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from functorch.compile import make_boxed_func
 from openreg_graph import log
@@ -78,7 +78,9 @@ class _Simplify(CustomGraphPass):
         return get_hash_for_files(files, repr((self._chosen.passes, self._chosen.inexact)))
 
 
-def _eager(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options, report: Report) -> Any:
+def _eager(
+    gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options, report: Report
+) -> Callable[..., Any]:
     passes = simplifications(chosen)
 
     def compiler(kind: str) -> Callable[..., Any]:
@@ -86,8 +88,7 @@ def _eager(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options, report: R
             with report.of(kind, graph) as done:
                 done += apply(passes, graph)
             log.debug("%s:%s", kind, graph.print_readable(print_output=False))
-            boxed: Callable[..., Any] = make_boxed_func(graph.forward)
-            return boxed
+            return cast(Callable[..., Any], make_boxed_func(graph.forward))
 
         return finish
 
@@ -96,7 +97,7 @@ def _eager(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options, report: R
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
     )
-    return backend(gm, inputs)
+    return cast(Callable[..., Any], backend(gm, inputs))
 
 
 def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
@@ -118,7 +119,5 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
     gm.recompile()
     if chosen.then == "inductor":
         patches = {"post_grad_custom_pre_pass": _Simplify(chosen)}
-        compiled: Callable[..., Any] = compile_fx(gm, inputs, config_patches=patches)
-        return compiled
-    eager: Callable[..., Any] = _eager(gm, inputs, chosen, report)
-    return eager
+        return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
+    return _eager(gm, inputs, chosen, report)

@@ -9,9 +9,10 @@ x * 0.03 for each x, because each product is rounded.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch_openreg_compile.passes.folding import fold
@@ -22,7 +23,7 @@ folded: list[str] = []
 
 def _fold_and_run(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     folded.extend(fold(gm))
-    return gm.forward
+    return cast(Callable[..., Any], make_boxed_func(gm.forward))
 
 
 const_fold = aot_autograd(fw_compiler=_fold_and_run)

@@ -10,6 +10,7 @@ before and after the passes.
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -33,16 +34,13 @@ def main(folder: str | None = None) -> int:
     """Compile, compare with eager mode; drawings go to a folder, a temporary one by default."""
     dump = Path(folder or tempfile.mkdtemp(prefix="preprocess_"))
     device = where_inductor_runs()
-    compiled = torch.compile(
-        normalized_gate,
-        backend="openreg",
-        options={
-            "passes": ["layer_norm", "silu", "fold"],
-            "then": "inductor",
-            "debug": True,
-            "dump": dump,
-        },
-    )
+    options: dict[str, Any] = {
+        "passes": ["layer_norm", "silu", "fold"],
+        "then": "inductor",
+        "debug": True,
+        "dump": dump,
+    }
+    compiled = torch.compile(normalized_gate, backend="openreg", options=options)
     x = torch.randn(8, 32, device=device)
     same = torch.allclose(compiled(x), normalized_gate(x), atol=1e-5)
     for drawing in sorted(dump.glob("*.svg")):

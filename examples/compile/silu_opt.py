@@ -9,9 +9,10 @@ autograd one pattern is enough, since silu brings a backward of its own.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
+from functorch.compile import make_boxed_func
 from torch import Tensor, fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.pattern_matcher import (
@@ -34,7 +35,7 @@ _x = KeywordArg("x")
 
 @register_graph_pattern(
     CallFunction(aten.mul.Tensor, _x, CallFunction(aten.sigmoid.default, _x)),
-    pass_dict=_patterns,  # type: ignore[arg-type]
+    pass_dict=_patterns,
 )
 def _use_silu(match: Match, x: fx.Node) -> None:
     old = match.output_node()
@@ -48,7 +49,7 @@ def _run(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     """Take a graph of forward or backward and run it operator by operator."""
     overloads = [n.target for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
     compiled_graphs.append([str(overload) for overload in overloads])
-    return gm.forward
+    return cast(Callable[..., Any], make_boxed_func(gm.forward))
 
 
 def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
@@ -56,8 +57,7 @@ def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     for graph in lower(gm):
         if _patterns.apply(graph):
             graph.recompile()
-    result: Callable[..., Any] = aot_autograd(fw_compiler=_run)(gm, inputs)
-    return result
+    return cast(Callable[..., Any], aot_autograd(fw_compiler=_run)(gm, inputs))
 
 
 def gate(x: Tensor) -> Tensor:

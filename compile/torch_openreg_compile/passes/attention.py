@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 
-from torch_openreg_compile.passes.rewriting import Call, Rewrite, is_number, tensor
+from torch_openreg_compile.passes.constants import is_number
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, tensor
 
 aten = torch.ops.aten
 
@@ -22,7 +23,7 @@ def _scaled(value: object) -> Iterator[CallFunction]:
 
 
 def _scores() -> Iterator[CallFunction]:
-    """q @ k.T, scaled in some way or not."""
+    """Q @ k.T, scaled in some way or not."""
     query, key = KeywordArg("query"), KeywordArg("key")
     for transposed in (
         CallFunction(aten.transpose.int, key, KeywordArg("dim0"), KeywordArg("dim1")),

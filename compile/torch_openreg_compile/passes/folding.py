@@ -16,7 +16,6 @@ What is folded by default has the same bits for every x:
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 import torch
 from torch import fx
@@ -24,6 +23,7 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
 from torch_openreg_compile.passes import aliasing
+from torch_openreg_compile.passes.constants import is_number
 
 aten = torch.ops.aten
 
@@ -42,8 +42,7 @@ def _number(node: fx.Node) -> _Number | None:
     if len(node.args) != 2 or node.kwargs or not isinstance(node.args[0], fx.Node):
         return None
     number = node.args[1]
-    known = isinstance(number, (int, float)) and not isinstance(number, bool)
-    return number if known else None
+    return number if is_number(number) else None
 
 
 def _same_kind(dtype: torch.dtype, *numbers: _Number) -> bool:
@@ -84,7 +83,12 @@ def _is_neutral(node: fx.Node, number: _Number, dtype: torch.dtype, inexact: boo
 
 
 def _combined(
-    inner: fx.Node, first: _Number, outer: fx.Node, second: _Number, dtype: torch.dtype, inexact: bool
+    inner: fx.Node,
+    first: _Number,
+    outer: fx.Node,
+    second: _Number,
+    dtype: torch.dtype,
+    inexact: bool,
 ) -> _Number | None:
     """Return the one number that does for two, None where there is none."""
     if inner.target in _MUL and outer.target in _MUL:
@@ -108,8 +112,7 @@ def _replaceable(node: fx.Node, by: fx.Node, results: set[int]) -> bool:
         and len(old.shape) == len(new.shape)
         and all(statically_known_true(a == b) for a, b in zip(old.shape, new.shape, strict=True))
         and all(
-            statically_known_true(a == b)
-            for a, b in zip(old.stride(), new.stride(), strict=True)
+            statically_known_true(a == b) for a, b in zip(old.stride(), new.stride(), strict=True)
         )
     )
 

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 
-from torch_openreg_compile.passes.rewriting import Call, Rewrite, is_near, products, sums
+from torch_openreg_compile.passes.constants import is_near
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, products, sums
 
 aten = torch.ops.aten
 
@@ -70,7 +71,7 @@ def _erf_arguments() -> Iterator[CallFunction]:
 
 
 def _outer(function: CallFunction) -> Iterator[CallFunction]:
-    """x / 2 * (1 + function), grouped in some way."""
+    """X / 2 * (1 + function), grouped in some way."""
     step = CallFunction(aten.add.Tensor, function, KeywordArg("one"))
     yield from products(_scaled(_x, "half"), step)
     yield from products(_x, _scaled(step, "half"))

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 
+from torch_openreg_compile.passes.constants import is_number
 from torch_openreg_compile.passes.rewriting import (
     Call,
     Rewrite,
-    is_number,
     known_equal,
     products,
     sums,

@@ -7,7 +7,6 @@ arguments that a pattern does not mention, regions without gradients or with aut
 new result has the dtype, shape, strides and device of the old one.
 """
 
-import math
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
@@ -25,7 +24,6 @@ from torch._inductor.pattern_matcher import (
 )
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
-from typing_extensions import TypeIs
 
 from torch_openreg_compile import dead_code
 from torch_openreg_compile.lowering import autocast_at, value_of
@@ -50,16 +48,6 @@ def sums(left: Any, right: Any) -> list[CallFunction]:
     """Return patterns of ``left + right`` in both orders."""
     add = torch.ops.aten.add.Tensor
     return [CallFunction(add, left, right), CallFunction(add, right, left)]
-
-
-def is_number(value: object) -> TypeIs[int | float]:
-    """Tell whether an argument is a number that is known now."""
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
-
-
-def is_near(value: object, constant: float) -> bool:
-    """Tell whether a program meant a constant: it is written with six digits or more."""
-    return is_number(value) and math.isclose(value, constant, rel_tol=1e-6)
 
 
 def tensor(value: object) -> FakeTensor | None:
@@ -121,7 +109,7 @@ class Rewrite(ABC):
             register_graph_pattern(
                 pattern,
                 extra_check=lambda match: self._call(match) is not None,
-                pass_dict=self._matcher,  # type: ignore[arg-type]
+                pass_dict=self._matcher,
             )(self._replace)
 
     @abstractmethod
@@ -151,7 +139,9 @@ class Rewrite(ABC):
     def _call(self, match: Match) -> Call | None:
         for pattern, node in match.ctx.pattern_to_node.items():
             # The matcher takes add(x, y, alpha=2) for an add(x, y).
-            if isinstance(pattern, CallFunction) and set(node.kwargs) - set(pattern.kwargs):
+            if node is None or not isinstance(pattern, CallFunction):
+                continue
+            if set(node.kwargs) - set(pattern.kwargs):
                 return None
         root = match.output_node()
         old = tensor(root)
@@ -172,12 +162,11 @@ class Rewrite(ABC):
         assert call is not None
         assert old is not None
         new = match.graph.call_function(call.target, call.args, call.kwargs)
+        new.meta = {**root.meta, "val": _traced(call, root, old)}
         if _layout(call, root, old) == "contiguous":
-            new = match.graph.call_function(
-                torch.ops.aten.clone.default, (new,), {"memory_format": torch.contiguous_format}
-            )
-            new.args[0].meta = {**root.meta, "val": _traced(call, root, old)}
-        new.meta = dict(root.meta)
+            clone, memory_format = torch.ops.aten.clone.default, torch.contiguous_format
+            new = match.graph.call_function(clone, (new,), {"memory_format": memory_format})
+            new.meta = dict(root.meta)
         names = ", ".join(node.name for node in match.nodes)
         self._done.append(f"{self.name}: {names} -> {new.name}")
         root.replace_all_uses_with(new)

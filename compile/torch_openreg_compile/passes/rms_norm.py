@@ -12,10 +12,10 @@ import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 
 from torch_openreg_compile.passes.layer_norm import affine_argument, over_root, squares
+from torch_openreg_compile.passes.constants import is_number
 from torch_openreg_compile.passes.rewriting import (
     Call,
     Rewrite,
-    is_number,
     products,
     tensor,
     trailing,

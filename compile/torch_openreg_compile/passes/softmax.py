@@ -27,7 +27,9 @@ class Softmax(Rewrite):
         x, dims = KeywordArg("x"), KeywordArg("dims")
         for maximum in (
             CallFunction(aten.amax.default, x, dims, True),
-            CallFunction(operator.getitem, CallFunction(aten.max.dim, x, KeywordArg("of"), True), 0),
+            CallFunction(
+                operator.getitem, CallFunction(aten.max.dim, x, KeywordArg("of"), True), 0
+            ),
         ):
             shared = CallFunction(
                 aten.exp.default, CallFunction(aten.sub.Tensor, x, maximum), _users=2
