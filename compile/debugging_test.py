@@ -101,9 +101,7 @@ def test_report_and_drawings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert any("silu_default: float32[2, 3] = " in line for line in lines)
     kinds = ["backward", "captured", "forward"]
     names = sorted(path.stem for path in folder.iterdir())
-    assert names == [
-        f"graph_0_0_{kind}_{when}" for kind in kinds for when in ("after", "before")
-    ]
+    assert names == [f"graph_0_0_{kind}_{when}" for kind in kinds for when in ("after", "before")]
     for path in folder.iterdir():
         ElementTree.parse(path)
         assert f"drawing: {path}" in lines

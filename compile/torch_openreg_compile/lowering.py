@@ -88,7 +88,7 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Tell whether a value consists of nothing but FakeTensors, of shapes that depend on no data."""
+    """Tell whether a value is all FakeTensors, whose shapes depend on no data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 

@@ -97,7 +97,7 @@ def _eager(
         bw_compiler=compiler("backward"),
         inference_compiler=compiler("inference"),
     )
-    return cast(Callable[..., Any], backend(gm, inputs))
+    return backend(gm, inputs)
 
 
 def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:

@@ -57,7 +57,7 @@ def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
     for graph in lower(gm):
         if _patterns.apply(graph):
             graph.recompile()
-    return cast(Callable[..., Any], aot_autograd(fw_compiler=_run)(gm, inputs))
+    return aot_autograd(fw_compiler=_run)(gm, inputs)
 
 
 def gate(x: Tensor) -> Tensor:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Folds chains of an operator with numbers: ``x * 2 * 3`` becomes ``x * 6``, ``x * 1`` becomes ``x``.
+"""Folds chains of numbers: ``x * 2 * 3`` becomes ``x * 6``, ``x * 1`` becomes ``x``.
 
 What is folded by default has the same bits for every x:
 
 - ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (integers: that too);
 - for integers ``x * a * b`` and sums, which wrap around in the same way;
-- ``x * a * b`` where one of the factors is a power of two that is not below 1, in absolute value,
-  and the other is not below 1 either: multiplying by the first does not round. Where it is the second
-  factor, the first has to be an integer, else x * a may round once more below the smallest normal
-  number. The product has to be finite in the type that kernels compute in.
+- ``x * a * b`` where one of the factors is a power of two, which does not round, and neither is
+  below 1 in absolute value. Where b is that power, a has to be an integer, else x * a may round
+  once more below the smallest normal number. The product has to be finite in the type that
+  kernels compute in.
 
 ``inexact`` also folds what differs by one rounding: ``x + 1 + 2``, ``x * 0.1 * 0.3``, and x + 0.
 """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """GELU as programs write it becomes ``gelu(x)``.
 
-Exactly, ``x / 2 * (1 + erf(x / sqrt(2)))``; by tanh, ``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715
-* x ** 3)))``. Which of the many ways to group the factors is used does not matter, and constants
-count when they have six digits.
+Exactly it is ``x / 2 * (1 + erf(x / sqrt(2)))``, by tanh
+``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped in any of the
+usual ways, and constants count when they have six digits.
 """
 
 import math

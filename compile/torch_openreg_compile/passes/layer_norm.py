@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Layer normalization written out becomes ``layer_norm``.
 
-``(x - mean) / sqrt(variance + eps) * weight + bias``, with mean and variance over the last dimensions;
-the variance by ``var`` without correction, or as a mean of squares; ``* rsqrt`` instead of ``/ sqrt``;
-weight, or both, left out.
+``(x - mean) / sqrt(variance + eps) * weight + bias``, with mean and variance over the last
+dimensions. The variance is that of ``var`` without correction, or a mean of squares; ``* rsqrt``
+may stand for ``/ sqrt``; the bias may be left out, and the weight with it.
 """
 
 from collections.abc import Iterable, Iterator

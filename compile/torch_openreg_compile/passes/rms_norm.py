@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Normalization by the root mean square becomes ``rms_norm``.
 
-``x / sqrt(mean(x ** 2) + eps) * weight``, over the last dimensions; ``* rsqrt`` instead of ``/ sqrt``;
-the weight left out.
+``x / sqrt(mean(x ** 2) + eps) * weight``, over the last dimensions. ``* rsqrt`` may stand for
+``/ sqrt``; the weight may be left out.
 """
 
 from collections.abc import Iterable
@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 
-from torch_openreg_compile.passes.layer_norm import affine_argument, over_root, squares
 from torch_openreg_compile.passes.constants import is_number
+from torch_openreg_compile.passes.layer_norm import affine_argument, over_root, squares
 from torch_openreg_compile.passes.rewriting import (
     Call,
     Rewrite,

@@ -10,7 +10,7 @@ from torch_openreg_compile.passes import aliasing
 
 
 def _key(argument: Any) -> Any:
-    """Return what is equal for equal arguments only: 1, 1.0 and True are three, as are 0. and -0."""
+    """Return what only equal arguments share: 1, 1.0 and True are three, 0.0 and -0.0 two."""
     if isinstance(argument, (list, tuple)):
         return (list, *map(_key, argument))
     if isinstance(argument, dict):
