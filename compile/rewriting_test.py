@@ -209,8 +209,11 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         [t(1, 2, 4, 4)] * 3 + [t(1)],
     ),
     "attention_masked": (_attention_masked, [t(1, 2, 4, 4)] * 3),
+    "attention_broadcast": (_attention(), [t(2, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4)]),
+    "attention_two_widths": (_attention(), [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 3)]),
     "attention_of_three": (lambda q: (q @ q.transpose(1, 2)).softmax(-1) @ q, [t(2, 4, 4)]),
     # Another dtype or shape than the operator's.
+    "layer_norm_of_a_number": (lambda x: _layer_norm(x, 1.0), [t()]),
     "silu_of_integers": (lambda x: torch.sigmoid(x) * x, [torch.arange(3)]),
     "silu_of_complex": (
         lambda x: torch.sigmoid(x) * x,

@@ -7,12 +7,11 @@ Torch finds it, and ``openreg_debug`` which also reports, by entry points of gro
 
 import functools
 import importlib
-import logging
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
-from openreg_graph import log
+from openreg_graph import log, log_source
 from torch import fx
 
 from torch_openreg_compile import checkpointing, dead_code
@@ -55,17 +54,15 @@ def openreg(
     chosen = parse(options) if options else None
     validate(gm, example_inputs)
     removed = dead_code.eliminate(gm)
+    if removed:
+        log.debug("dead code: %s", ", ".join(removed))
     if chosen is not None:
         # It imports Inductor's pattern matcher, which takes seconds.
         run = importlib.import_module("torch_openreg_compile.pipeline").run
         return cast(Callable[..., Any], run(gm, example_inputs, chosen))
     checkpointing.lower(gm)
     gm.recompile()
-    if log.isEnabledFor(logging.DEBUG):
-        if removed:
-            log.debug("dead code: %s", ", ".join(removed))
-        source = gm.print_readable(print_output=False, include_stride=True, include_device=True)
-        log.debug("%s", source)
+    log_source("captured", gm)
     return gm.forward
 
 

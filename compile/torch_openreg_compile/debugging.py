@@ -68,10 +68,9 @@ def title(gm: fx.GraphModule) -> str:
 
 def _table(graph: fx.Graph) -> Iterator[str]:
     for node in operators(graph):
-        sources = ", ".join(
-            f"{source.name}: {describe(value_of(source))}" for source in node.all_input_nodes
-        )
-        yield f"  {node.name}: {describe(value_of(node))} = {node._pretty_print_target(node.target)}({sources})"
+        sources = [f"{each.name}: {describe(value_of(each))}" for each in node.all_input_nodes]
+        called = f"{node._pretty_print_target(node.target)}({', '.join(sources)})"
+        yield f"  {node.name}: {describe(value_of(node))} = {called}"
 
 
 class Report:

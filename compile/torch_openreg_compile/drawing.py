@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Draws a graph as SVG: boxes in layers, inputs at the top, lines from a value to those who use it.
 
-It takes what Python has: torch's own drawings need a program (dot) that few machines have. The
-layers are those of Sugiyama's method: each node below all that it uses, lines that pass a layer have
-a place in it, and nodes move to where their neighbours are.
+It needs Python alone: torch's own drawings need a program (dot) that few machines have. The layers
+are those of Sugiyama's method: each node is below all that it uses, lines that pass a layer have a
+place in it, and nodes move to where their neighbours are.
 """
 
 from collections.abc import Callable, Sequence
@@ -89,10 +89,10 @@ def _mean(places: Sequence[_Place], otherwise: float) -> float:
 
 
 def _spread(layer: Sequence[_Place]) -> None:
-    """Move places apart that overlap, keeping their order, as little to the left as to the right."""
+    """Move places apart that overlap: to the left as far as to the right, in the same order."""
     wanted = [place.center for place in layer]
     distances = [
-        (left.width + right.width) / 2 + _GAP for left, right in zip(layer, layer[1:], strict=False)
+        (left.width + right.width) / 2 + _GAP for left, right in pairwise(layer)
     ]
     rightward, leftward = list(wanted), list(wanted)
     for index, distance in enumerate(distances):

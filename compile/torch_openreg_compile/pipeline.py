@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 from functorch.compile import make_boxed_func
-from openreg_graph import log
+from openreg_graph import log, log_source
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor.compile_fx import compile_fx
@@ -87,7 +87,7 @@ def _eager(
         def finish(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
             with report.of(kind, graph) as done:
                 done += apply(passes, graph)
-            log.debug("%s:%s", kind, graph.print_readable(print_output=False))
+            log_source(kind, graph)
             return cast(Callable[..., Any], make_boxed_func(graph.forward))
 
         return finish
@@ -117,6 +117,7 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
         with report.of("captured", graph) as done:
             done += apply(passes, graph)
     gm.recompile()
+    log_source("rewritten", gm)
     if chosen.then == "inductor":
         patches = {"post_grad_custom_pre_pass": _Simplify(chosen)}
         return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))

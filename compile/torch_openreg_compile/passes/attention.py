@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
+from torch._subclasses.fake_tensor import FakeTensor
 
 from torch_openreg_compile.passes.constants import is_number
-from torch_openreg_compile.passes.rewriting import Call, Rewrite, tensor
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, known_equal, tensor
 
 aten = torch.ops.aten
 
@@ -52,6 +53,15 @@ def _swaps_last_two(arguments: dict[str, Any]) -> bool:
     return {arguments["dim0"] % 4, arguments["dim1"] % 4} == {2, 3}
 
 
+def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> bool:
+    """Tell whether there are four dimensions, the first two alike, and one width."""
+    return (
+        query.dim() == key.dim() == value.dim() == 4
+        and known_equal(key.shape, value.shape)
+        and known_equal([*query.shape[:2], query.shape[3]], [*key.shape[:2], key.shape[3]])
+    )
+
+
 class Attention(Rewrite):
     """Of four dimensions, without mask; dropout only where it does nothing."""
 
@@ -72,7 +82,7 @@ class Attention(Rewrite):
         query, key, value = (tensor(operand) for operand in operands)
         if query is None or key is None or value is None:
             return None
-        if not query.dim() == key.dim() == value.dim() == 4:
+        if not _fits_the_kernel(query, key, value):
             return None
         scale = _scale(arguments)
         if scale is None or arguments["dim"] % 4 != 3 or not _swaps_last_two(arguments):

@@ -22,6 +22,7 @@ from torch._inductor.pattern_matcher import (
     PatternMatcherPass,
     register_graph_pattern,
 )
+from torch._prims_common import is_contiguous_or_false
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.fx.experimental.symbolic_shapes import statically_known_true
 
@@ -71,7 +72,9 @@ def trailing(dims: object, of: FakeTensor) -> list[int] | None:
     if not isinstance(dims, (list, tuple)) or not all(isinstance(dim, int) for dim in dims):
         return None
     first = of.dim() - len(dims)
-    if not dims or sorted(dim % of.dim() for dim in dims) != list(range(first, of.dim())):
+    if not dims or first < 0:
+        return None
+    if sorted(dim % of.dim() for dim in dims) != list(range(first, of.dim())):
         return None
     sizes = list(of.shape[first:])
     return sizes if all(type(size) is int for size in sizes) else None
@@ -108,7 +111,7 @@ class Rewrite(ABC):
         for pattern in self.patterns():
             register_graph_pattern(
                 pattern,
-                extra_check=lambda match: self._call(match) is not None,
+                extra_check=lambda match: self._checked(match) is not None,
                 pass_dict=self._matcher,
             )(self._replace)
 
@@ -136,15 +139,15 @@ class Rewrite(ABC):
             gm.recompile()
         return self._done
 
-    def _call(self, match: Match) -> Call | None:
+    def _checked(self, match: Match) -> tuple[Call, FakeTensor] | None:
+        """Return what replaces a match and what it gives there, None where nothing may."""
         for pattern, node in match.ctx.pattern_to_node.items():
             # The matcher takes add(x, y, alpha=2) for an add(x, y).
             if node is None or not isinstance(pattern, CallFunction):
                 continue
             if set(node.kwargs) - set(pattern.kwargs):
                 return None
-        root = match.output_node()
-        old = tensor(root)
+        old = tensor(match.output_node())
         values = [value_of(node) for node in match.nodes]
         values += [tensor(argument) for argument in match.kwargs.values()]
         tensors = [value for value in values if isinstance(value, FakeTensor)]
@@ -154,16 +157,20 @@ class Rewrite(ABC):
         if any(t.dtype != old.dtype or t.device != old.device for t in tensors):
             return None
         call = self.replacement(match.kwargs)
-        return call if call is not None and _layout(call, root, old) is not None else None
+        if call is None:
+            return None
+        args, kwargs = fx.node.map_arg((call.args, call.kwargs), value_of)
+        with old.fake_mode, autocast_at(match.output_node()), torch.no_grad():
+            new = call.target(*args, **kwargs)
+        return (call, new) if _can_replace(new, old) else None
 
     def _replace(self, match: Match, *args: Any, **kwargs: Any) -> None:
-        call, root = self._call(match), match.output_node()
-        old = tensor(root)
-        assert call is not None
-        assert old is not None
+        checked, root = self._checked(match), match.output_node()
+        assert checked is not None
+        call, value = checked
         new = match.graph.call_function(call.target, call.args, call.kwargs)
-        new.meta = {**root.meta, "val": _traced(call, root, old)}
-        if _layout(call, root, old) == "contiguous":
+        new.meta = {**root.meta, "val": value}
+        if not known_equal(value.stride(), value_of(root).stride()):
             clone, memory_format = torch.ops.aten.clone.default, torch.contiguous_format
             new = match.graph.call_function(clone, (new,), {"memory_format": memory_format})
             new.meta = dict(root.meta)
@@ -173,27 +180,12 @@ class Rewrite(ABC):
         match.erase_nodes()
 
 
-def _traced(call: Call, at: fx.Node, like: FakeTensor) -> object:
-    """Return what an operator gives at a place of a graph."""
-    args, kwargs = fx.node.map_arg((call.args, call.kwargs), value_of)
-    with like.fake_mode, autocast_at(at), torch.no_grad():
-        return call.target(*args, **kwargs)
-
-
-def _layout(call: Call, at: fx.Node, old: FakeTensor) -> str | None:
-    """Say how a replacement gets the layout of what it replaces.
-
-    Returns:
-        "same": it has it; "contiguous": by a copy; None: it is another result.
-    """
-    new = _traced(call, at, old)
-    if not (
+def _can_replace(new: object, old: FakeTensor) -> bool:
+    """Tell whether a result is like the old one, or is after a copy to contiguous memory."""
+    return (
         isinstance(new, FakeTensor)
         and new.dtype == old.dtype
         and new.device == old.device
         and known_equal(new.shape, old.shape)
-    ):
-        return None
-    if known_equal(new.stride(), old.stride()):
-        return "same"
-    return "contiguous" if old.is_contiguous() else None
+        and (known_equal(new.stride(), old.stride()) or is_contiguous_or_false(old))
+    )
