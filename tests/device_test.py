@@ -148,3 +148,17 @@ def test_synchronize_waits_for_its_device() -> None:
 def test_mixed_precision_types() -> None:
     assert torch.openreg.get_amp_supported_dtype() == [torch.float16, torch.bfloat16]
     assert torch.openreg.is_bf16_supported()
+
+
+def test_devices_reach_the_memory_of_each_other() -> None:
+    assert torch.openreg.can_device_access_peer(0, 1)
+    assert torch.openreg.can_device_access_peer("openreg:1", torch.device("openreg:0"))
+    assert not torch.openreg.can_device_access_peer(1, 1)
+    with pytest.raises(RuntimeError, match="out of range"):
+        torch.openreg.can_device_access_peer(0, 99)
+    with pytest.raises(ValueError, match="cpu"):
+        torch.openreg.can_device_access_peer("cpu", 0)
+
+
+def test_what_a_context_says_of_itself() -> None:
+    assert repr(torch.openreg.device("openreg:1")) == "device(1)"

@@ -770,3 +770,13 @@ def test_operators_replay_as_the_cpu_runs_them() -> None:
     assert not wrong, wrong
     assert set(outcomes["refused"]) <= REFUSED, set(outcomes["refused"]) - REFUSED
     assert counts["same"] > 1000, counts
+
+
+def test_what_a_graph_says_of_itself() -> None:
+    graph = torch.openreg.OpenRegGraph()
+    assert repr(graph) == "<torch.openreg.OpenRegGraph without a capture>"
+    x = torch.ones(3, device="openreg")
+    with torch.openreg.graph(graph):
+        assert repr(graph) == "<torch.openreg.OpenRegGraph without a capture>"
+        x + 1
+    assert repr(graph) == f"<torch.openreg.OpenRegGraph of {graph.node_count()} commands>"

@@ -215,3 +215,8 @@ def test_a_full_device_gets_back_dropped_pools_and_keeps_live_ones() -> None:
         """,
         OPENREG_DEVICE_MEMORY="64M",
     )
+
+
+def test_the_name_of_a_pool() -> None:
+    pool = torch.openreg.MemPool(1)
+    assert repr(pool) == f"<torch.openreg.MemPool device=openreg:1 id={pool.id}>"

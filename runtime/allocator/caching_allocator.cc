@@ -203,6 +203,11 @@ void CachingAllocator::check_may_wait(const char* what) const {
 
 Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   check_may_wait("device memory was asked for");
+  if (size.requested > PTRDIFF_MAX) {
+    throw Error(orErrorInvalidValue,
+                "openreg: " + std::to_string(static_cast<ptrdiff_t>(size.requested)) +
+                    " bytes of device memory were asked for: a size can not be negative");
+  }
   const std::lock_guard growth(growth_);
   std::string reason;
   if (size.bytes > kLargestRequest) {

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
@@ -241,10 +242,23 @@ TEST_F(CachingAllocatorTest, OutOfMemoryTellsTheFigures) {
 }
 
 TEST_F(CachingAllocatorTest, AbsurdRequestsAreOutOfMemoryToo) {
-  for (const size_t bytes : {SIZE_MAX, SIZE_MAX / 2, size_t{1} << 46}) {
+  for (const size_t bytes : {SIZE_MAX / 2, size_t{1} << 46}) {
     EXPECT_THROW(allocator_.allocate(bytes, stream_), OutOfMemoryError);
   }
   EXPECT_NE(allocator_.allocate(1, stream_), nullptr);
+}
+
+TEST_F(CachingAllocatorTest, NegativeSizesAreRefusedAsSuch) {
+  for (const ptrdiff_t bytes : {ptrdiff_t{-1}, PTRDIFF_MIN}) {
+    try {
+      allocator_.allocate(static_cast<size_t>(bytes), stream_);
+      FAIL() << bytes;
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), orErrorInvalidValue);
+      EXPECT_EQ(std::string(error.what()).find("openreg: " + std::to_string(bytes) + " bytes"), 0u);
+    }
+  }
+  EXPECT_EQ(allocator_.stats().num_ooms, 0);
 }
 
 TEST_F(CachingAllocatorTest, AFailureOfTheSourceThatIsNotAboutRoomComesThrough) {

@@ -16,6 +16,7 @@
 #include "runtime/allocator/caching_allocator.h"
 #include "runtime/allocator/device_source.h"
 #include "runtime/allocator/device_timeline.h"
+#include "runtime/allocator/gate.h"
 #include "runtime/allocator/size_class.h"
 #include "runtime/device/openreg.h"
 
@@ -29,28 +30,6 @@ char* kernel_pointer(const Block* block) {
   EXPECT_EQ(orGetKernelPointer(&pointer, block->pointer), orSuccess);
   return static_cast<char*>(pointer);
 }
-
-// A stream that stands still until it is opened. The kernel may outlive the gate, so they share it.
-class Gate {
- public:
-  explicit Gate(orStream_t stream) {
-    EXPECT_EQ(orLaunchKernel(
-                  stream,
-                  [](const std::shared_ptr<std::atomic<bool>>& open) {
-                    while (!*open) {
-                      std::this_thread::yield();
-                    }
-                  },
-                  open_),
-              orSuccess);
-  }
-  ~Gate() { *open_ = true; }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-
- private:
-  std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
-};
 
 class DeviceMemoryTest : public testing::Test {
  protected:

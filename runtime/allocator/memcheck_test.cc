@@ -19,6 +19,7 @@
 #include "runtime/allocator/device_source.h"
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/allocator/error.h"
+#include "runtime/allocator/gate.h"
 #include "runtime/device/openreg.h"
 
 namespace openreg::allocator {
@@ -26,28 +27,6 @@ namespace {
 
 constexpr size_t kDeviceMemory = 64 * kMiB;
 using Fault = Memcheck::Fault;
-
-// A stream that stands still until it is opened. The kernel may outlive the gate, so they share it.
-class Gate {
- public:
-  explicit Gate(orStream_t stream) {
-    EXPECT_EQ(orLaunchKernel(
-                  stream,
-                  [](const std::shared_ptr<std::atomic<bool>>& open) {
-                    while (!*open) {
-                      std::this_thread::yield();
-                    }
-                  },
-                  open_),
-              orSuccess);
-  }
-  ~Gate() { *open_ = true; }
-  Gate(const Gate&) = delete;
-  Gate& operator=(const Gate&) = delete;
-
- private:
-  std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
-};
 
 // A program that allocates, and what it would see without memcheck.
 class MemcheckTest : public testing::Test {

@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/allocator/device_timeline.h"
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
@@ -72,11 +73,20 @@ void return_borrowed(const Shared& shared) {
   (void)orSetDevice(before);
 }
 
-// What is lent stays; what a kernel lets go of stays too, because it may not queue anything.
+// By a graph that is being captured, on whose streams nothing can be queued.
+bool is_captured(const Shared& shared) {
+  using allocator::DeviceTimeline;
+  return shared.borrows != 0 &&
+         (DeviceTimeline::is_captured(shared.home) ||
+          std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
+}
+
+// What is lent stays, and what is captured; what a kernel lets go of stays too, because it may not
+// queue anything.
 bool may_go(const Shared& shared) {
   int lent = 1;
-  return orInKernel() == 0 && orIpcIsLent(&lent, shared.pointer, shared.size) == orSuccess &&
-         lent == 0;
+  return orInKernel() == 0 && !is_captured(shared) &&
+         orIpcIsLent(&lent, shared.pointer, shared.size) == orSuccess && lent == 0;
 }
 
 // Looks at those that have waited longest, at most `count` of them, and takes away what may go.

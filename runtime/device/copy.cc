@@ -257,10 +257,8 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, Strea
 
 // A synchronous one runs on the default stream, and waits.
 orError_t EnterSynchronous(const char* function, Stream** stream, uint64_t* expected) {
-  if (const orError_t error = EnterDevice(function); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream(function, nullptr, stream, expected); error != orSuccess) {
+  if (const orError_t error = EnterStream(function, nullptr, stream, expected);
+      error != orSuccess) {
     return error;
   }
   if (Capturing()) [[unlikely]] {
@@ -286,9 +284,8 @@ orError_t Finish(Stream* stream, orError_t error) {
 using openreg::device::CheckDevice;
 using openreg::device::Copy;
 using openreg::device::CopyRequest;
-using openreg::device::EnterDevice;
+using openreg::device::EnterStream;
 using openreg::device::EnterSynchronous;
-using openreg::device::FindStream;
 using openreg::device::Finish;
 using openreg::device::Stream;
 
@@ -306,10 +303,7 @@ orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind ki
                         orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orMemcpyAsync"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orMemcpyAsync", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orMemcpyAsync", handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -337,17 +331,14 @@ orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_
                             orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orMemcpyPeerAsync"); error != orSuccess) {
+  if (const orError_t error = EnterStream("orMemcpyPeerAsync", handle, &stream, &expected);
+      error != orSuccess) {
     return error;
   }
   for (const int device : {dst_device, src_device}) {
     if (const orError_t error = CheckDevice("orMemcpyPeerAsync", device); error != orSuccess) {
       return error;
     }
-  }
-  if (const orError_t error = FindStream("orMemcpyPeerAsync", handle, &stream, &expected);
-      error != orSuccess) {
-    return error;
   }
   const CopyRequest request{"orMemcpyPeerAsync",    dst,        src,       size,
                             orMemcpyDeviceToDevice, dst_device, src_device};
@@ -368,10 +359,7 @@ orError_t orMemset(void* pointer, int value, size_t size) {
 orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orMemsetAsync"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orMemsetAsync", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orMemsetAsync", handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }

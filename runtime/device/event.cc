@@ -207,11 +207,11 @@ using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
+using openreg::device::EnterStream;
 using openreg::device::Event;
 using openreg::device::Events;
 using openreg::device::Fail;
 using openreg::device::FindEvent;
-using openreg::device::FindStream;
 using openreg::device::LeftBehind;
 using openreg::device::MarkWord;
 using openreg::device::Peer;
@@ -269,14 +269,11 @@ orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
   Event* event;
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orEventRecord"); error != orSuccess) {
+  if (const orError_t error = EnterStream("orEventRecord", stream_handle, &stream, &expected);
+      error != orSuccess) {
     return error;
   }
   if (const orError_t error = FindEvent("orEventRecord", handle, &event); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orEventRecord", stream_handle, &stream, &expected);
-      error != orSuccess) {
     return error;
   }
   if (event->device() != stream->device()) [[unlikely]] {
@@ -405,16 +402,13 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
   Stream* stream;
   uint64_t expected;
   Event* event;
-  if (const orError_t error = EnterDevice("orStreamWaitEvent"); error != orSuccess) {
+  if (const orError_t error = EnterStream("orStreamWaitEvent", stream_handle, &stream, &expected);
+      error != orSuccess) {
     return error;
   }
   if (flags != 0) {
     return Fail(orErrorInvalidValue, "orStreamWaitEvent: flags are 0x%x: there are none, pass 0",
                 flags);
-  }
-  if (const orError_t error = FindStream("orStreamWaitEvent", stream_handle, &stream, &expected);
-      error != orSuccess) {
-    return error;
   }
   if (const orError_t error = FindEvent("orStreamWaitEvent", event_handle, &event);
       error != orSuccess) {

@@ -660,9 +660,9 @@ orError_t Captures::RefuseEvent(const char* function, uint64_t handle) {
 
 using openreg::device::Captures;
 using openreg::device::Capturing;
-using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
+using openreg::device::EnterStream;
 using openreg::device::Fail;
 using openreg::device::FindStream;
 using openreg::device::Graph;
@@ -717,10 +717,7 @@ orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
 orError_t orStreamBeginCapture(orStream_t handle, orStreamCaptureMode mode) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orStreamBeginCapture"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orStreamBeginCapture", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orStreamBeginCapture", handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -734,10 +731,7 @@ orError_t orStreamBeginCapture(orStream_t handle, orStreamCaptureMode mode) {
 orError_t orStreamEndCapture(orStream_t handle, orGraph_t* graph) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orStreamEndCapture"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orStreamEndCapture", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orStreamEndCapture", handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -775,10 +769,7 @@ orError_t orStreamGetCaptureInfo(orStream_t handle, orStreamCaptureStatus* statu
 orError_t orGraphLaunch(orGraph_t handle, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orGraphLaunch"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orGraphLaunch", stream_handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orGraphLaunch", stream_handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }

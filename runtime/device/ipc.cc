@@ -9,6 +9,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <utility>
@@ -96,12 +97,23 @@ PeerFile::~PeerFile() {
 
 bool PeerFile::Lock(uint64_t offset, uint64_t size) {
   struct flock range = Range(F_RDLCK, offset, size);
-  return fcntl(file_, F_OFD_SETLK, &range) == 0;
+  if (fcntl(file_, F_OFD_SETLK, &range) != 0) {
+    return false;
+  }
+  locked_.emplace(offset, offset + size);
+  return true;
 }
 
-void PeerFile::Unlock(uint64_t offset, uint64_t size) {
-  struct flock range = Range(F_UNLCK, offset, size);
+void PeerFile::Unlock(uint64_t offset) {
+  const auto locked = locked_.find(offset);
+  struct flock range = Range(F_UNLCK, offset, locked->second - offset);
   (void)fcntl(file_, F_OFD_SETLK, &range);  // only splitting a lock needs memory
+  locked_.erase(locked);
+}
+
+bool PeerFile::Free(uint64_t offset, uint64_t size) const {
+  const auto next = locked_.lower_bound(offset + size);
+  return next == locked_.begin() || std::prev(next)->second <= offset;
 }
 
 orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
@@ -142,11 +154,10 @@ void CloseImportLocked(const Allocation& allocation) {
   }
   const uintptr_t pages = allocation.base - import->offset % kPage;
   const size_t mapped = allocation.reserved;
-  const size_t size = allocation.size;
   allocations.RemoveLocked(allocation);
   arena.UnmapImport(pages, mapped);
   allocations.GiveImportRangeLocked(pages, mapped);
-  import->file->Unlock(import->offset, size);
+  import->file->Unlock(import->offset);
 }
 
 void RetractExport(const Allocation& allocation) {

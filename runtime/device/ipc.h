@@ -7,13 +7,11 @@
 // the name, and maps that range into its own import window.
 //
 // Two facts need to survive a kill of either side, so the system keeps them:
-//  - that a block is open: who opens it holds a read lock (F_OFD_SETLK) on the block's bytes of the
-//  file,
-//    which goes away with the process. The owner asks for conflicting locks before it uses a freed
-//    block again.
+//  - that a block is open: who opens it holds a read lock (F_OFD_SETLK) on the block's bytes of
+//    the file, which goes away with the process. The owner asks for conflicting locks before it
+//    uses a freed block again.
 //  - that a handle is still good: a table behind the device's memory in the same file has the
-//  serial
-//    number of each exported block; freeing takes it out.
+//    serial number of each exported block; freeing takes it out.
 // Opening locks first and looks at the serial afterwards; freeing takes the serial out first and
 // looks at the locks afterwards: one of both always sees the other.
 //
@@ -25,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 
 #include "runtime/device/allocation.h"
@@ -42,13 +41,19 @@ class PeerFile {
   PeerFile& operator=(const PeerFile&) = delete;
   int get() const { return file_; }
 
-  // The shared count of these bytes: false, with errno, when the system refuses.
+  // The shared count of these bytes, which have to be Free here: false, with errno, when the system
+  // refuses.
   bool Lock(uint64_t offset, uint64_t size);
-  void Unlock(uint64_t offset, uint64_t size);
+  void Unlock(uint64_t offset);
+
+  // Whether nothing that is locked by this file overlaps these bytes: giving back one of two ranges
+  // would unlock what they have in common.
+  bool Free(uint64_t offset, uint64_t size) const;
 
  private:
   const int file_;
   const int slot_;
+  std::map<uint64_t, uint64_t> locked_;  // the end of each range, by its start
 };
 
 // A range of another process's memory, mapped here. One for all handles of the same block, and one

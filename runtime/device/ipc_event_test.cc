@@ -183,6 +183,18 @@ TEST_F(IpcEventTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use that event");
 }
 
+TEST_F(IpcEventTest, ACaptureDoesNotRecordOne) {
+  orEvent_t event = Create();
+  orStream_t stream = nullptr;
+  ASSERT_OK(orStreamCreate(&stream));
+  ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
+  EXPECT_FAILS(orEventRecord(event, stream), orErrorCaptureUnsupported, "between processes");
+  orGraph_t graph = nullptr;
+  EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "between processes");
+  EXPECT_OK(orEventRecord(event, stream));
+  EXPECT_OK(orEventSynchronize(event));
+}
+
 TEST_F(IpcEventTest, ManyEventsComeAndGo) {
   for (int round = 0; round < 40000; ++round) {  // more than there is room for at a time
     orEvent_t event = nullptr;

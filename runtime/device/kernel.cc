@@ -102,10 +102,9 @@ using openreg::device::CaptureLaunch;
 using openreg::device::Captures;
 using openreg::device::Capturing;
 using openreg::device::Command;
-using openreg::device::EnterDevice;
+using openreg::device::EnterStream;
 using openreg::device::Executor;
 using openreg::device::Fail;
-using openreg::device::FindStream;
 using openreg::device::kBlocking;
 using openreg::device::kCapturing;
 using openreg::device::kInjecting;
@@ -120,10 +119,7 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
                          const orLaunchAttributes* attributes) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orLaunchKernel"); error != orSuccess) [[unlikely]] {
-    return error;
-  }
-  if (const orError_t error = FindStream("orLaunchKernel", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orLaunchKernel", handle, &stream, &expected);
       error != orSuccess) [[unlikely]] {
     return error;
   }
@@ -186,10 +182,7 @@ orError_t orKernelFail(orError_t error, const char* message, void* payload,
 orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orLaunchHostFunc"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orLaunchHostFunc", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orLaunchHostFunc", handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }

@@ -53,7 +53,8 @@ using Borrowed = std::tuple<uint64_t, uint64_t, size_t>;
 
 struct Loans {
   std::multimap<uintptr_t, Lent> lent;
-  std::map<Borrowed, uintptr_t> borrowed;  // where it is mapped
+  std::map<Borrowed, uintptr_t> borrowed;                  // where it is mapped
+  std::multimap<uint64_t, std::weak_ptr<PeerFile>> files;  // by their number
 };
 
 Loans& TheLoans() {
@@ -85,21 +86,29 @@ bool DropLoans(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
   return left;
 }
 
-// A file with this number that has no range locked which overlaps [offset, offset + size): giving
-// back one of two ranges would unlock what they have in common.
-std::shared_ptr<PeerFile> FileFor(uint64_t number, uint64_t offset, size_t size) {
-  Allocations& allocations = Allocations::Get();
-  std::shared_ptr<PeerFile> file;
-  const auto& borrowed = TheLoans().borrowed;
-  for (auto entry = borrowed.lower_bound({number, 0, 0});
-       entry != borrowed.end() && std::get<0>(entry->first) == number; ++entry) {
-    const auto& [same, start, length] = entry->first;
-    if (start < offset + size && offset < start + length) {
-      return nullptr;
+// The lender's file, with these bytes free to be locked: one that is open, or opened anew.
+orError_t FindFile(const char* function, const Token& token, std::shared_ptr<PeerFile>* found) {
+  auto& files = TheLoans().files;
+  const auto [first, last] = files.equal_range(token.number);
+  for (auto entry = first; entry != last; ++entry) {
+    *found = entry->second.lock();
+    if (*found != nullptr && (*found)->Free(token.offset, token.size)) {
+      return orSuccess;
     }
-    file = allocations.FindLocked(entry->second)->import->file;
   }
-  return file;
+  int opened;
+  if (const orError_t error =
+          OpenMemfd(function, {token.process, token.file, token.number}, &opened);
+      error != orSuccess) {
+    return error;
+  }
+  *found = PeerFile::Keep(function, opened);
+  if (*found == nullptr) {
+    return orErrorSystem;
+  }
+  std::erase_if(files, [](const auto& entry) { return entry.second.expired(); });
+  files.emplace(token.number, *found);
+  return orSuccess;
 }
 
 orError_t FindPart(const char* function, const void* pointer, size_t size, Allocation** found) {
@@ -201,21 +210,13 @@ orError_t BorrowLocked(void** pointer, const Token& token, Peer& peer) {
     return orSuccess;
   }
 
-  std::shared_ptr<PeerFile> file = FileFor(token.number, token.offset, token.size);
-  if (file == nullptr) {
-    int opened;
-    if (const orError_t error =
-            OpenMemfd(kFunction, {token.process, token.file, token.number}, &opened);
-        error != orSuccess) {
-      return error;
-    }
-    file = PeerFile::Keep(kFunction, opened);
-    if (file == nullptr) {
-      return orErrorSystem;
-    }
+  std::shared_ptr<PeerFile> file;
+  if (const orError_t error = FindFile(kFunction, token, &file); error != orSuccess) {
+    return error;
   }
   struct stat status {};
   if (fstat(file->get(), &status) != 0 ||
+      status.st_size < static_cast<off_t>(Arena::kExportTable) ||
       token.offset > static_cast<uint64_t>(status.st_size) - Arena::kExportTable ||
       token.size > static_cast<uint64_t>(status.st_size) - Arena::kExportTable - token.offset) {
     return Fail(orErrorInvalidValue, "%s: the loan is damaged", kFunction);
@@ -228,7 +229,7 @@ orError_t BorrowLocked(void** pointer, const Token& token, Peer& peer) {
   if (const orError_t error = MapImportLocked(kFunction, {file, 1, token.number, token.offset, 0},
                                               token.size, token.device, &base);
       error != orSuccess) {
-    file->Unlock(token.offset, token.size);
+    file->Unlock(token.offset);
     return error;
   }
   TheLoans().borrowed.emplace(key, base);
@@ -347,9 +348,9 @@ void ForgetBorrowed(const Import& import, size_t size) {
 
 using openreg::device::Allocation;
 using openreg::device::Allocations;
-using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
+using openreg::device::EnterStream;
 using openreg::device::Fail;
 using openreg::device::FindStream;
 using openreg::device::LeftBehind;
@@ -358,15 +359,12 @@ using openreg::device::Stream;
 orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orIpcLend"); error != orSuccess) {
+  if (const orError_t error = EnterStream("orIpcLend", stream_handle, &stream, &expected);
+      error != orSuccess) {
     return error;
   }
   if (loan == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcLend: loan is null");
-  }
-  if (const orError_t error = FindStream("orIpcLend", stream_handle, &stream, &expected);
-      error != orSuccess) {
-    return error;
   }
   if (const auto refused = openreg::device::RefuseCaptured("orIpcLend", stream)) {
     return *refused;
@@ -377,17 +375,14 @@ orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stre
 orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orIpcBorrow"); error != orSuccess) {
+  if (const orError_t error = EnterStream("orIpcBorrow", stream_handle, &stream, &expected);
+      error != orSuccess) {
     return error;
   }
   if (pointer == nullptr || loan == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcBorrow: pointer and loan must not be null");
   }
   *pointer = nullptr;
-  if (const orError_t error = FindStream("orIpcBorrow", stream_handle, &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
   if (const auto refused = openreg::device::RefuseCaptured("orIpcBorrow", stream)) {
     return *refused;
   }

@@ -241,6 +241,32 @@ TEST_F(LoanTest, WhatIsNoLoanIsRefused) {
   ASSERT_EQ(peer.Ask("borrow " + Hex(Lend(0, 64))).substr(0, 3), "ok ");
 }
 
+TEST_F(LoanTest, ACapturedStreamCanNeitherLendNorBorrow) {
+  PeerProcess peer;
+  ASSERT_EQ(peer.Ask("new 64 7"), "ok 0");
+  orIpcLoan loan{};
+  void* pointer = nullptr;
+  for (const bool lends : {true, false}) {
+    const orIpcLoan theirs = peer.Give<orIpcLoan>("lend 0 0 64");
+    orStream_t stream = nullptr;
+    ASSERT_OK(orStreamCreate(&stream));
+    ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
+    if (lends) {
+      EXPECT_FAILS(orIpcLend(&loan, memory_, 64, stream), orErrorCaptureUnsupported,
+                   "do it before or after the capture");
+    } else {
+      EXPECT_FAILS(orIpcBorrow(&pointer, &theirs, stream), orErrorCaptureUnsupported,
+                   "do it before or after the capture");
+    }
+    orGraph_t graph = nullptr;
+    EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "is captured");
+    ASSERT_OK(orIpcBorrow(&pointer, &theirs, stream));  // the loan is as good as before
+    ASSERT_OK(orIpcReturn(pointer, stream));
+    ASSERT_OK(orStreamDestroy(stream));
+  }
+  EXPECT_FALSE(IsLent(0, kSize));
+}
+
 TEST_F(LoanTest, StreamsOfOtherDevicesAreRefused) {
   if (count_ == 1) {
     GTEST_SKIP() << "needs a stream of another device";

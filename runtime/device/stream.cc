@@ -643,6 +643,7 @@ using openreg::device::Capturing;
 using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
+using openreg::device::EnterStream;
 using openreg::device::Fail;
 using openreg::device::FindStream;
 using openreg::device::LeftBehind;
@@ -767,10 +768,7 @@ orError_t orStreamQuery(orStream_t handle) {
 orError_t orStreamSynchronize(orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterDevice("orStreamSynchronize"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindStream("orStreamSynchronize", handle, &stream, &expected);
+  if (const orError_t error = EnterStream("orStreamSynchronize", handle, &stream, &expected);
       error != orSuccess) {
     return error;
   }

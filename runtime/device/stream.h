@@ -15,8 +15,7 @@
 //
 //   producer        lock, write command, tail+1, unlock; wake the one who has the duty if it sleeps
 //   worker/executor take the token, run commands until the ring is empty, give the token back;
-//   watch the
-//                   tail for some microseconds, then sleep
+//                   watch the tail for some microseconds, then sleep
 //   inline          idle? take the token if it is free, run the kernel, give the token back
 //
 // No wake-up is lost between producer and consumer: the producer stores `tail` and then loads
@@ -299,6 +298,13 @@ class Streams {
 
 // The stream a handle names; fails otherwise.
 orError_t FindStream(const char* function, orStream_t handle, Stream** stream, uint64_t* expected);
+
+// Begins a function of the device that works on a stream.
+inline orError_t EnterStream(const char* function, orStream_t handle, Stream** stream,
+                             uint64_t* expected) {
+  const orError_t error = EnterDevice(function);
+  return error == orSuccess ? FindStream(function, handle, stream, expected) : error;
+}
 
 // Fails with the error that a sink keeps, and clears it; or returns orSuccess.
 orError_t ReportKernelError(ErrorSink& sink);

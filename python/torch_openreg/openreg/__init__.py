@@ -35,6 +35,7 @@ from torch_openreg.openreg.debugging import (
 )
 from torch_openreg.openreg.devices import (
     DeviceProperties,
+    can_device_access_peer,
     current_device,
     device,
     device_count,
@@ -71,6 +72,7 @@ from torch_openreg.openreg.memory import (
     mem_get_info,
     memory_allocated,
     memory_reserved,
+    memory_snapshot,
     memory_stats,
     memory_stats_as_nested_dict,
     memory_summary,
@@ -117,6 +119,7 @@ __all__ = [
     "amp",
     "caching_allocator_alloc",
     "caching_allocator_delete",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "debugging",
@@ -164,6 +167,7 @@ __all__ = [
     "memory",
     "memory_allocated",
     "memory_reserved",
+    "memory_snapshot",
     "memory_stats",
     "memory_stats_as_nested_dict",
     "memory_summary",

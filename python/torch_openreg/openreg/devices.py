@@ -81,6 +81,9 @@ class device:
         self.idx = -1 if device is None else _get_device_index(device, optional=True)
         self.prev_idx = -1
 
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.idx})"
+
     def __enter__(self) -> None:
         if self.idx >= 0:
             self.prev_idx = _C.exchange_device(_C.resolve_device(self.idx))
@@ -143,6 +146,16 @@ def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
 def get_device_name(device: DeviceLike = None) -> str:
     """Return the name of ``device``."""
     return get_device_properties(device).name
+
+
+def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
+    """Tell whether kernels of ``device`` reach the memory of ``peer_device``: all of any other.
+
+    Raises:
+        ValueError: for a device of another type.
+        RuntimeError: for an index that is out of range.
+    """
+    return resolve(device) != resolve(peer_device)
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:

@@ -42,6 +42,12 @@ class OpenRegGraph(_C._Graph):
     def __init__(self, keep_graph: bool = False) -> None:
         super().__init__(keep_graph)
 
+    def __repr__(self) -> str:
+        try:
+            return f"<torch.openreg.OpenRegGraph of {self.node_count()} commands>"
+        except RuntimeError:
+            return "<torch.openreg.OpenRegGraph without a capture>"
+
     def capture_begin(
         self, pool: PoolHandle | None = None, capture_error_mode: str = "global"
     ) -> None:

@@ -33,6 +33,9 @@ class MemPool:
         release = weakref.finalize(self, _C.release_pool, self._device, self._id)
         release.atexit = False
 
+    def __repr__(self) -> str:
+        return f"<torch.openreg.MemPool device=openreg:{self._device} id={self._id}>"
+
     @property
     def id(self) -> tuple[int, int]:
         """What names the pool in statistics and snapshots: two numbers."""

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// gate.h - a stream that stands still until a test lets it go on, at the end of the gate's life.
+// The kernel may outlive the gate, so they share its state.
+#ifndef RUNTIME_ALLOCATOR_GATE_H_
+#define RUNTIME_ALLOCATOR_GATE_H_
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <memory>
+#include <thread>
+
+#include "runtime/device/launch.h"
+#include "runtime/device/openreg.h"
+
+namespace openreg::allocator {
+
+class Gate {
+ public:
+  explicit Gate(orStream_t stream) {
+    EXPECT_EQ(orLaunchKernel(
+                  stream,
+                  [](const std::shared_ptr<std::atomic<bool>>& open) {
+                    while (!*open) {
+                      std::this_thread::yield();
+                    }
+                  },
+                  open_),
+              orSuccess);
+  }
+  ~Gate() { *open_ = true; }
+  Gate(const Gate&) = delete;
+  Gate& operator=(const Gate&) = delete;
+
+ private:
+  std::shared_ptr<std::atomic<bool>> open_ = std::make_shared<std::atomic<bool>>(false);
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_GATE_H_
