@@ -9,6 +9,7 @@ place in it, and nodes move to where their neighbours are.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from itertools import pairwise
 from typing import Any
 
 from torch import fx
@@ -91,9 +92,7 @@ def _mean(places: Sequence[_Place], otherwise: float) -> float:
 def _spread(layer: Sequence[_Place]) -> None:
     """Move places apart that overlap: to the left as far as to the right, in the same order."""
     wanted = [place.center for place in layer]
-    distances = [
-        (left.width + right.width) / 2 + _GAP for left, right in pairwise(layer)
-    ]
+    distances = [(left.width + right.width) / 2 + _GAP for left, right in pairwise(layer)]
     rightward, leftward = list(wanted), list(wanted)
     for index, distance in enumerate(distances):
         rightward[index + 1] = max(wanted[index + 1], rightward[index] + distance)
