@@ -12,7 +12,6 @@
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/empty_like.h>
-#include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
 #include <array>
@@ -93,8 +92,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
               "openreg: the fused attention has no debug mask: return_debug_mask must be "
               "False");
   const c10::DeviceIndex device = operands.device();
-  // Strides and what is there are as torch's fake kernel has them: a compiler counts on it.
   at::Tensor output = at::empty_like(query);
+  // Contiguous, as torch traces it.
   at::Tensor logsumexp = empty_on(device, {query.size(0), query.size(1), query.size(2)},
                                   query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
@@ -111,16 +110,15 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
-  // Of random numbers that nobody drew; a graph saves them for backward.
-  const at::Tensor seed = at::zeros({}, c10::kLong);
+  // Seed and offset of the dropout that there is not: torch traces them as tensors.
   return {std::move(output),
           std::move(logsumexp),
           none,
           none,
           query.size(2),
           key.size(2),
-          seed,
-          seed,
+          empty_on(device, {}, c10::kLong),
+          empty_on(device, {}, c10::kLong),
           none};
 }
 
@@ -141,10 +139,18 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   }
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
-  // The kernel adds to all three, wanted or not.
-  at::Tensor grad_query = at::empty_like(query);
-  at::Tensor grad_key = at::empty_like(key);
-  at::Tensor grad_value = at::empty_like(value);
+  // The kernel adds to all three, wanted or not; it needs rows without gaps. Else strides are those
+  // that torch traces.
+  const auto make = [device](const at::Tensor& like) {
+    at::Tensor result = at::empty_like(like);
+    return result.stride(3) == 1
+               ? result
+               : by_token(empty_on(device, {like.size(0), like.size(2), like.size(1), like.size(3)},
+                                   like.scalar_type()));
+  };
+  at::Tensor grad_query = make(query);
+  at::Tensor grad_key = make(key);
+  at::Tensor grad_value = make(value);
   launch_kernel({"aten::_scaled_dot_product_fused_attention_overrideable_backward",
                  2 * attention_cost(query, key)},
                 device, [&](AliasPool& aliases) {
