@@ -99,6 +99,7 @@ def test_report_and_drawings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     assert any(line.startswith("  fold: ") and line.endswith("(6)") for line in lines)
     assert "Graph: 3 ops, 1 fusable groups" in lines
     assert any("silu_default: float32[2, 3] = " in line for line in lines)
+    assert any(line.endswith("aten.mul.Tensor(silu: float32[2, 3], 6)") for line in lines)
     kinds = ["backward", "captured", "forward"]
     names = sorted(path.stem for path in folder.iterdir())
     assert names == [f"graph_0_0_{kind}_{when}" for kind in kinds for when in ("after", "before")]

@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 from torch_openreg_compile.lowering import lower
 
@@ -184,6 +185,45 @@ def test_constants_stay() -> None:
         return x + torch.tensor([1.0, 2.0]) + torch.ones(2) + torch.arange(2)
 
     assert capture(function, torch.randn(2)).called.count("add") == 3
+
+
+def test_functions_that_switch_gradients_stay() -> None:
+    """Tracing would record what they switch back to, which is another state than the program's."""
+
+    def normalized(x: Tensor) -> Tensor:
+        with torch.no_grad():
+            scale = x.abs().max()
+        return x / scale
+
+    normalized.__module__ = "torch.nn.functional"
+    gm = fx.symbolic_trace(lambda x: x.exp())
+    (node,) = gm.graph.find_nodes(op="call_method", target="exp")
+    node.op, node.target = "call_function", normalized
+    with FakeTensorMode():
+        fake = torch.ones(3)
+    for each in gm.graph.nodes:
+        each.meta["example_value"] = fake
+    lower(gm)
+    assert node.target is normalized
+    assert node in gm.graph.nodes
+
+
+def test_rows_that_are_normalized_on_the_way() -> None:
+    def function(weight: Tensor, rows: Tensor) -> Tensor:
+        return F.embedding(rows, weight, max_norm=1).exp() * weight.sin()
+
+    called = capture(function, torch.full((2, 2), 0.9), torch.tensor([0, 1])).called
+    assert "embedding_renorm_" in called
+
+
+def test_constants_beside_several_results() -> None:
+    """The nodes of a run are lowered one by one where one of them can not be."""
+
+    def function(x: Tensor) -> Tensor:
+        first, second = x.chunk(2)
+        return torch.where(first > 0, first, second.new_tensor(2.0)) + second.max(0).values
+
+    assert "chunk" in capture(function, torch.randn(4, 2)).called
 
 
 def test_checkpointed_regions_are_lowered() -> None:

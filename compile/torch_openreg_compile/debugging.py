@@ -66,10 +66,17 @@ def title(gm: fx.GraphModule) -> str:
     return f"Graph: {len(operators(gm.graph))} ops, {len(fusable_groups(gm))} fusable groups"
 
 
+def _argument(argument: Any) -> str:
+    if isinstance(argument, fx.Node):
+        return f"{argument.name}: {describe(value_of(argument))}"
+    return str(argument)
+
+
 def _table(graph: fx.Graph) -> Iterator[str]:
     for node in operators(graph):
-        sources = [f"{each.name}: {describe(value_of(each))}" for each in node.all_input_nodes]
-        called = f"{node._pretty_print_target(node.target)}({', '.join(sources)})"
+        given = [_argument(argument) for argument in node.args]
+        given += [f"{name}={_argument(argument)}" for name, argument in node.kwargs.items()]
+        called = f"{node._pretty_print_target(node.target)}({', '.join(given)})"
         yield f"  {node.name}: {describe(value_of(node))} = {called}"
 
 

@@ -44,6 +44,12 @@ _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 
 
+# What a function may switch for a time.
+_ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
+_EXIT_AUTOCAST = torch.amp.autocast_mode._exit_autocast
+_SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
+
+
 class _StaysAsCaptured(Exception):
     """Nodes can not be lowered; the message says why."""
 
@@ -70,16 +76,14 @@ def value_of(node: fx.Node) -> Any:
 @contextmanager
 def autocast_at(node: fx.Node) -> Iterator[None]:
     """Be in those regions of autocast that the graph has opened, and not closed, at ``node``."""
-    enter = torch.amp.autocast_mode._enter_autocast
-    leave = torch.amp.autocast_mode._exit_autocast
     opened: list[fx.Node] = []
-    if node.graph.find_nodes(op="call_function", target=enter):
+    if node.graph.find_nodes(op="call_function", target=_ENTER_AUTOCAST):
         for earlier in node.graph.nodes:
             if earlier is node:
                 break
-            if earlier.target is enter:
+            if earlier.target is _ENTER_AUTOCAST:
                 opened.append(earlier)
-            elif earlier.target is leave:
+            elif earlier.target is _EXIT_AUTOCAST:
                 opened.remove(earlier.args[0])
     with ExitStack() as regions:
         for region in opened:
@@ -102,7 +106,10 @@ def _can_be_lowered(node: fx.Node) -> bool:
         and (result is None or _is_traced(result))
         and (
             not isinstance(result, (tuple, list))
-            or all(user.target is operator.getitem for user in node.users)
+            or all(
+                user.target is operator.getitem and isinstance(user.args[1], int)
+                for user in node.users
+            )
         )
     )
 
@@ -142,6 +149,9 @@ def _operators(
         lowered: fx.GraphModule = make_fx(call, pre_dispatch=True)(*copies)
     if lowered.graph.find_nodes(op="get_attr"):
         raise _StaysAsCaptured("it makes a constant")
+    if any(node.target in _SWITCHES for node in lowered.graph.nodes):
+        # What it switches back to is what was the case here, not in the program.
+        raise _StaysAsCaptured("it switches gradients or autocast")
     return lowered
 
 
@@ -200,7 +210,8 @@ def _lower_run(run: Sequence[fx.Node]) -> None:
             log.debug("'%s' stays as it was captured: %s", run[0].name, why)
         else:
             for node in run:
-                _lower_run([node])
+                if not node._erased:
+                    _lower_run([node])
 
 
 def _why_not(graph: fx.Graph) -> str | None:
