@@ -29,10 +29,11 @@ def digits() -> None:
     """The network of examples/digits, on noise: two batch sizes, as at the end of an epoch."""
     model = DigitClassifier().to("openreg")
     optimizer = new_optimizer(model)
+    scaler = torch.amp.GradScaler("openreg", enabled=False)
     for size in (BATCH, BATCH, BATCH // 2, BATCH):
         images = torch.randn(size, 1, 8, 8).to("openreg")
         labels = torch.randint(10, (size,)).to("openreg")
-        step(model, optimizer, images, labels).item()
+        step(model, optimizer, scaler, images, labels).item()
 
 
 def transformer() -> None:

@@ -7,6 +7,7 @@ device unless its user would.
 """
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -32,6 +33,7 @@ class Case:
         make: makes the step for a device.
         bound: the ratio to the CPU that the project promises; None where it promises none.
         deterministic: whether all devices must return the same.
+        tolerance: how far numbers of their results may be apart; a tenth of it as a share of them.
     """
 
     group: str
@@ -39,6 +41,7 @@ class Case:
     make: Callable[[torch.device], Step]
     bound: float | None = None
     deterministic: bool = True
+    tolerance: float = 1e-3
 
 
 def random(*shape: int) -> Tensor:
@@ -125,7 +128,14 @@ def copy_out(size: int, device: torch.device) -> Step:
     return lambda: x.to("cpu", copy=True)
 
 
-def training(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
+def precision(device: torch.device, amp: bool) -> AbstractContextManager[object]:
+    """A region of autocast to bfloat16, or none."""
+    return torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext()
+
+
+def training(
+    model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device, amp: bool = False
+) -> Step:
     """A step of training with AdamW: gradients to None, forward, backward, update."""
     torch.manual_seed(0)
     network = model().to(device)
@@ -135,7 +145,8 @@ def training(model: Callable[[], nn.Module], shape: tuple[int, ...], device: tor
 
     def step() -> Tensor:
         optimizer.zero_grad(set_to_none=True)
-        loss = F.mse_loss(network(x), y)
+        with precision(device, amp):
+            loss = F.mse_loss(network(x), y)
         loss.backward()
         optimizer.step()
         return loss.detach()
@@ -185,23 +196,40 @@ def transformer_layer() -> nn.TransformerEncoderLayer:
     )
 
 
-def digits_training(device: torch.device) -> Step:
+def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
+    """A pass without gradients in a region of autocast, which casts each weight once."""
+    torch.manual_seed(0)
+    network = model().to(device).eval()
+    x = random(*shape).to(device)
+
+    @torch.inference_mode()
+    def step() -> Tensor:
+        with precision(device, amp=True):
+            result: Tensor = network(x)
+        return result
+
+    return step
+
+
+def digits_training(device: torch.device, amp: bool = False) -> Step:
     """A step of //examples/digits, its batch's copies to the device included."""
     torch.manual_seed(0)
     model = DigitClassifier().to(device)
     optimizer = new_digits_optimizer(model)
+    scaler = torch.amp.GradScaler(device.type, enabled=amp)
     images, labels = random(BATCH, 1, 8, 8), torch.arange(BATCH) % 10
     if device.type != "cpu":
         images, labels = images.pin_memory(), labels.pin_memory()
     return lambda: digits_step(
         model,
         optimizer,
+        scaler,
         images.to(device, non_blocking=True),
         labels.to(device, non_blocking=True),
     )
 
 
-def transformer_pass(device: torch.device) -> Step:
+def transformer_pass(device: torch.device, amp: bool = False) -> Step:
     """Four layers without gradients, one sequence of 32; the result is its last position."""
     torch.manual_seed(0)
     layers = [transformer_layer() for _ in range(4)]
@@ -210,8 +238,9 @@ def transformer_pass(device: torch.device) -> Step:
 
     @torch.inference_mode()
     def step() -> Tensor:
-        last: Tensor = model(x)[:, -1]
-        return last
+        with precision(device, amp):
+            last: Tensor = model(x)[:, -1]
+        return last.float()
 
     return step
 
@@ -279,4 +308,21 @@ CASES: tuple[Case, ...] = (
     Case("training", "digits example", digits_training, bound=1.1),
     Case("training", "transformer layer", partial(training, transformer_layer, (16, 32, 128))),
     Case("inference", "4-layer transformer", partial(read, transformer_pass)),
+    *(
+        Case("autocast", name, make, tolerance=5e-2)
+        for name, make in (
+            ("linear 512 to 512", partial(inference, partial(nn.Linear, 512, 512), (64, 512))),
+            ("MLP inference", partial(inference, large_mlp, (64, 512))),
+            ("CNN inference", partial(inference, cnn, (16, 3, 32, 32))),
+            ("transformer inference", partial(read, partial(transformer_pass, amp=True))),
+            ("small MLP training", partial(training, small_mlp, (32, 64), amp=True)),
+            ("large MLP training", partial(training, large_mlp, (64, 512), amp=True)),
+            ("CNN training", partial(training, cnn, (16, 3, 32, 32), amp=True)),
+            (
+                "transformer training",
+                partial(training, transformer_layer, (16, 32, 128), amp=True),
+            ),
+            ("digits example with GradScaler", partial(digits_training, amp=True)),
+        )
+    ),
 )

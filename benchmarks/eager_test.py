@@ -22,8 +22,10 @@ def test_case_computes_the_same_on_both_devices(case: Case) -> None:
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if case.deterministic:
-        # Sums of millions of float32 numbers: the order of adding may differ.
-        torch.testing.assert_close(actual.cpu(), expected, rtol=1e-4, atol=1e-3)
+        # Sums of millions of float32 numbers: the order of adding may differ. In a region of
+        # autocast the CPU has other lists.
+        rtol, atol = case.tolerance / 10, case.tolerance
+        torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol)
 
 
 def test_names_are_unique() -> None:

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Learns handwritten digits on a device, then on the CPU, and compares the two runs."""
+"""Learns handwritten digits on a device, then on the CPU, and compares the two runs.
+
+With --amp: on the device in mixed precision and in float32, from three seeds each.
+"""
 
 import argparse
 import sys
@@ -10,8 +13,11 @@ from tqdm import tqdm
 
 from examples.digits.figure import draw
 from examples.digits.training import BATCH, Digits, Record, train
-from examples.digits.verdict import named, promises
+from examples.digits.verdict import named, promises, promises_of_amp
 from tools.flags.flags import Flags, device, picture, whole_number
+
+# Seeds of mixed precision and of float32: one alone may be lucky.
+AMP_SEEDS = 3
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -32,6 +38,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         help="of the initial weights and the batches",
     )
     parser.add_argument(
+        "--amp",
+        action="store_true",
+        help="compare mixed precision (autocast to float16, gradients scaled) with float32, both "
+        f"on the device, from {AMP_SEEDS} seeds: --seed and those after it",
+    )
+    parser.add_argument(
         "--plot",
         type=picture,
         default="digits.png",
@@ -41,16 +53,17 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(digits: Digits, where: torch.device, epochs: int, seed: int) -> Record:
+def run(digits: Digits, where: torch.device, epochs: int, seed: int, amp: bool = False) -> Record:
     """Trains under a progress bar, if a person is watching."""
     steps = epochs * (len(digits.train) // BATCH)
-    with tqdm(total=steps, desc=f"training on {where}", unit="step", disable=None) as bar:
+    what = f"training on {Record(where, amp).name}"
+    with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:
 
         def progress(done: int, loss: float) -> None:
             bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
             bar.update(done)
 
-        return train(digits, where, epochs, seed, progress)
+        return train(digits, where, epochs, seed, amp, progress)
 
 
 def report(record: Record, name: str, out: int = 14) -> None:
@@ -77,14 +90,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     flags = parse(argv)
     digits = Digits.load()
-    on_device = run(digits, flags.device, flags.epochs, flags.seed)
-    on_cpu = run(digits, torch.device("cpu"), flags.epochs, flags.seed)
-    for name, record in named(on_device, on_cpu):
-        report(record, name)
+    if flags.amp:
+        seeds = range(flags.seed, flags.seed + AMP_SEEDS)
+        runs, references = (
+            [run(digits, flags.device, flags.epochs, seed, amp) for seed in seeds]
+            for amp in (True, False)
+        )
+        verdict = promises_of_amp(runs, references)
+    else:
+        runs = [run(digits, flags.device, flags.epochs, flags.seed)]
+        references = [run(digits, torch.device("cpu"), flags.epochs, flags.seed)]
+        verdict = promises(runs[0], references[0])
+    for pair in zip(runs, references, strict=True):
+        for name, record in named(*pair):
+            report(record, name)
     if flags.plot:
-        draw(on_device, on_cpu, digits, flags.plot)
+        draw(runs[0], references[0], digits, flags.plot)
         print(f"figure: {flags.plot}")
-    verdict = promises(on_device, on_cpu)
     for promise in verdict:
         print(f"{'kept  ' if promise.kept else 'BROKEN'} {promise.text}: {promise.found}")
     return 0 if all(promise.kept for promise in verdict) else 1

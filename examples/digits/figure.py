@@ -22,7 +22,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
         path: the file; its suffix is the format.
     """
     figure = Figure(figsize=(11, 8), layout="constrained")
-    figure.suptitle(f"Handwritten digits on {run.device}, compared with {reference.device}")
+    figure.suptitle(f"Handwritten digits on {run.name}, compared with {reference.name}")
     grid = figure.add_gridspec(2, 2, height_ratios=(1, 1.25))
     draw_losses(figure.add_subplot(grid[0, 0]), run, reference)
     draw_differences(figure.add_subplot(grid[0, 1]), run, reference)
@@ -46,12 +46,13 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
     differences = loss_differences(run, reference)
     axes.plot(differences, ".", markersize=3, color="tab:purple")
     compared = min(COMPARED_STEPS, len(differences))
-    axes.hlines(LOSS_DIFFERENCE, 0, compared, color="tab:red", label="promise")
+    if not run.amp:
+        axes.hlines(LOSS_DIFFERENCE, 0, compared, color="tab:red", label="promise")
+        axes.legend()
     # Linear near zero, where most of a good run lies and a logarithm has no place for it.
     axes.set_yscale("symlog", linthresh=1e-7)
     axes.set_ylim(bottom=0)
     axes.set(title="Difference of the losses", xlabel="step", ylabel="absolute difference")
-    axes.legend()
 
 
 def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
@@ -67,7 +68,7 @@ def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
                 color = "white" if 2 * count > matrix.max() else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=color)
     axes.set(
-        title=f"Test images on {run.device}: {run.accuracy:.1%} right",
+        title=f"Test images on {run.name}: {run.accuracy:.1%} right",
         xlabel="seen as",
         ylabel="digit",
         xticks=range(CLASSES),

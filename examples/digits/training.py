@@ -68,6 +68,7 @@ class Record:
 
     Attributes:
         device: where it ran.
+        amp: whether it was in mixed precision.
         losses: training loss, one a step.
         epoch_seconds: time of each epoch, the device's queued work included.
         predictions: for each test image the digit that the trained network sees, int64 (n,).
@@ -77,6 +78,7 @@ class Record:
     """
 
     device: torch.device
+    amp: bool = False
     losses: list[float] = field(default_factory=list)
     epoch_seconds: list[float] = field(default_factory=list)
     predictions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
@@ -85,24 +87,40 @@ class Record:
     fallbacks: dict[str, int] | None = None
 
     @property
+    def name(self) -> str:
+        """Where and how it ran."""
+        return f"{self.device} with autocast" if self.amp else str(self.device)
+
+    @property
     def seconds(self) -> float:
         """Time of the training in all."""
         return sum(self.epoch_seconds)
 
 
 def step(
-    model: nn.Module, optimizer: torch.optim.Optimizer, images: Tensor, labels: Tensor
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    scaler: torch.amp.GradScaler,
+    images: Tensor,
+    labels: Tensor,
 ) -> Tensor:
-    """One step of training.
+    """One step of training, in float16 where autocast has it so if the scaler is enabled.
 
     Returns:
         The loss, a scalar on the device: reading it would wait for the device.
     """
     optimizer.zero_grad(set_to_none=True)
-    loss = F.cross_entropy(model(images), labels)
-    loss.backward()
-    optimizer.step()
+    with precision(images.device, scaler.is_enabled()):
+        loss = F.cross_entropy(model(images), labels)
+    scaler.scale(loss).backward()
+    scaler.step(optimizer)
+    scaler.update()
     return loss.detach()
+
+
+def precision(device: torch.device, amp: bool) -> torch.autocast:
+    """A region of mixed precision, or one that changes nothing."""
+    return torch.autocast(device.type, dtype=torch.float16, enabled=amp)
 
 
 def new_optimizer(model: nn.Module) -> torch.optim.Optimizer:
@@ -115,6 +133,7 @@ def train(
     device: torch.device,
     epochs: int,
     seed: int,
+    amp: bool = False,
     progress: Callable[[int, float], None] = lambda steps, loss: None,
 ) -> Record:
     """Trains a new network, then tests it.
@@ -126,22 +145,24 @@ def train(
         device: where to train.
         epochs: passes over the training images.
         seed: of weights and batches.
+        amp: in mixed precision: autocast to float16, gradients scaled.
         progress: told after each epoch how many steps it had and what its mean loss was.
 
     Returns:
         The record of the run.
     """
-    record = Record(device)
+    record = Record(device, amp)
     accelerator = torch.get_device_module(device) if device.type != "cpu" else None
     torch.manual_seed(seed)
     model = DigitClassifier().to(device)
     optimizer = new_optimizer(model)
+    scaler = torch.amp.GradScaler(device.type, enabled=amp)
     # Falling to nothing: large late steps would make the accuracy a matter of luck.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
     batches = training_batches(digits, seed)
     # The first step also sets the device and libraries up: done before, so that it is not timed,
     # on a network of its own, so that nothing is learnt from it.
-    warm_up(digits, device)
+    warm_up(digits, device, amp)
     if accelerator is not None:
         accelerator.fallback.reset()
         torch.accelerator.reset_peak_memory_stats(device)
@@ -151,6 +172,7 @@ def train(
             step(
                 model,
                 optimizer,
+                scaler,
                 images.to(device, non_blocking=True),
                 labels.to(device, non_blocking=True),
             )
@@ -162,7 +184,8 @@ def train(
         record.losses += values
         schedule.step()
         progress(len(values), sum(values) / len(values))
-    record.predictions = torch.cat(list(predict(model, digits.test, device)))
+    with precision(device, amp):
+        record.predictions = torch.cat(list(predict(model, digits.test, device)))
     record.accuracy = (record.predictions == digits.test.tensors[1]).double().mean().item()
     if accelerator is not None:
         record.peak_bytes = torch.accelerator.max_memory_allocated(device)
@@ -171,11 +194,12 @@ def train(
     return record
 
 
-def warm_up(digits: Digits, device: torch.device) -> None:
+def warm_up(digits: Digits, device: torch.device, amp: bool) -> None:
     """One step of a throw-away network."""
     model = DigitClassifier().to(device)
+    scaler = torch.amp.GradScaler(device.type, enabled=amp)
     images, labels = digits.train[:BATCH]
-    step(model, new_optimizer(model), images.to(device), labels.to(device)).item()
+    step(model, new_optimizer(model), scaler, images.to(device), labels.to(device)).item()
 
 
 @torch.inference_mode()

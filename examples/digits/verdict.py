@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the example promises, and whether a pair of runs keeps it."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import mean
 
 from examples.digits.training import Record
 
 ACCURACY = 0.97
 LOSS_DIFFERENCE = 1e-3
 COMPARED_STEPS = 100
+# How much less accurate mixed precision may be, on average.
+ACCURACY_LOSS = 0.01
 
 
 @dataclass(frozen=True)
@@ -48,7 +52,20 @@ def promises(run: Record, reference: Record) -> list[Promise]:
     return result
 
 
+def promises_of_amp(runs: Sequence[Record], references: Sequence[Record]) -> list[Promise]:
+    """Judges runs in mixed precision by runs in float32, from the same seeds."""
+    accuracy, wanted = (mean(record.accuracy for record in side) for side in (runs, references))
+    return [
+        Promise(
+            f"mean test accuracy of {len(runs)} seeds with autocast >= float32's - "
+            f"{ACCURACY_LOSS:.0%}",
+            f"{accuracy:.1%}, float32 {wanted:.1%}",
+            accuracy >= wanted - ACCURACY_LOSS,
+        )
+    ]
+
+
 def named(run: Record, reference: Record) -> list[tuple[str, Record]]:
-    """Both runs with names that differ, also where both ran on the CPU."""
-    first, second = str(run.device), str(reference.device)
+    """Both runs with names that differ, also where they are alike."""
+    first, second = run.name, reference.name
     return [(first, run), (second if first != second else f"{second} again", reference)]

@@ -10,6 +10,7 @@ the first use. Importing twice, or reloading, changes nothing.
 """
 
 import atexit
+import sys
 
 import torch
 from torch.utils.backend_registration import (
@@ -61,6 +62,7 @@ def _register() -> None:
 
     rename_privateuse1_backend(_DEVICE_TYPE)
     torch._register_device_module(_DEVICE_TYPE, openreg)
+    _name_submodules(openreg.__name__)
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
     storage.register()
@@ -68,6 +70,12 @@ def _register() -> None:
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
+
+
+def _name_submodules(package: str) -> None:
+    """Let ``import torch.openreg.amp`` find the module that there is, instead of a second one."""
+    for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+        sys.modules[f"torch.{_DEVICE_TYPE}{name.removeprefix(package)}"] = sys.modules[name]
 
 
 _require_matching_torch()

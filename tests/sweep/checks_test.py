@@ -96,6 +96,20 @@ def another_result(x: Tensor, out: Tensor | None = None) -> Tensor:
     return result if out is None else result[...]
 
 
+def gram(x: Tensor) -> Tensor:
+    return x @ x.mT
+
+
+def uncast(function: Function) -> Function:
+    """A function in which the device's autocast is off."""
+
+    def outside(x: Tensor) -> Any:
+        with torch.autocast("openreg", enabled=False):
+            return function(x)
+
+    return outside
+
+
 @pytest.mark.parametrize("check", OPERATOR_CHECKS)
 def test_right_operator_agrees(check: str) -> None:
     right = planted(
@@ -113,6 +127,10 @@ def test_right_operator_agrees(check: str) -> None:
         ("aliases", lambda x: x + 0, lambda x: x[:1], "relation of output 0 is"),
         ("aliases", lambda x: x.clone()[:1], lambda x: x[:1], "relation of output 0 is"),
         ("aliases", lambda x: x.detach().add_(1), lambda x: x.detach() + 1, "relation|version"),
+        ("autocast_bfloat16", uncast(gram), gram, "dtype is torch.float32, not torch.bfloat16"),
+        ("autocast_float16", uncast(gram), gram, "dtype is torch.float32, not torch.float16"),
+        ("autocast_float16", uncast(torch.sum), torch.sum, "float16, not torch.float32.*lower"),
+        ("autocast_float16", uncast(lambda x: x.exp().float()), torch.exp, "not close.*lower"),
         ("out", new_memory, to_out, "memory 0 kept: .*right"),
         ("out", one_more_warning, to_out, "warnings is .*resized"),
         ("out", another_result, to_out, "result 0 is given"),

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from tests.sweep.aliases import Aliases
+from tests.sweep.autocast import AutocastBfloat16, AutocastFloat16
 from tests.sweep.comparison import Entry, evaluate
 from tests.sweep.compiled import Compiled
 from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
@@ -23,6 +24,8 @@ from tests.sweep.writes import InPlace, Out
 OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "results": Operator,
     "aliases": Aliases,
+    "autocast_bfloat16": AutocastBfloat16,
+    "autocast_float16": AutocastFloat16,
     "compiled": Compiled,
     "conjugates": Conjugates,
     "double_backward": SecondDerivative,

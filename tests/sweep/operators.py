@@ -2,7 +2,7 @@
 """Entries of torch's operator database, op_db: operators and variants of them."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 from unittest import mock
 
@@ -61,11 +61,16 @@ class Operator(Entry):
     def run(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
         sample = self.copy(sample, device)
         inputs = differentiable(sample)
-        outputs = self.call(sample, seed)
+        with self.around(device):
+            outputs = self.call(sample, seed)
         return Run(
             {f"output {number}": leaf for number, leaf in enumerate(outputs)},
             {f"gradient {number}": leaf for number, leaf in enumerate(gradients(outputs, inputs))},
         )
+
+    def around(self, device: torch.device) -> AbstractContextManager[Any]:
+        """What the operator is called in, but for its backward."""
+        return nullcontext()
 
     def backward(self, dtype: torch.dtype) -> bool:
         """Whether the CPU has derivatives for the dtype."""

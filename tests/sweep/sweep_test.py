@@ -150,6 +150,32 @@ CHECKED = (
     "where",
 )
 
+# In regions of autocast: some of each of its lists, some of none, what is made of several.
+AUTOCAST = (
+    "addcmul",
+    "addmm",
+    "dist",
+    "einsum",
+    "exp",
+    "logsumexp",
+    "mean",
+    "nn.functional.bilinear",
+    "nn.functional.conv2d",
+    "nn.functional.cosine_similarity",
+    "nn.functional.cross_entropy",
+    "nn.functional.group_norm",
+    "nn.functional.interpolate.bilinear",
+    "nn.functional.linear",
+    "nn.functional.scaled_dot_product_attention",
+    "nn.functional.triplet_margin_loss",
+    "norm",
+    "pow",
+    "prod",
+    "scatter_add",
+    "softmax",
+    "tensordot",
+)
+
 OTHER_DTYPES = ("float16", "bfloat16", "complex64", "int32", "uint8", "bool")
 
 CHOSEN = [
@@ -160,6 +186,7 @@ CHOSEN = [
         (["optim"], ["results"], ["float32"], OPTIMIZERS),
         (["op"], [check for check in CHECKS if check not in ELSEWHERE], ["float32"], CHECKED),
         (["op"], ["results", "dtypes"], OTHER_DTYPES, CHECKED),
+        (["op"], ["autocast_bfloat16", "autocast_float16"], ["float32"], AUTOCAST),
     )
     for case in cases(databases, checks, dtypes)
     if case.name in names and known.reason(known.UNSUPPORTED, case) is None
@@ -184,7 +211,13 @@ def test_entry_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) 
 
 
 def test_every_chosen_name_has_a_case() -> None:
-    assert {case.name for case in CHOSEN} == {*OPERATORS, *MODULES, *OPTIMIZERS, *CHECKED}
+    assert {case.name for case in CHOSEN} == {
+        *OPERATORS,
+        *MODULES,
+        *OPTIMIZERS,
+        *CHECKED,
+        *AUTOCAST,
+    }
     assert {case.check for case in CHOSEN} == {*CHECKS} - {"compiled"}
 
 
