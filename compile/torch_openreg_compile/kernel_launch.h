@@ -18,7 +18,6 @@
 #define TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 
 #include <Python.h>
-#include <omp.h>
 
 #include <algorithm>
 #include <array>
@@ -29,6 +28,10 @@
 #include <exception>
 #include <type_traits>
 #include <utility>
+
+#ifdef _OPENMP
+#include <omp.h>
+#endif
 
 namespace openreg_generated {
 
@@ -56,8 +59,10 @@ struct KernelApi {
                 const void* arguments, size_t bytes);
 };
 
+#ifdef _OPENMP
 // Threads of a parallel region that was generated for `most`: as many as the kernel has.
 inline int team(int most) { return std::min(most, omp_get_max_threads()); }
+#endif
 
 // The first exception of a kernel's loops, which must not leave a parallel region.
 class Failure {
