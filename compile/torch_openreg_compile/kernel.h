@@ -10,8 +10,6 @@
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_H_
 
-#include <omp.h>
-
 #include <algorithm>
 #include <array>
 #include <atomic>
@@ -22,6 +20,10 @@
 #include <type_traits>
 #include <utility>
 
+#ifdef _OPENMP
+#include <omp.h>
+#endif
+
 namespace openreg_generated {
 
 // What is known of a kernel when it is generated. Static storage.
@@ -31,8 +33,10 @@ struct KernelSite {
   bool pointwise;  // no number of its result depends on how many threads compute it
 };
 
+#ifdef _OPENMP
 // Threads of a parallel region that was generated for `most`: as many as the kernel has.
 inline int team(int most) { return std::min(most, omp_get_max_threads()); }
+#endif
 
 // The first exception of a kernel's loops, which must not leave a parallel region.
 class Failure {

@@ -95,7 +95,7 @@ void bind_compiled_kernels(py::module_& module) {
   module.attr("kernel_api") =
       py::capsule(static_cast<const void*>(&kKernelApi), KernelApi::kCapsule);
   static PyMethodDef methods[] = {
-      {"empty_strided", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(&empty_strided)),
+      {"empty_strided", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&empty_strided)),
        METH_FASTCALL, nullptr},
       {nullptr, nullptr, 0, nullptr}};
   if (PyModule_AddFunctions(module.ptr(), methods) != 0) {

@@ -11,7 +11,7 @@ from tests.sweep.operators import Operator, differentiable
 
 
 class Compiled(Operator):
-    """An operator, compiled with its derivative: its first sample of one dtype, in seconds.
+    """An operator, compiled with its derivative: its first sample of one dtype. That takes seconds.
 
     Random numbers of generated kernels are not those of the operators: only metadata count there.
     """
