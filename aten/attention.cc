@@ -93,9 +93,9 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
               "False");
   const c10::DeviceIndex device = operands.device();
   at::Tensor output = at::empty_like(query);
-  at::Tensor logsumexp =
-      by_token(empty_on(device, {query.size(0), query.size(2), query.size(1)},
-                        query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat));
+  // Contiguous, as torch traces it.
+  at::Tensor logsumexp = empty_on(device, {query.size(0), query.size(1), query.size(2)},
+                                  query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
     launch_kernel(
         {"aten::_scaled_dot_product_fused_attention_overrideable", attention_cost(query, key)},
@@ -110,14 +110,15 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
+  // Seed and offset of the dropout that there is not: torch traces them as tensors.
   return {std::move(output),
           std::move(logsumexp),
           none,
           none,
           query.size(2),
           key.size(2),
-          none,
-          none,
+          empty_on(device, {}, c10::kLong),
+          empty_on(device, {}, c10::kLong),
           none};
 }
 
@@ -138,10 +139,14 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   }
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
-  // The kernel adds to all three, wanted or not.
+  // The kernel adds to all three, wanted or not; it needs rows without gaps. Else strides are those
+  // that torch traces.
   const auto make = [device](const at::Tensor& like) {
-    return by_token(empty_on(device, {like.size(0), like.size(2), like.size(1), like.size(3)},
-                             like.scalar_type()));
+    at::Tensor result = at::empty_like(like);
+    return result.stride(3) == 1
+               ? result
+               : by_token(empty_on(device, {like.size(0), like.size(2), like.size(1), like.size(3)},
+                                   like.scalar_type()));
   };
   at::Tensor grad_query = make(query);
   at::Tensor grad_key = make(key);
