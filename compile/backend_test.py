@@ -25,7 +25,7 @@ def poly(x: torch.Tensor) -> torch.Tensor:
 
 
 def test_is_listed() -> None:
-    assert "openreg" in torch._dynamo.list_backends()
+    assert {"openreg", "openreg_debug"} <= set(torch._dynamo.list_backends())
 
 
 def test_compiles() -> None:
@@ -49,15 +49,31 @@ def test_mutated_inputs() -> None:
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ({"options": {"passes": ["gelu"], "then": "eager"}}, "'passes', 'then'"),
+        ({"options": {"pass": ["gelu"]}}, "'pass'; known: passes, .*then"),
+        ({"options": {"passes": ["glu"]}}, "'glu'.*; known: silu, .*fold"),
+        ({"options": {"passes": "gelu"}}, "'gelu': give a list of names"),
+        ({"options": {"then": "triton"}}, "'triton'; known: eager, inductor"),
+        ({"options": {"debug": 1}}, "'debug'. is 1: give True or False"),
         ({"mode": "reduce-overhead"}, "'reduce-overhead'"),
     ],
-    ids=["options", "mode"],
 )
-def test_refuses_what_it_does_not_know(arguments: dict[str, object], named: str) -> None:
-    compiled = torch.compile(poly, backend="openreg", **arguments)  # type: ignore[call-overload]
+@pytest.mark.parametrize("backend", ["openreg", "openreg_debug"])
+def test_refuses_what_it_does_not_know(
+    backend: str, arguments: dict[str, object], named: str
+) -> None:
+    compiled = torch.compile(poly, backend=backend, **arguments)  # type: ignore[call-overload]
     with pytest.raises(BackendCompilerFailed, match=f"openreg: .*{named}"):
         compiled(torch.ones(2))
+
+
+def test_options_that_are_empty_are_none() -> None:
+    """Then nothing of Inductor is imported, which takes seconds."""
+    program = """
+import sys, torch
+torch.compile(torch.sin, backend="openreg", options={})(torch.ones(2))
+print({"torch._inductor.pattern_matcher", "torch_openreg_compile.pipeline"} & set(sys.modules))
+"""
+    assert _run(program).stdout == "set()\n"
 
 
 def test_refuses_other_devices() -> None:
@@ -107,7 +123,7 @@ def test_log_is_silent_unless_it_is_named() -> None:
     assert "openreg_graph" not in logged
 
 
-def _stderr(program: str, **environment: str) -> str:
+def _run(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         [sys.executable, "-c", program],
         env={**os.environ, **environment},
@@ -117,4 +133,8 @@ def _stderr(program: str, **environment: str) -> str:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return done.stderr
+    return done
+
+
+def _stderr(program: str, **environment: str) -> str:
+    return _run(program, **environment).stderr

@@ -12,6 +12,7 @@ there: torch has taken it for one about a module.
 
 import logging
 
+from torch import fx
 from torch._logging import _internal as torch_logging
 
 _NAME = "openreg_graph"
@@ -32,3 +33,10 @@ def _register() -> logging.Logger:
 
 #: Messages of level DEBUG reach torch's handlers when the artifact is named, none do otherwise.
 log: logging.Logger = _register()
+
+
+def log_source(title: str, gm: fx.GraphModule) -> None:
+    """Log the source of a graph, with shapes, strides and devices, where anyone listens."""
+    if log.isEnabledFor(logging.DEBUG):
+        source = gm.print_readable(print_output=False, include_stride=True, include_device=True)
+        log.debug("%s:%s", title, source)

@@ -1,17 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``torch.compile(backend="openreg")``: checks what torch captured, and runs it unfused.
+"""``torch.compile(backend="openreg")``: checks what torch captured, and runs it.
 
-Torch finds it by the entry point ``openreg`` of group ``torch_dynamo_backends``.
+Torch finds it, and ``openreg_debug`` which also reports, by entry points of group
+``torch_dynamo_backends``.
 """
 
-import logging
+import functools
+import importlib
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
-from openreg_graph import log
+from openreg_graph import log, log_source
 from torch import fx
 
 from torch_openreg_compile import checkpointing, dead_code
+from torch_openreg_compile.options import parse
 from torch_openreg_compile.validation import validate
 
 
@@ -32,10 +36,12 @@ def openreg(
         gm: the graph; it is changed in place.
         example_inputs: the values of its placeholders, in their order.
         mode: none is known besides torch's default.
-        options: none are known.
+        options: what ``torch_openreg_compile.options.Options`` has. Without any the graph runs
+            as it was captured; with some it goes through passes and AOTAutograd (``pipeline``).
 
     Returns:
-        The graph's forward. Autograd, autocast and streams are those of the caller.
+        What runs the graph: its forward, where autograd, autocast and streams are those of the
+        caller, or, with options, what they say.
 
     Raises:
         GraphError: where the graph or an input is refused; torch puts it into a
@@ -45,19 +51,39 @@ def openreg(
         raise ValueError(
             f"openreg: torch.compile(mode={mode!r}) is not known to backend openreg: leave it out"
         )
-    if options:
-        unknown = ", ".join(repr(name) for name in options)
-        raise ValueError(
-            f"openreg: torch.compile(options=...) has {unknown}, but backend openreg has no "
-            "options: leave them out"
-        )
+    chosen = parse(options) if options else None
     validate(gm, example_inputs)
     removed = dead_code.eliminate(gm)
+    if removed:
+        log.debug("dead code: %s", ", ".join(removed))
+    if chosen is not None:
+        # It imports Inductor's pattern matcher, which takes seconds.
+        run = importlib.import_module("torch_openreg_compile.pipeline").run
+        return cast(Callable[..., Any], run(gm, example_inputs, chosen))
     checkpointing.lower(gm)
     gm.recompile()
-    if log.isEnabledFor(logging.DEBUG):
-        if removed:
-            log.debug("dead code: %s", ", ".join(removed))
-        source = gm.print_readable(print_output=False, include_stride=True, include_device=True)
-        log.debug("%s", source)
+    log_source("captured", gm)
     return gm.forward
+
+
+@functools.cache
+def _drawings() -> str:
+    """Return a folder for the drawings of this process."""
+    return tempfile.mkdtemp(prefix="openreg_debug_")
+
+
+def openreg_debug(
+    gm: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    mode: str | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Any]:
+    """Do what ``openreg`` does with options, all passes by default, and report on each graph.
+
+    The report goes to standard error, drawings of the graphs to option ``dump``, by default a new
+    folder for temporary files. Arguments, result and errors are those of ``openreg``.
+    """
+    given = {"debug": True, **(options or {})}
+    given.setdefault("dump", _drawings())
+    return openreg(gm, example_inputs, mode=mode, options=given)

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Shows people what became of a graph: its operators, what passes changed, drawings.
+
+``torch.compile(backend="openreg_debug")`` prints it, as does the option ``debug``.
+"""
+
+import itertools
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import fx
+from torch._guards import CompileContext
+from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
+from torch.fx.passes.operator_support import OperatorSupportBase
+
+from torch_openreg_compile.drawing import draw
+from torch_openreg_compile.lowering import value_of
+from torch_openreg_compile.options import Options
+
+_unnamed = itertools.count()
+
+
+class _Pointwise(OperatorSupportBase):
+    """Operators that compute each element from the elements in its place."""
+
+    def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
+        overload = isinstance(node.target, torch._ops.OpOverload)
+        return overload and torch.Tag.pointwise in node.target.tags  # type: ignore[union-attr]
+
+
+def operators(graph: fx.Graph) -> list[fx.Node]:
+    """Return the nodes that call something; taking one result of several is no call."""
+    calls = ("call_function", "call_method", "call_module")
+    return [
+        node
+        for node in graph.nodes
+        if node.op in calls and getattr(node.target, "__name__", "") != "getitem"
+    ]
+
+
+def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
+    """Return groups of two pointwise operators or more, each of which could be one kernel.
+
+    Those of a group depend on each other, and on nothing that depends on the group.
+    """
+    partitioner = CapabilityBasedPartitioner(gm, _Pointwise(), allows_single_node_partition=True)
+    groups = [sorted(partition.nodes) for partition in partitioner.propose_partitions()]
+    return [group for group in groups if len(group) > 1]
+
+
+def describe(value: Any) -> str:
+    """Return dtypes and shapes of a value: ``float32[2, 3]``, ``(float32[2], int64[2])``."""
+    if isinstance(value, torch.Tensor):
+        return f"{str(value.dtype).removeprefix('torch.')}[{', '.join(map(str, value.shape))}]"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(describe, value))})"
+    return str(value) if value is not None else ""
+
+
+def title(gm: fx.GraphModule) -> str:
+    """Return how large a graph is: ``Graph: 3 ops, 1 fusable groups``."""
+    return f"Graph: {len(operators(gm.graph))} ops, {len(fusable_groups(gm))} fusable groups"
+
+
+def _argument(argument: Any) -> str:
+    if isinstance(argument, fx.Node):
+        return f"{argument.name}: {describe(value_of(argument))}"
+    return str(argument)
+
+
+def _table(graph: fx.Graph) -> Iterator[str]:
+    for node in operators(graph):
+        given = [_argument(argument) for argument in node.args]
+        given += [f"{name}={_argument(argument)}" for name, argument in node.kwargs.items()]
+        called = f"{node._pretty_print_target(node.target)}({', '.join(given)})"
+        yield f"  {node.name}: {describe(value_of(node))} = {called}"
+
+
+class Report:
+    """Of one graph that torch._dynamo captured, and of those that come of it."""
+
+    def __init__(self, chosen: Options) -> None:
+        self._print = chosen.debug
+        self._folder = chosen.dump
+        compiled = CompileContext.current_compile_id()
+        self._name = str(compiled) if compiled is not None else f"unnamed {next(_unnamed)}"
+        self._kinds: dict[str, int] = {}
+
+    @contextmanager
+    def of(self, kind: str, gm: fx.GraphModule) -> Iterator[list[str]]:
+        """Report on what happens to a graph inside; the list takes a line for each change.
+
+        Args:
+            kind: which of the graphs it is ("forward").
+            gm: the graph, which is changed in place.
+        """
+        changes: list[str] = []
+        if not self._print and self._folder is None:
+            yield changes
+            return
+        count = self._kinds[kind] = self._kinds.get(kind, 0) + 1
+        name = f"graph {self._name} {kind}" + (f" {count}" if count > 1 else "")
+        before = {node.name for node in gm.graph.nodes}
+        self._draw(f"{name} before", gm.graph, set())
+        yield changes
+        if self._print:
+            lines = [f"  {change}" for change in changes]
+            self._say(name, f"{len(changes)} rewrites", *lines, *_table(gm.graph), title(gm))
+        self._draw(f"{name} after", gm.graph, {n.name for n in gm.graph.nodes} - before)
+
+    def _say(self, *lines: str) -> None:
+        print(*(f"openreg: {line}" for line in lines), sep="\n", file=sys.stderr)
+
+    def _draw(self, name: str, graph: fx.Graph, new: set[str]) -> None:
+        if self._folder is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        path = self._folder / (re.sub(r"\W+", "_", name) + ".svg")
+        path.write_text(draw(graph, new, describe), encoding="utf-8")
+        if self._print:
+            self._say(f"drawing: {path}")

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Turns a graph of torch._dynamo into one of ATen operators, before autograd sees it.
+
+A graph of torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``,
+``x * y``. Patterns are written for operators, of which there is one where a program has many
+spellings. So each node that calls a function of torch is replaced by the operators that the
+function calls first: autograd, autocast and functionalization have not happened, and composite
+operators (softmax, layer_norm) are still one node.
+
+Only what is known to be such a function is replaced, one node at a time. Everything else stays as
+it was captured: functions of torch.autograd, branches, switches of gradients and of autocast. The
+result is a graph that AOTAutograd takes like the first.
+"""
+
+import operator
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from types import BuiltinFunctionType, FunctionType
+from typing import Any
+
+import torch
+from openreg_graph import log
+from torch import fx
+from torch._higher_order_ops.wrap import tag_activation_checkpoint
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx import traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
+from torch.utils import _pytree as pytree
+
+# Where functions live that do nothing but call operators.
+_MODULES = ("torch.functional", "torch.nn.functional")
+_BUILTIN_MODULES = (
+    "_operator",
+    "torch._C._nn",
+    "torch._C._fft",
+    "torch._C._linalg",
+    "torch._C._special",
+)
+
+
+# Methods of tensors that call one operator under another name, and those that set a property.
+_CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "short")
+_SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
+
+
+# What a function may switch for a time.
+_ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
+_EXIT_AUTOCAST = torch.amp.autocast_mode._exit_autocast
+_SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
+
+
+class _StaysAsCaptured(Exception):
+    """Nodes can not be lowered; the message says why."""
+
+
+def _is_function_of_torch(node: fx.Node) -> bool:
+    target = node.target
+    if isinstance(target, str):
+        if node.op != "call_method":
+            return False
+        return target in _CASTS or (hasattr(torch.ops.aten, target) and target not in _SETTERS)
+    if node.op != "call_function":
+        return False
+    if isinstance(target, BuiltinFunctionType):
+        of_torch = getattr(torch._C._VariableFunctions, target.__name__, None) is target
+        return of_torch or target.__module__ in _BUILTIN_MODULES
+    return isinstance(target, FunctionType) and target.__module__ in _MODULES
+
+
+def value_of(node: fx.Node) -> Any:
+    """Return what a node was traced with: a FakeTensor, a number or a container of them."""
+    return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
+
+
+@contextmanager
+def autocast_at(node: fx.Node) -> Iterator[None]:
+    """Be in those regions of autocast that the graph has opened, and not closed, at ``node``."""
+    opened: list[fx.Node] = []
+    if node.graph.find_nodes(op="call_function", target=_ENTER_AUTOCAST):
+        for earlier in node.graph.nodes:
+            if earlier is node:
+                break
+            if earlier.target is _ENTER_AUTOCAST:
+                opened.append(earlier)
+            elif earlier.target is _EXIT_AUTOCAST:
+                opened.remove(earlier.args[0])
+    with ExitStack() as regions:
+        for region in opened:
+            regions.enter_context(torch.autocast(*region.args))  # type: ignore[arg-type]
+        yield
+
+
+def _is_traced(value: Any) -> bool:
+    """Tell whether a value is all FakeTensors, whose shapes depend on no data."""
+    leaves = pytree.tree_leaves(value)
+    return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
+
+
+def _can_be_lowered(node: fx.Node) -> bool:
+    """Tell whether a node is a function of torch on tensors, with tensors or nothing as result."""
+    result = value_of(node)
+    return (
+        _is_function_of_torch(node)
+        and bool(node.all_input_nodes)
+        and (result is None or _is_traced(result))
+        and (
+            not isinstance(result, (tuple, list))
+            or all(
+                user.target is operator.getitem and isinstance(user.args[1], int)
+                for user in node.users
+            )
+        )
+    )
+
+
+def _operators(
+    run: Sequence[fx.Node], inputs: Sequence[fx.Node], results: Sequence[fx.Node]
+) -> fx.GraphModule:
+    """Return a graph of the operators that nodes call.
+
+    Args:
+        run: nodes that follow each other.
+        inputs: nodes before them that they use: the inputs of the graph.
+        results: those of them that others use: its outputs.
+    """
+    values = [value_of(node) for node in inputs]
+    if not all(isinstance(v, (torch.SymInt, int, float)) or type(v) is FakeTensor for v in values):
+        raise _StaysAsCaptured("an argument is no tensor with a FakeTensor, and no number")
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    if mode is None:
+        raise _StaysAsCaptured("no argument is a tensor")
+
+    def call(*traced: Any) -> list[Any]:
+        known = dict(zip(inputs, traced, strict=True))
+        for node in run:
+            args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+            with traceback.set_current_meta(node):
+                if isinstance(node.target, str):
+                    known[node] = getattr(args[0], node.target)(*args[1:], **kwargs)
+                else:
+                    assert callable(node.target)
+                    known[node] = node.target(*args, **kwargs)
+        return [known[node] for node in results]
+
+    # What is traced may write to its arguments.
+    with mode, autocast_at(run[0]), torch.no_grad(), traceback.preserve_node_meta():
+        copies = [v.detach() if isinstance(v, FakeTensor) else v for v in values]
+        lowered: fx.GraphModule = make_fx(call, pre_dispatch=True)(*copies)
+    if lowered.graph.find_nodes(op="get_attr"):
+        raise _StaysAsCaptured("it makes a constant")
+    if any(node.target in _SWITCHES for node in lowered.graph.nodes):
+        # What it switches back to is what was the case here, not in the program.
+        raise _StaysAsCaptured("it switches gradients or autocast")
+    return lowered
+
+
+def _use_instead(node: fx.Node, result: Any) -> None:
+    """Let those who use a node use its result, or each the one of several that it takes."""
+    if isinstance(result, fx.Node):
+        node.replace_all_uses_with(result)
+        return
+    for user in list(node.users):
+        user.replace_all_uses_with(result[user.args[1]])
+        node.graph.erase_node(user)
+
+
+def _replace(run: Sequence[fx.Node]) -> None:
+    """Put the operators that nodes call into their place.
+
+    Raises:
+        _StaysAsCaptured: where that can not be known; the graph is as before.
+    """
+    inside = set(run)
+    used = dict.fromkeys(source for node in run for source in node.all_input_nodes)
+    inputs = [node for node in used if node not in inside]
+    # What nobody uses is here for its effect: as a result it is not taken for dead code.
+    results = [
+        node
+        for node in run
+        if (not node.users and value_of(node) is not None)
+        or any(user not in inside for user in node.users)
+    ]
+    lowered = _operators(run, inputs, results)
+    graph = run[0].graph
+    here: dict[fx.Node, fx.Node] = {}
+    sources = iter(inputs)
+    with graph.inserting_before(run[0]):
+        for node in lowered.graph.nodes:
+            if node.op == "placeholder":
+                here[node] = next(sources)
+            elif node.op == "output":
+                for old, new in zip(results, node.args[0], strict=True):
+                    _use_instead(old, fx.node.map_arg(new, here.__getitem__))
+            else:
+                here[node] = graph.node_copy(node, here.__getitem__)
+    for node in reversed(run):
+        graph.erase_node(node)
+    for node in here.values():
+        if node.target is operator.getitem and not node.users:
+            graph.erase_node(node)
+
+
+def _lower_run(run: Sequence[fx.Node]) -> None:
+    """Lower nodes that follow each other: together, which is faster, else those that can be."""
+    try:
+        _replace(run)
+    except _StaysAsCaptured as why:
+        if len(run) == 1:
+            log.debug("'%s' stays as it was captured: %s", run[0].name, why)
+        else:
+            for node in run:
+                if not node._erased:
+                    _lower_run([node])
+
+
+def _why_not(graph: fx.Graph) -> str | None:
+    """Say why a graph has to stay as it was captured, None where it has not."""
+    for node in graph.nodes:
+        if "functorch" in (getattr(node.target, "__module__", None) or ""):
+            return f"'{node.name}' belongs to a transform of torch.func"
+        name = node.target if isinstance(node.target, str) else getattr(node.target, "__name__", "")
+        packet = getattr(torch.ops.aten, name, None) if node.op.startswith("call_") else None
+        if isinstance(packet, torch._ops.OpOverloadPacket) and any(
+            torch.Tag.inplace_view in getattr(packet, overload).tags
+            for overload in packet.overloads()
+        ):
+            # What was traced shows its argument as it was afterwards.
+            return f"'{node.name}' gives a tensor another shape in place"
+    return None
+
+
+def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
+    """Replace functions of torch by the operators that they call, in place.
+
+    Graphs of checkpointed regions are lowered as well; graphs of other kinds inside it are left
+    alone, and so is all of a graph that transforms functions (torch.func) or gives tensors another
+    shape in place (``x.t_()``). What stays as it was captured is logged with the reason.
+
+    Args:
+        gm: a well-formed graph whose nodes have FakeTensors.
+
+    Returns:
+        The graphs that were lowered, ``gm`` first.
+    """
+    reason = _why_not(gm.graph)
+    if reason is not None:
+        log.debug("the graph stays as it was captured: %s", reason)
+        return []
+    lowered = [gm]
+    run: list[fx.Node] = []
+    for node in list(gm.graph.nodes):
+        if _can_be_lowered(node):
+            run.append(node)
+            continue
+        if run:
+            _lower_run(run)
+            run = []
+        if node.target is tag_activation_checkpoint:
+            lowered += lower(getattr(gm, node.args[0].target))
+    gm.recompile()
+    return lowered

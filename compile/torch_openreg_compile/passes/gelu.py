@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""GELU as programs write it becomes ``gelu(x)``.
+
+Exactly it is ``x / 2 * (1 + erf(x / sqrt(2)))``, by tanh
+``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped in any of the
+usual ways, and constants count when they have six digits.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import torch
+from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
+
+from torch_openreg_compile.passes.constants import is_near
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, products, sums
+
+aten = torch.ops.aten
+
+_CONSTANTS = {
+    "half": 0.5,
+    "one": 1.0,
+    "inner": math.sqrt(2 / math.pi),
+    "cubic": 0.044715,
+    "root": math.sqrt(2),
+    "reciprocal_root": math.sqrt(0.5),
+}
+
+_x = KeywordArg("x")
+
+
+def _scaled(factor: object, constant: str) -> CallFunction:
+    return CallFunction(aten.mul.Tensor, factor, KeywordArg(constant))
+
+
+def _cubic_terms() -> Iterator[CallFunction]:
+    """0.044715 * x ** 3, grouped in some way."""
+    square = CallFunction(aten.mul.Tensor, _x, _x)
+    squares = [square, CallFunction(aten.pow.Tensor_Scalar, _x, 2)]
+    cubes = [CallFunction(aten.pow.Tensor_Scalar, _x, 3)]
+    cubes += [cube for each in squares for cube in products(each, _x)]
+    for cube in cubes:
+        yield _scaled(cube, "cubic")
+    once = _scaled(_x, "cubic")
+    yield from (term for each in products(once, _x) for term in products(each, _x))
+    for each in squares:
+        yield from products(_scaled(each, "cubic"), _x)
+        yield from products(each, once)
+
+
+def _quadratic_terms() -> Iterator[CallFunction]:
+    """0.044715 * x ** 2, grouped in some way."""
+    yield _scaled(CallFunction(aten.mul.Tensor, _x, _x), "cubic")
+    yield _scaled(CallFunction(aten.pow.Tensor_Scalar, _x, 2), "cubic")
+    yield from products(_scaled(_x, "cubic"), _x)
+
+
+def _tanh_arguments() -> Iterator[CallFunction]:
+    for term in _cubic_terms():
+        for polynomial in sums(_x, term):
+            yield _scaled(polynomial, "inner")
+    for term in _quadratic_terms():
+        polynomial = CallFunction(aten.add.Tensor, term, KeywordArg("one"))
+        yield from products(_scaled(_x, "inner"), polynomial)
+
+
+def _erf_arguments() -> Iterator[CallFunction]:
+    yield _scaled(_x, "reciprocal_root")
+    yield CallFunction(aten.div.Tensor, _x, KeywordArg("root"))
+
+
+def _outer(function: CallFunction) -> Iterator[CallFunction]:
+    """X / 2 * (1 + function), grouped in some way."""
+    step = CallFunction(aten.add.Tensor, function, KeywordArg("one"))
+    yield from products(_scaled(_x, "half"), step)
+    yield from products(_x, _scaled(step, "half"))
+    for product in products(_x, step):
+        yield _scaled(product, "half")
+
+
+class GELU(Rewrite):
+    """The exact form and the one by tanh, each of which stays what it is."""
+
+    name = "gelu"
+
+    def patterns(self) -> Iterable[PatternExpr]:
+        """Yield each way to group the factors."""
+        for argument in _tanh_arguments():
+            yield from _outer(CallFunction(aten.tanh.default, argument))
+        for argument in _erf_arguments():
+            yield from _outer(CallFunction(aten.erf.default, argument))
+
+    def replacement(self, arguments: dict[str, Any]) -> Call | None:
+        """Return gelu(x), approximate where the program was."""
+        for name, constant in _CONSTANTS.items():
+            if name in arguments and not is_near(arguments[name], constant):
+                return None
+        approximate = "tanh" if "inner" in arguments else "none"
+        return Call(aten.gelu.default, (arguments["x"],), {"approximate": approximate})

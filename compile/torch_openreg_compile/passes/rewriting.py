@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A rewrite: patterns of operators, and the one operator that does the same.
+
+torch's pattern matcher finds the patterns and sees to it that nothing between the operators is used
+elsewhere, and that no mutation lies between them. Here is what it leaves to its users: keyword
+arguments that a pattern does not mention, regions without gradients or with autocast, and that the
+new result has the dtype, shape, strides and device of the old one.
+"""
+
+import warnings
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+from torch._inductor.pattern_matcher import (
+    CallFunction,
+    Match,
+    PatternExpr,
+    PatternMatcherPass,
+    register_graph_pattern,
+)
+from torch._prims_common import is_contiguous_or_false
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+from torch_openreg_compile import dead_code
+from torch_openreg_compile.lowering import autocast_at, value_of
+
+
+@dataclass(frozen=True)
+class Call:
+    """The operator that replaces a match."""
+
+    target: torch._ops.OpOverload[Any, Any]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any] = field(default_factory=dict)
+
+
+def products(left: Any, right: Any) -> list[CallFunction]:
+    """Return patterns of ``left * right`` in both orders."""
+    mul = torch.ops.aten.mul.Tensor
+    return [CallFunction(mul, left, right), CallFunction(mul, right, left)]
+
+
+def sums(left: Any, right: Any) -> list[CallFunction]:
+    """Return patterns of ``left + right`` in both orders."""
+    add = torch.ops.aten.add.Tensor
+    return [CallFunction(add, left, right), CallFunction(add, right, left)]
+
+
+def tensor(value: object) -> FakeTensor | None:
+    """Return what a matched argument was traced with, None where it is no tensor."""
+    traced = value_of(value) if isinstance(value, fx.Node) else None
+    return traced if type(traced) is FakeTensor else None
+
+
+def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
+    """Tell whether shapes or strides are equal for all sizes that the graph is for."""
+    return len(left) == len(right) and all(
+        statically_known_true(a == b) for a, b in zip(left, right, strict=True)
+    )
+
+
+def trailing(dims: object, of: FakeTensor) -> list[int] | None:
+    """Return the sizes of the last dimensions that ``dims`` names, None where they are others.
+
+    Sizes have to be known: those of a dynamic shape are not.
+    """
+    if not isinstance(dims, (list, tuple)) or not all(isinstance(dim, int) for dim in dims):
+        return None
+    first = of.dim() - len(dims)
+    if not dims or first < 0:
+        return None
+    if sorted(dim % of.dim() for dim in dims) != list(range(first, of.dim())):
+        return None
+    sizes = list(of.shape[first:])
+    return sizes if all(type(size) is int for size in sizes) else None
+
+
+def _has_an_effect(node: fx.Node) -> bool:
+    if node.target is torch.ops.aten.dropout.default and node.args[2] is False:
+        return False
+    return node.op.startswith("call_") and not dead_code.is_pure(node)
+
+
+def _number_regions(graph: fx.Graph) -> None:
+    """Number the stretches of a graph over which nothing is moved.
+
+    The matcher refuses what lies in two of them. It knows operators that write; a graph of
+    torch._dynamo also has regions that do something unknown, and switches of gradients.
+    """
+    region = 0
+    for node in graph.nodes:
+        if _has_an_effect(node):
+            region += 1
+        node.meta["mutation_region_id"] = region
+
+
+class Rewrite(ABC):
+    """Replaces each match of some patterns, where that changes no result but by rounding."""
+
+    #: What options call it.
+    name: str
+
+    def __init__(self) -> None:
+        self._matcher = PatternMatcherPass(pass_name=f"openreg_{self.name}")
+        self._done: list[str] = []
+        for pattern in self.patterns():
+            register_graph_pattern(
+                pattern,
+                extra_check=lambda match: self._checked(match) is not None,
+                pass_dict=self._matcher,
+            )(self._replace)
+
+    @abstractmethod
+    def patterns(self) -> Iterable[PatternExpr]:
+        """Yield patterns; arguments of a match are known by the names in them."""
+
+    @abstractmethod
+    def replacement(self, arguments: dict[str, Any]) -> Call | None:
+        """Return what computes the same, None where a match is none.
+
+        Args:
+            arguments: by name, nodes and constants.
+        """
+
+    def __call__(self, gm: fx.GraphModule) -> list[str]:
+        """Rewrite a graph in place; return a line for each match that was replaced."""
+        self._done = []
+        _number_regions(gm.graph)
+        with warnings.catch_warnings():
+            # Of Inductor, which does not run here: it asks whether it knows a dtype.
+            warnings.filterwarnings("ignore", "Torchinductor does not support")
+            replaced = self._matcher.apply(gm)
+        if replaced:
+            gm.recompile()
+        return self._done
+
+    def _checked(self, match: Match) -> tuple[Call, FakeTensor] | None:
+        """Return what replaces a match and what it gives there, None where nothing may."""
+        for pattern, node in match.ctx.pattern_to_node.items():
+            # The matcher takes add(x, y, alpha=2) for an add(x, y).
+            if node is None or not isinstance(pattern, CallFunction):
+                continue
+            if set(node.kwargs) - set(pattern.kwargs):
+                return None
+        old = tensor(match.output_node())
+        values = [value_of(node) for node in match.nodes]
+        values += [tensor(argument) for argument in match.kwargs.values()]
+        tensors = [value for value in values if isinstance(value, FakeTensor)]
+        # With operands of several dtypes, or numbers that became tensors, rounding is not alike.
+        if old is None or not old.dtype.is_floating_point:
+            return None
+        if any(t.dtype != old.dtype or t.device != old.device for t in tensors):
+            return None
+        call = self.replacement(match.kwargs)
+        if call is None:
+            return None
+        args, kwargs = fx.node.map_arg((call.args, call.kwargs), value_of)
+        with old.fake_mode, autocast_at(match.output_node()), torch.no_grad():
+            new = call.target(*args, **kwargs)
+        return (call, new) if _can_replace(new, old) else None
+
+    def _replace(self, match: Match, *args: Any, **kwargs: Any) -> None:
+        checked, root = self._checked(match), match.output_node()
+        assert checked is not None
+        call, value = checked
+        new = match.graph.call_function(call.target, call.args, call.kwargs)
+        new.meta = {**root.meta, "val": value}
+        if not known_equal(value.stride(), value_of(root).stride()):
+            clone, memory_format = torch.ops.aten.clone.default, torch.contiguous_format
+            new = match.graph.call_function(clone, (new,), {"memory_format": memory_format})
+            new.meta = dict(root.meta)
+        names = ", ".join(node.name for node in match.nodes)
+        self._done.append(f"{self.name}: {names} -> {new.name}")
+        root.replace_all_uses_with(new)
+        match.erase_nodes()
+
+
+def _can_replace(new: object, old: FakeTensor) -> bool:
+    """Tell whether a result is like the old one, or is after a copy to contiguous memory."""
+    return (
+        isinstance(new, FakeTensor)
+        and new.dtype == old.dtype
+        and new.device == old.device
+        and known_equal(new.shape, old.shape)
+        and (known_equal(new.stride(), old.stride()) or is_contiguous_or_false(old))
+    )

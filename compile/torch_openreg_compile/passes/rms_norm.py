@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Normalization by the root mean square becomes ``rms_norm``.
+
+``x / sqrt(mean(x ** 2) + eps) * weight``, over the last dimensions. ``* rsqrt`` may stand for
+``/ sqrt``; the weight may be left out.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
+
+from torch_openreg_compile.passes.constants import is_number
+from torch_openreg_compile.passes.layer_norm import affine_argument, over_root, squares
+from torch_openreg_compile.passes.rewriting import (
+    Call,
+    Rewrite,
+    products,
+    tensor,
+    trailing,
+)
+
+aten = torch.ops.aten
+
+
+class RMSNorm(Rewrite):
+    """Over the last dimensions of a tensor, with a weight of their sizes or without."""
+
+    name = "rms_norm"
+
+    def patterns(self) -> Iterable[PatternExpr]:
+        """Yield each way to write it, with and without weight."""
+        x = KeywordArg("x")
+        for square in squares(x):
+            mean = CallFunction(aten.mean.dim, square, KeywordArg("dims"), True)
+            for normalized in over_root(x, mean):
+                yield normalized
+                yield from products(normalized, KeywordArg("weight"))
+
+    def replacement(self, arguments: dict[str, Any]) -> Call | None:
+        """Return rms_norm(x, sizes, weight, eps)."""
+        x, eps = tensor(arguments["x"]), arguments["eps"]
+        sizes = trailing(arguments["dims"], x) if x is not None else None
+        if sizes is None or not is_number(eps) or not affine_argument(arguments, "weight", sizes):
+            return None
+        weight = arguments.get("weight")
+        return Call(aten.rms_norm.default, (arguments["x"], sizes, weight, float(eps)))

@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``x * sigmoid(x)`` becomes ``silu(x)``."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
+
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, products
+
+aten = torch.ops.aten
+
+
+class SiLU(Rewrite):
+    """The gate of many networks, of a tensor of any shape."""
+
+    name = "silu"
+
+    def patterns(self) -> Iterable[PatternExpr]:
+        """Yield both orders of the product."""
+        x = KeywordArg("x")
+        return products(x, CallFunction(aten.sigmoid.default, x))
+
+    def replacement(self, arguments: dict[str, Any]) -> Call:
+        """Return silu(x)."""
+        return Call(aten.silu.default, (arguments["x"],))

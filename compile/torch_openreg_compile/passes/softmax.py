@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``exp(x - max) / sum(exp(x - max))`` becomes ``softmax``.
+
+Only with the maximum of the dimension that is summed over: without it, a program has infinity where
+softmax has not, and is left as it is.
+"""
+
+import operator
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
+
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, tensor
+
+aten = torch.ops.aten
+
+
+class Softmax(Rewrite):
+    """Over one dimension."""
+
+    name = "softmax"
+
+    def patterns(self) -> Iterable[PatternExpr]:
+        """Yield the ways to take the maximum, and to take the exponential once or twice."""
+        x, dims = KeywordArg("x"), KeywordArg("dims")
+        for maximum in (
+            CallFunction(aten.amax.default, x, dims, True),
+            CallFunction(
+                operator.getitem, CallFunction(aten.max.dim, x, KeywordArg("of"), True), 0
+            ),
+        ):
+            shared = CallFunction(
+                aten.exp.default, CallFunction(aten.sub.Tensor, x, maximum), _users=2
+            )
+            total = CallFunction(aten.sum.dim_IntList, shared, dims, True)
+            yield CallFunction(aten.div.Tensor, shared, total)
+
+    def replacement(self, arguments: dict[str, Any]) -> Call | None:
+        """Return softmax(x, dim)."""
+        x, dims = tensor(arguments["x"]), arguments["dims"]
+        if x is None or not isinstance(dims, (list, tuple)) or len(dims) != 1:
+            return None
+        (dim,) = dims
+        if (arguments.get("of", dim) - dim) % max(x.dim(), 1) != 0:
+            return None
+        return Call(aten.softmax.int, (arguments["x"], dim))

@@ -1,0 +1,139 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The way of a graph through the passes, when ``options`` ask for it.
+
+Rewrites run on operators before autograd: one pattern does for training and inference, because the
+operator that replaces it brings its own backward. Simplifications run afterwards, on the graphs of
+forward and backward that AOTAutograd makes, which write to nothing.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+from functorch.compile import make_boxed_func
+from openreg_graph import log, log_source
+from torch import fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor import config
+from torch._inductor.compile_fx import compile_fx
+from torch._inductor.custom_graph_pass import (
+    CustomGraphPass,
+    get_custom_graph_passes,
+    get_hash_for_files,
+)
+
+from torch_openreg_compile import dead_code, options
+from torch_openreg_compile.debugging import Report
+from torch_openreg_compile.lowering import lower
+from torch_openreg_compile.options import Options
+from torch_openreg_compile.passes import aliasing, constants, folding, rewriting, subexpressions
+from torch_openreg_compile.passes.attention import Attention
+from torch_openreg_compile.passes.gelu import GELU
+from torch_openreg_compile.passes.layer_norm import LayerNorm
+from torch_openreg_compile.passes.rms_norm import RMSNorm
+from torch_openreg_compile.passes.silu import SiLU
+from torch_openreg_compile.passes.softmax import Softmax
+
+Pass = Callable[[fx.GraphModule], list[str]]
+
+_REWRITES: dict[str, type[rewriting.Rewrite]] = {
+    rewrite.name: rewrite for rewrite in (SiLU, GELU, LayerNorm, RMSNorm, Softmax, Attention)
+}
+
+
+def _eliminate_dead_code(gm: fx.GraphModule) -> list[str]:
+    return [f"dead_code: {name}" for name in dead_code.eliminate(gm)]
+
+
+def rewrites(chosen: Options) -> list[Pass]:
+    """Return the passes before autograd that options name, in their order."""
+    return [_REWRITES[name]() for name in chosen.passes if name in options.REWRITES]
+
+
+def simplifications(chosen: Options) -> list[Pass]:
+    """Return the passes over forward and backward that options name, in their order."""
+    known: dict[str, Pass] = {
+        "fold": folding.fold_inexactly if chosen.inexact else folding.fold,
+        "cse": subexpressions.eliminate,
+        "dead_code": _eliminate_dead_code,
+    }
+    return [known[name] for name in chosen.passes if name in options.SIMPLIFICATIONS]
+
+
+def apply(passes: Sequence[Pass], gm: fx.GraphModule) -> list[str]:
+    """Run passes over a graph, in place, and log what they did."""
+    done = [line for each in passes for line in each(gm)]
+    for line in done:
+        log.debug("%s", line)
+    return done
+
+
+class _Simplify(CustomGraphPass):
+    """The simplifications in the form that Inductor knows; its caches tell them by ``uuid``."""
+
+    def __init__(self, chosen: Options) -> None:
+        self._passes = simplifications(chosen)
+        self._chosen = chosen
+
+    def __call__(self, graph: fx.Graph) -> None:
+        assert graph.owning_module is not None
+        apply(self._passes, graph.owning_module)
+
+    def uuid(self) -> Any:
+        modules = (aliasing, constants, dead_code, folding, subexpressions)
+        files = tuple(str(module.__file__) for module in modules)
+        return get_hash_for_files(files, repr((self._chosen.passes, self._chosen.inexact)))
+
+
+def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
+    own = get_custom_graph_passes(config.post_grad_custom_pre_pass)  # of the program
+    patches = {"post_grad_custom_pre_pass": (*own, _Simplify(chosen))}
+    return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
+
+
+def _eager(
+    gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options, report: Report
+) -> Callable[..., Any]:
+    passes = simplifications(chosen)
+
+    def compiler(kind: str) -> Callable[..., Any]:
+        def finish(graph: fx.GraphModule, _: Sequence[Any]) -> Callable[..., Any]:
+            with report.of(kind, graph) as done:
+                done += apply(passes, graph)
+            log_source(kind, graph)
+            return cast(Callable[..., Any], make_boxed_func(graph.forward))
+
+        return finish
+
+    backend = aot_autograd(
+        fw_compiler=compiler("forward"),
+        bw_compiler=compiler("backward"),
+        inference_compiler=compiler("inference"),
+    )
+    return backend(gm, inputs)
+
+
+def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
+    """Take a graph of torch._dynamo through passes to what runs it.
+
+    Args:
+        gm: a valid graph; it is changed in place.
+        inputs: the values of its placeholders.
+        chosen: which passes, and what runs the graph.
+
+    Returns:
+        What torch._dynamo calls with the inputs.
+    """
+    report = Report(chosen)
+    passes = rewrites(chosen)
+    lowered = lower(gm)
+    if not lowered:
+        with report.of("captured", gm):
+            pass  # it stays as it is
+    for graph in lowered:
+        with report.of("captured", graph) as done:
+            done += apply(passes, graph)
+    gm.recompile()
+    log_source("rewritten", gm)
+    if chosen.then == "inductor":
+        return _inductor(gm, inputs, chosen)
+    return _eager(gm, inputs, chosen, report)
