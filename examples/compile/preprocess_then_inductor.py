@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Passes first, then Inductor: what a pass rewrites is what kernels are generated for.
+
+    ./bazelw run //examples/compile:preprocess_then_inductor
+
+It runs on the device where Inductor makes kernels for it, else on the CPU, and draws the graphs
+before and after the passes.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._inductor.codegen.common import get_scheduling_for_device
+
+
+def where_inductor_runs() -> str:
+    """Return a device that Inductor has code generation for."""
+    return "openreg" if get_scheduling_for_device("openreg") is not None else "cpu"
+
+
+def normalized_gate(x: Tensor) -> Tensor:
+    """What is compiled: a layer norm and a SiLU, written out, and a chain of numbers."""
+    mean = x.mean(-1, keepdim=True)
+    variance = x.var(-1, keepdim=True, unbiased=False)
+    x = (x - mean) / torch.sqrt(variance + 1e-5)
+    return x * torch.sigmoid(x) * 2 * 3
+
+
+def main(folder: str | None = None) -> int:
+    """Compile, compare with eager mode; drawings go to a folder, a temporary one by default."""
+    dump = Path(folder or tempfile.mkdtemp(prefix="preprocess_"))
+    device = where_inductor_runs()
+    options: dict[str, Any] = {
+        "passes": ["layer_norm", "silu", "fold"],
+        "then": "inductor",
+        "debug": True,
+        "dump": dump,
+    }
+    compiled = torch.compile(normalized_gate, backend="openreg", options=options)
+    x = torch.randn(8, 32, device=device)
+    same = torch.allclose(compiled(x), normalized_gate(x), atol=1e-5)
+    for drawing in sorted(dump.glob("*.svg")):
+        print(drawing)
+    print(f"{device}: {'same' if same else 'another'} result as in eager mode")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:2]))

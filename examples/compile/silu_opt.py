@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A backend of torch.compile in one page: it finds x * sigmoid(x) and calls silu(x).
+
+    ./bazelw run //examples/compile:silu_opt
+
+The pattern is looked for before autograd. The graphs that AOTAutograd makes are too late for it:
+backward needs the sigmoid there, so that it has two users, and nothing may replace it. Before
+autograd one pattern is enough, since silu brings a backward of its own.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, cast
+
+import torch
+from functorch.compile import make_boxed_func
+from torch import Tensor, fx
+from torch._dynamo.backends.common import aot_autograd
+from torch._inductor.pattern_matcher import (
+    CallFunction,
+    KeywordArg,
+    Match,
+    PatternMatcherPass,
+    register_graph_pattern,
+)
+from torch_openreg_compile.lowering import lower
+
+aten = torch.ops.aten
+
+#: The operators of each graph that was compiled, in order.
+compiled_graphs: list[list[str]] = []
+
+_patterns = PatternMatcherPass(pass_name="silu_opt")
+_x = KeywordArg("x")
+
+
+@register_graph_pattern(
+    CallFunction(aten.mul.Tensor, _x, CallFunction(aten.sigmoid.default, _x)),
+    pass_dict=_patterns,
+)
+def _use_silu(match: Match, x: fx.Node) -> None:
+    old = match.output_node()
+    new = match.graph.call_function(aten.silu.default, (x,))
+    new.meta = dict(old.meta)
+    old.replace_all_uses_with(new)
+    match.erase_nodes()
+
+
+def _run(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Take a graph of forward or backward and run it operator by operator."""
+    overloads = [n.target for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
+    compiled_graphs.append([str(overload) for overload in overloads])
+    return cast(Callable[..., Any], make_boxed_func(gm.forward))
+
+
+def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
+    """Compile a graph of torch._dynamo: operators, the pattern, autograd."""
+    for graph in lower(gm):
+        if _patterns.apply(graph):
+            graph.recompile()
+    return aot_autograd(fw_compiler=_run)(gm, inputs)
+
+
+def gate(x: Tensor) -> Tensor:
+    """What is compiled."""
+    return x * torch.sigmoid(x) + 1
+
+
+def main() -> int:
+    """Compile, compare with eager mode, and show the operators of forward and backward."""
+    x = torch.randn(4, 4, device="openreg", requires_grad=True)
+    result, expected = torch.compile(gate, backend=silu_opt)(x), gate(x)
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    (expected_gradient,) = torch.autograd.grad(expected.sum(), x)
+    for kind, operators in zip(("forward", "backward"), compiled_graphs, strict=True):
+        print(f"{kind}: {', '.join(operators)}")
+    same = torch.allclose(result, expected) and torch.allclose(gradient, expected_gradient)
+    print("same result and gradient as eager mode" if same else "another result than eager mode")
+    return 0 if same else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
