@@ -108,6 +108,15 @@ def test_report_and_drawings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
         assert f"drawing: {path}" in lines
 
 
+def test_graphs_that_stay_as_captured_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
+    torch._dynamo.reset()
+    function = torch.func.vmap(lambda x: x.exp().sum())
+    torch.testing.assert_close(torch.compile(function, backend="openreg_debug")(X), function(X))
+    report = capfd.readouterr().err
+    assert "captured\nopenreg: 0 rewrites" in report
+    assert "exp(" in report
+
+
 def test_silent_without_debug(capfd: pytest.CaptureFixture[str]) -> None:
     torch._dynamo.reset()
     options: dict[str, Any] = {"passes": ["fold"]}

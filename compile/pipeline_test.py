@@ -182,6 +182,16 @@ def test_then_inductor(
     assert "fold" in done
 
 
+def test_inductor_runs_passes_of_the_program_too(tmp_path: Path) -> None:
+    seen: list[torch.fx.Graph] = []
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+        settings = {"post_grad_custom_pre_pass": seen.append, "force_disable_caches": True}
+        with torch._inductor.config.patch(settings):
+            compiled(gate, then="inductor")(torch.ones(3))
+    assert len(seen) == 1
+
+
 def test_errors_of_the_program_come_through() -> None:
     function = compiled(lambda x, i: gate(x)[i])
     x = torch.randn(3)

@@ -13,14 +13,19 @@ from functorch.compile import make_boxed_func
 from openreg_graph import log, log_source
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
+from torch._inductor import config
 from torch._inductor.compile_fx import compile_fx
-from torch._inductor.custom_graph_pass import CustomGraphPass, get_hash_for_files
+from torch._inductor.custom_graph_pass import (
+    CustomGraphPass,
+    get_custom_graph_passes,
+    get_hash_for_files,
+)
 
 from torch_openreg_compile import dead_code, options
 from torch_openreg_compile.debugging import Report
 from torch_openreg_compile.lowering import lower
 from torch_openreg_compile.options import Options
-from torch_openreg_compile.passes import folding, rewriting, subexpressions
+from torch_openreg_compile.passes import aliasing, constants, folding, rewriting, subexpressions
 from torch_openreg_compile.passes.attention import Attention
 from torch_openreg_compile.passes.gelu import GELU
 from torch_openreg_compile.passes.layer_norm import LayerNorm
@@ -74,8 +79,15 @@ class _Simplify(CustomGraphPass):
         apply(self._passes, graph.owning_module)
 
     def uuid(self) -> Any:
-        files = (folding.__file__, subexpressions.__file__, dead_code.__file__)
+        modules = (aliasing, constants, dead_code, folding, subexpressions)
+        files = tuple(str(module.__file__) for module in modules)
         return get_hash_for_files(files, repr((self._chosen.passes, self._chosen.inexact)))
+
+
+def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
+    own = get_custom_graph_passes(config.post_grad_custom_pre_pass)  # of the program
+    patches = {"post_grad_custom_pre_pass": (*own, _Simplify(chosen))}
+    return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
 
 
 def _eager(
@@ -113,12 +125,15 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
     """
     report = Report(chosen)
     passes = rewrites(chosen)
-    for graph in lower(gm):
+    lowered = lower(gm)
+    if not lowered:
+        with report.of("captured", gm):
+            pass  # it stays as it is
+    for graph in lowered:
         with report.of("captured", graph) as done:
             done += apply(passes, graph)
     gm.recompile()
     log_source("rewritten", gm)
     if chosen.then == "inductor":
-        patches = {"post_grad_custom_pre_pass": _Simplify(chosen)}
-        return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
+        return _inductor(gm, inputs, chosen)
     return _eager(gm, inputs, chosen, report)
