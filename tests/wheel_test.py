@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from torch.utils.cpp_extension import include_paths
 
 from tests.environment import Environment, runfile
 from tools.wheel import archive
@@ -48,15 +49,19 @@ def test_members(members: dict[str, bytes]) -> None:
     assert set(members) - python_files == {
         "openreg_graph.py",
         "torch_openreg/_C.cpython-311-x86_64-linux-gnu.so",
+        "torch_openreg/include/aten/aoti/c_shim.h",
         "torch_openreg/include/runtime/device/launch.h",
         "torch_openreg/include/runtime/device/openreg.h",
         "torch_openreg/lib/libopenreg.so",
         "torch_openreg/lib/libopenreg_allocator.so",
         "torch_openreg/lib/libopenreg_amp.so",
+        "torch_openreg/lib/libopenreg_aoti.so",
         "torch_openreg/lib/libopenreg_aten.so",
         "torch_openreg/lib/libopenreg_c10.so",
         "torch_openreg/py.typed",
         "torch_openreg_autoload/py.typed",
+        "torch_openreg_compile/kernel.h",
+        "torch_openreg_compile/kernel_call.h",
         "torch_openreg_compile/kernel_launch.h",
         "torch_openreg_compile/py.typed",
         f"{NAME}.dist-info/METADATA",
@@ -111,13 +116,19 @@ def test_it_trains(environment: Environment) -> None:
     assert "device='openreg:0'" in run(environment, code)
 
 
-def test_the_headers_compile_alone(environment: Environment, tmp_path: Path) -> None:
+# The driver's headers need nothing; those of operators need torch's.
+@pytest.mark.parametrize(("folder", "others"), [("runtime", []), ("aten", include_paths())])
+def test_the_headers_compile_alone(
+    environment: Environment, tmp_path: Path, folder: str, others: list[str]
+) -> None:
     include = environment.site / "torch_openreg" / "include"
-    headers = sorted(str(path.relative_to(include)) for path in include.rglob("*.h"))
+    headers = sorted(str(path.relative_to(include)) for path in (include / folder).rglob("*.h"))
+    assert headers
     source = tmp_path / "all.cc"
     source.write_text("".join(f'#include "{header}"\n' for header in headers))
     compiler = ["g++", "-std=c++20", "-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
-    subprocess.run([*compiler, f"-I{include}", str(source)], check=True)
+    torchs = [flag for path in others for flag in ("-isystem", path)]
+    subprocess.run([*compiler, f"-I{include}", *torchs, str(source)], check=True)
 
 
 def test_uninstalling_leaves_a_working_torch(environment: Environment) -> None:
