@@ -21,7 +21,7 @@ from tqdm import tqdm
 from benchmarks.cases import Step
 from benchmarks.compile_cases import COMPILE_CASES, CompileCase
 from benchmarks.eager import machine
-from benchmarks.measurement import SETTLE, Effort, Timing, Window, quartiles, timed
+from benchmarks.measurement import SETTLE, Effort, Timing, Window, answering, quartiles
 from tools.flags.flags import Flags, device, output, picture, whole_number
 from tools.worker.worker import Died, Worker
 
@@ -36,22 +36,14 @@ def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
 
     The ``device`` of a window is the mode here.
     """
-    if threads is not None:
-        torch.set_num_threads(threads)
-    steps: dict[tuple[str, str], Step] = {}
 
-    def answer(window: Window) -> Timing:
-        key = window.case, window.device
-        for old in [k for k in steps if k[0] != window.case]:
-            del steps[old]
-        if key not in steps:
-            torch._dynamo.reset()
-            (case,) = (c for c in COMPILE_CASES if c.name == window.case)
-            compiler = torch.compile if window.device == "compiled" else lambda function: function
-            steps[key] = case.make(torch.device(device), compiler)
-        return timed(steps[key], device, window)
+    def make(window: Window) -> Step:
+        torch._dynamo.reset()
+        (case,) = (c for c in COMPILE_CASES if c.name == window.case)
+        compiler = torch.compile if window.device == "compiled" else lambda function: function
+        return case.make(torch.device(device), compiler)
 
-    return answer
+    return answering(make, lambda _: device, threads)
 
 
 @dataclass(frozen=True)

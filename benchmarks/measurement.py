@@ -93,6 +93,24 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
     Args:
         threads: for kernels; None leaves torch's default.
     """
+
+    def make(window: Window) -> Step:
+        (case,) = (c for c in CASES if c.name == window.case)
+        return case.make(torch.device(window.device))
+
+    return answering(make, lambda window: window.device, threads)
+
+
+def answering(
+    make: Callable[[Window], Step], place: Callable[[Window], str], threads: int | None
+) -> Callable[[Window], Timing]:
+    """Makes the function that answers windows; it keeps the steps of one case.
+
+    Args:
+        make: makes the step of a window's case and device.
+        place: the device that has to finish a window's calls.
+        threads: for kernels; None leaves torch's default.
+    """
     if threads is not None:
         torch.set_num_threads(threads)
     steps: dict[tuple[str, str], Step] = {}
@@ -102,10 +120,8 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
         for old in [k for k in steps if k[0] != window.case]:
             del steps[old]
         if key not in steps:
-            device = torch.device(window.device)
-            (case,) = (c for c in CASES if c.name == window.case)
-            steps[key] = case.make(device)
-        return timed(steps[key], window.device, window)
+            steps[key] = make(window)
+        return timed(steps[key], place(window), window)
 
     return answer
 
