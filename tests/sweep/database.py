@@ -10,7 +10,7 @@ import torch
 from tests.sweep.aliases import Aliases
 from tests.sweep.autocast import AutocastBfloat16, AutocastFloat16
 from tests.sweep.comparison import Entry, evaluate
-from tests.sweep.compiled import Compiled
+from tests.sweep.compiled import Compiled, Traced
 from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
 from tests.sweep.errors import Errors
 from tests.sweep.inputs import Conjugates, Dtypes, Layouts, Sizes
@@ -24,6 +24,7 @@ from tests.sweep.writes import InPlace, Out
 OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "results": Operator,
     "aliases": Aliases,
+    "aot_eager": Traced,
     "autocast_bfloat16": AutocastBfloat16,
     "autocast_float16": AutocastFloat16,
     "compiled": Compiled,

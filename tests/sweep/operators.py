@@ -62,11 +62,15 @@ class Operator(Entry):
         sample = self.copy(sample, device)
         inputs = differentiable(sample)
         with self.around(device):
-            outputs = self.call(sample, seed)
+            outputs = self.call(sample, seed, self.function(device))
         return Run(
             {f"output {number}": leaf for number, leaf in enumerate(outputs)},
             {f"gradient {number}": leaf for number, leaf in enumerate(gradients(outputs, inputs))},
         )
+
+    def function(self, device: torch.device) -> Callable[..., Any]:
+        """What is called with the arguments of a sample."""
+        return self.op
 
     def around(self, device: torch.device) -> AbstractContextManager[Any]:
         """What the operator is called in, but for its backward."""
