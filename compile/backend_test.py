@@ -5,11 +5,13 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch._dynamo.exc import BackendCompilerFailed
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch_openreg_compile.backend import openreg
 from torch_openreg_compile.validation import GraphError
 
@@ -34,6 +36,36 @@ def test_compiles() -> None:
     torch.autograd.backward(result.sum())
     torch.testing.assert_close(result, poly(x))
     torch.testing.assert_close(x.grad, 2 * x)
+
+
+class Ran(TorchDispatchMode):
+    """The operators that run inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.operators: list[str] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.operators.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+def test_returns_a_forward_without_what_is_dead() -> None:
+    gm = torch.fx.symbolic_trace(poly)
+    x = torch.ones(2)
+    compiled = openreg(gm, [x])
+    assert compiled == gm.forward
+    with Ran() as ran:
+        compiled(x)
+    assert ran.operators == ["aten.mul.Tensor", "aten.add.Tensor"]
+
+
+def test_refuses_a_malformed_graph() -> None:
+    gm = torch.fx.symbolic_trace(poly)
+    x, sine, *_ = gm.graph.nodes
+    sine.append(x)
+    with pytest.raises(GraphError, match=r"malformed: .*'x' of Node 'sin'"):
+        openreg(gm, [torch.ones(2)])
 
 
 def test_mutated_inputs() -> None:

@@ -124,6 +124,16 @@ def test_silent_without_debug(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
+def test_draws_without_words(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    torch._dynamo.reset()
+    options: dict[str, Any] = {"passes": ["fold"], "dump": tmp_path}
+    torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)(X)
+    assert capfd.readouterr() == ("", "")
+    kinds = ["captured", "inference"]
+    names = sorted(path.name for path in tmp_path.iterdir())
+    assert names == [f"graph_0_0_{k}_{when}.svg" for k in kinds for when in ("after", "before")]
+
+
 def test_reports_of_graphs_that_nobody_named(capfd: pytest.CaptureFixture[str]) -> None:
     gm = fx.symbolic_trace(lambda x: x + 1)
     for _ in range(2):

@@ -182,6 +182,16 @@ def test_then_inductor(
     assert "fold" in done
 
 
+def test_caches_of_inductor_tell_passes_apart(tmp_path: Path) -> None:
+    x = torch.tensor([1e8])  # the next number is 8 away
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
+        for inexact, expected in ((False, 1e8), (True, 1e8 + 8)):
+            torch._dynamo.reset()
+            function = compiled(lambda x: x + 4 + 4, then="inductor", inexact=inexact)
+            assert function(x).item() == expected
+
+
 def test_inductor_runs_passes_of_the_program_too(tmp_path: Path) -> None:
     seen: list[torch.fx.Graph] = []
     with pytest.MonkeyPatch.context() as environment:

@@ -114,9 +114,11 @@ def _gate_without_gradient(x: Tensor) -> Tensor:
     return gate * x
 
 
-def _of_half(x: Tensor, dim: int = -1) -> Tensor:
+def _softmax(
+    x: Tensor, dim: int = -1, keepdim: bool = True, dtype: torch.dtype | None = None
+) -> Tensor:
     exponentials = torch.exp(x - x.amax(-1, keepdim=True))
-    return exponentials / exponentials.sum(dim, keepdim=True)
+    return exponentials / exponentials.sum(dim, keepdim=keepdim, dtype=dtype)
 
 
 def _layer_norm(
@@ -131,6 +133,9 @@ def _layer_norm(
     mean = x.mean(dims if of is None else of, keepdim=True)
     variance = x.var(dims, keepdim=True, unbiased=unbiased)
     return (x - mean) / torch.sqrt(variance + eps) * w + b
+
+
+ROOT = spellings.ROOT
 
 
 def _gelu(x: Tensor, half: float, inner: float, cubic: float, one: float = 1) -> Tensor:
@@ -149,6 +154,28 @@ def _attention_and_weights(q: Tensor, k: Tensor, v: Tensor) -> tuple[Tensor, Ten
     return weights @ v, weights
 
 
+def _gelu_and_inner(x: Tensor) -> tuple[Tensor, Tensor]:
+    inner = torch.tanh(ROOT * (x + 0.044715 * x**3))
+    return 0.5 * x * (1 + inner), inner
+
+
+def _layer_norm_and_mean(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    mean = x.mean(-1, keepdim=True)
+    variance = x.var(-1, keepdim=True, unbiased=False)
+    return (x - mean) / torch.sqrt(variance + 1e-5) * w, mean
+
+
+def _rms_norm_and_scale(x: Tensor) -> tuple[Tensor, Tensor]:
+    scale = torch.rsqrt((x * x).mean(-1, True) + 1e-5)
+    return x * scale, scale
+
+
+def _softmax_and_sum(x: Tensor) -> tuple[Tensor, Tensor]:
+    exponentials = torch.exp(x - x.amax(-1, keepdim=True))
+    total = exponentials.sum(-1, keepdim=True)
+    return exponentials / total, total
+
+
 def _attention_masked(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
     mask = torch.zeros(4, 4).fill_diagonal_(-math.inf)
     return torch.softmax(q @ k.transpose(-1, -2) + mask, -1) @ v
@@ -158,10 +185,13 @@ def t(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
-ROOT = spellings.ROOT
 LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     # What lies between is used elsewhere.
     "silu_gate_returned": (_and_returned, [t(3)]),
+    "gelu_inner_returned": (_gelu_and_inner, [t(3)]),
+    "layer_norm_mean_returned": (_layer_norm_and_mean, [t(2, 5), t(5)]),
+    "rms_norm_scale_returned": (_rms_norm_and_scale, [t(2, 5)]),
+    "softmax_sum_returned": (_softmax_and_sum, [t(4, 4)]),
     "attention_weights_returned": (_attention_and_weights, [t(1, 2, 4, 4)] * 3),
     # Another function.
     "silu_of_other": (lambda x, y: torch.sigmoid(x) * y, [t(3), t(3) + 1]),
@@ -199,7 +229,7 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         lambda x: x * torch.rsqrt((x * x).mean(-1, True, dtype=torch.float64) + 1e-5),
         [t(2, 5)],
     ),
-    "softmax_other_dim": (lambda x: _of_half(x, 0), [t(4, 4)]),
+    "softmax_other_dim": (lambda x: _softmax(x, 0), [t(4, 4)]),
     "softmax_without_max": (lambda x: x.exp() / x.exp().sum(-1, keepdim=True), [t(4, 4)]),
     "softmax_flat_sum": (lambda x: (x - x.amax(-1, True)).exp() / 3, [t(4, 4)]),
     "attention_other_dim": (_attention(dim=-2), [t(1, 2, 4, 4)] * 3),
@@ -224,6 +254,8 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "layer_norm_weight_of_one": (_layer_norm, [t(2, 5), t(1)]),
     "layer_norm_weight_of_rows": (_layer_norm, [t(2, 5), t(2, 1)]),
     "layer_norm_weight_wider": (_layer_norm, [t(2, 5), t(3, 1, 5)]),
+    "gelu_promoted": (lambda x: 0.5 * x * (1 + torch.erf(x.double() / math.sqrt(2))), [t(3)]),
+    "softmax_promoted": (lambda x: _softmax(x, dtype=torch.float64), [t(4, 4)]),
     "rms_norm_promoted": (
         lambda x, w: x * torch.rsqrt((x * x).mean(-1, True) + 1e-5) * w,
         [t(2, 5, dtype=torch.bfloat16), t(5)],
@@ -232,6 +264,15 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         lambda q, k, v: (q @ k.transpose(2, 3)).softmax(-1, dtype=torch.float64) @ v,
         [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4, dtype=torch.float64)],
     ),
+    # Sizes fit, since a dimension is missing, but they are those of another dimension.
+    "silu_broadcast": (lambda x: torch.sigmoid(x) * x[0], [t(4, 4)]),
+    "gelu_broadcast": (lambda x: 0.5 * x * (1 + torch.erf(x[0] / math.sqrt(2))), [t(4, 4)]),
+    "layer_norm_broadcast": (
+        lambda x, w: (x - x.mean(-1)) / torch.sqrt(x.var(-1, unbiased=False) + 1e-5) * w,
+        [t(4, 4), t(4)],
+    ),
+    "rms_norm_broadcast": (lambda x: x * torch.rsqrt((x * x).mean(-1) + 1e-5), [t(4, 4)]),
+    "softmax_broadcast": (lambda x: _softmax(x, keepdim=False), [t(4, 4)]),
     # Something happens between.
     "silu_mutated": (_mutated_between, [t(3)]),
     "silu_mutated_by_a_region": (_mutated_by_a_region, [t(3)]),
@@ -247,6 +288,27 @@ PART = {
     "layer_norm_promoted": "layer_norm",
     "rms_norm_promoted": "rms_norm",
 }
+
+
+# For each rewrite: an intermediate result that is used elsewhere, operands of two dtypes, and
+# operands that are broadcast.
+DANGERS = {
+    "silu": ("silu_gate_returned", "silu_promoted", "silu_broadcast"),
+    "gelu": ("gelu_inner_returned", "gelu_promoted", "gelu_broadcast"),
+    "layer_norm": ("layer_norm_mean_returned", "layer_norm_promoted", "layer_norm_broadcast"),
+    "rms_norm": ("rms_norm_scale_returned", "rms_norm_promoted", "rms_norm_broadcast"),
+    "softmax": ("softmax_sum_returned", "softmax_promoted", "softmax_broadcast"),
+    "attention": (
+        "attention_weights_returned",
+        "attention_two_widths_of_dtype",
+        "attention_broadcast",
+    ),
+}
+
+
+def test_each_rewrite_meets_each_danger() -> None:
+    assert set(DANGERS) == set(REWRITES)
+    assert {name for names in DANGERS.values() for name in names} <= set(LEFT_ALONE)
 
 
 @pytest.mark.parametrize("name", LEFT_ALONE)

@@ -12,6 +12,8 @@ from torch._dynamo.device_interface import get_interface_for_device
 from torch._dynamo.testing import CompileCounterWithBackend
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
+from torch_openreg_compile.backend import openreg
+from torch_openreg_compile.validation import GraphError
 
 from tests import child
 
@@ -41,12 +43,22 @@ def test_importing_the_package_loads_no_compiler() -> None:
         """
         import sys, torch, torch_openreg
         torch.ones(2, device="openreg").sum().item()
-        print({"torch._dynamo", "torch._inductor", "openreg_graph"} & set(sys.modules))
+        compiler = {"torch._dynamo", "torch._inductor", "openreg_graph"}
+        print(compiler & set(sys.modules))
         import torch._dynamo.device_interface as interfaces
         print(sorted(name for name in interfaces.device_interfaces if name.startswith("openreg")))
+        print("torch_openreg_compile.inductor" in sys.modules)
+        import torch._inductor.compile_fx
+        from torch._inductor.codegen.common import get_scheduling_for_device
+        print(get_scheduling_for_device("openreg").__name__)
         """
     )
-    assert printed.splitlines() == ["set()", "['openreg', 'openreg:0', 'openreg:1']"]
+    assert printed.splitlines() == [
+        "set()",
+        "['openreg', 'openreg:0', 'openreg:1']",
+        "False",
+        "OpenRegScheduling",
+    ]
 
 
 def test_compiler_before_the_package() -> None:
@@ -114,14 +126,23 @@ def test_devices_are_guarded(counter: CompileCounterWithBackend) -> None:
     assert counter.frame_count == 3
 
 
+def test_a_real_tensor_that_nobody_traced_is_refused() -> None:
+    gm = torch.fx.symbolic_trace(poly)
+    with pytest.raises(GraphError, match=r"'x': the input is on openreg:1 and has no FakeTensor"):
+        openreg(gm, [torch.ones(2, device="openreg:1")])
+
+
 def test_default_device(counter: CompileCounterWithBackend) -> None:
     def function() -> torch.Tensor:
         return torch.ones(2) + torch.arange(2)
 
-    with torch.device("openreg:1"):
-        result = torch.compile(function, backend=counter, fullgraph=True)()
-    assert result.device == torch.device("openreg:1")
-    assert result.tolist() == [1, 2]
+    compiled = torch.compile(function, backend=counter, fullgraph=True)
+    for device in ("openreg:1", "openreg:0", "openreg:1"):
+        with torch.device(device):
+            result = compiled()
+        assert result.device == torch.device(device)
+        assert result.tolist() == [1, 2]
+    assert counter.frame_count == 2
 
 
 def test_fake_tensors_have_the_device() -> None:

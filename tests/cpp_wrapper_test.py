@@ -105,8 +105,21 @@ def test_an_input_may_be_written_to() -> None:
     torch.testing.assert_close(there.cpu(), x)
 
 
+@torch.library.custom_op("openreg_cpp_wrapper_test::twice", mutates_args=())
+def twice(x: Tensor) -> Tensor:
+    return x * 2
+
+
+@twice.register_fake
+def _(x: Tensor) -> Tensor:
+    return torch.empty_like(x)
+
+
 class Model(nn.Module):
-    """With parameters and a buffer. torch makes constants of up to 8 elements part of the code."""
+    """With parameters, a buffer, and an operator that has no C function.
+
+    torch makes constants of up to 8 elements part of the code.
+    """
 
     offset: Tensor
 
@@ -117,7 +130,7 @@ class Model(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Turn (N, 6) into (N, 12)."""
-        hidden: Tensor = self.linear(x * 2)
+        hidden: Tensor = self.linear(twice(x))
         return F.silu(hidden) + self.offset
 
 
