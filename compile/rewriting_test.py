@@ -2,7 +2,7 @@
 """Rewrites recognize what an operator does, however it is written, and nothing else."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import absent_device
@@ -11,10 +11,12 @@ import spellings
 import torch
 import torch.nn.functional as F
 from torch import Tensor, fx
+from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils.checkpoint import checkpoint
 from torch_openreg_compile.lowering import lower
 from torch_openreg_compile.options import REWRITES, Options
+from torch_openreg_compile.passes.rewriting import Call, Rewrite
 from torch_openreg_compile.pipeline import apply, rewrites
 
 assert torch.get_device_module("openreg") is absent_device.module
@@ -325,6 +327,51 @@ def test_leaves_alone(name: str) -> None:
     else:
         assert capture.done == []
         torch.testing.assert_close(result, function(*inputs), rtol=0, atol=0)
+
+
+class _Replace(Rewrite):
+    """Puts another operator where a program has a sine."""
+
+    name = "replace"
+
+    def __init__(self, call: Callable[[Any], Call]) -> None:
+        self._call = call
+        super().__init__()
+
+    def patterns(self) -> Iterable[PatternExpr]:
+        yield CallFunction(torch.ops.aten.sin.default, KeywordArg("x"))
+
+    def replacement(self, arguments: dict[str, Any]) -> Call | None:
+        return self._call(arguments["x"])
+
+
+aten = torch.ops.aten
+REPLACEMENTS: dict[str, tuple[Callable[[Any], Call], int]] = {
+    "same": (lambda x: Call(aten.cos.default, (x,)), 1),
+    "contiguous": (lambda x: Call(aten.t.default, (x,)), 1),
+    "shape": (lambda x: Call(aten.sum.default, (x,)), 0),
+    "broadcast": (lambda x: Call(aten.unsqueeze.default, (x, 0)), 0),
+    "dtype": (lambda x: Call(aten._to_copy.default, (x,), {"dtype": torch.float64}), 0),
+    "device": (lambda x: Call(aten._to_copy.default, (x,), {"device": torch.device("meta")}), 0),
+    "several": (lambda x: Call(aten.max.dim, (x, 0)), 0),
+}
+
+
+@pytest.mark.parametrize("name", REPLACEMENTS)
+def test_a_rewrite_of_ones_own_can_not_change_what_a_result_is(name: str) -> None:
+    call, count = REPLACEMENTS[name]
+    rewrite = _Replace(call)
+    done: list[str] = []
+
+    def backend(gm: fx.GraphModule, inputs: list[Tensor]) -> Callable[..., object]:
+        for graph in lower(gm):
+            done.extend(rewrite(graph))
+        return gm.forward
+
+    torch._dynamo.reset()
+    result = torch.compile(lambda x: x.sin(), backend=backend, fullgraph=True)(t(3, 3))
+    assert len(done) == count
+    assert (result.shape, result.dtype, result.stride()) == ((3, 3), torch.float32, (3, 1))
 
 
 def test_gradients_stop_where_they_did() -> None:

@@ -122,6 +122,38 @@ def test_golden(
         torch.testing.assert_close(mine, reference, rtol=tolerance, atol=tolerance)
 
 
+_NUMBERS = st.sampled_from([1, 1.0, 2, -2, 3, 4.0, 0.5, 0.1, 257])
+
+
+@settings(max_examples=10, deadline=None)
+@given(
+    numbers=st.lists(_NUMBERS, min_size=1, max_size=4),
+    sizes=_SIZES,
+    dtype=st.sampled_from(list(TOLERANCES)),
+    seed=st.integers(0, 99),
+)
+def test_simplifications_keep_every_bit(
+    numbers: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, seed: int
+) -> None:
+    """Of the result and of the gradient: in backward chains are folded, too."""
+    torch._dynamo.reset()
+
+    def function(x: Tensor) -> Tensor:
+        y = x.sin() * 2 * 3
+        for number in numbers:
+            y = y * number - 0
+        return y + x.sin() * y.cos()
+
+    draw = torch.Generator().manual_seed(seed)
+    x = torch.randn(tuple(sizes), generator=draw).to(dtype).to(DEVICE)
+    with logged() as lines:
+        ours = outcome(compile_with(function, passes=["fold", "cse", "dead_code"]), [x])
+    done = "\n".join(lines)
+    assert done.count("fold: ") > 1
+    assert "cse: " in done
+    torch.testing.assert_close(ours, outcome(function, [x]), rtol=0, atol=0, equal_nan=True)
+
+
 @pytest.mark.parametrize(
     ("rewrite", "operators"),
     [

@@ -448,7 +448,7 @@ def _is_ours(value: object) -> bool:
     return isinstance(defined_in, str) and defined_in.split(".")[0] == "torch_openreg_compile"
 
 
-def _replaced() -> list[str]:
+def _replaced() -> set[str]:
     """Functions and classes of ours that stand in modules and classes of torch."""
     of_torch = [
         module
@@ -461,27 +461,24 @@ def _replaced() -> list[str]:
         for value in list(vars(module).values())
         if isinstance(value, type) and value.__module__.split(".")[0] == "torch"
     ]
-    return [
+    return {
         f"{holder.__name__}.{name}"
         for holder in (*of_torch, *inside)
         for name, value in list(vars(holder).items())
         if (callable(value) or isinstance(value, (property, staticmethod, classmethod)))
         and _is_ours(value)
-    ]
+    }
 
 
 def test_nothing_of_torch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"passes": ["fold"]}
     compiled = torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)
     assert compiled(torch.ones(2, device=DEVICE)).tolist() == [6, 6]
-    assert _replaced() == []
+    assert _replaced() == set()
     ours = get_scheduling_for_device(DEVICE)
     monkeypatch.setattr("torch._inductor.codegen.cpp.CppScheduling", ours)
     monkeypatch.setattr("torch._inductor.scheduler.Scheduler.codegen", ours.flush)
-    assert _replaced() == [
-        "torch._inductor.codegen.cpp.CppScheduling",
-        "Scheduler.codegen",
-    ]
+    assert _replaced() == {"torch._inductor.codegen.cpp.CppScheduling", "Scheduler.codegen"}
 
 
 def test_benchmarker_waits_for_the_device() -> None:

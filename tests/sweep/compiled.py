@@ -9,6 +9,7 @@ from torch._dynamo.utils import counters
 from torch.testing._internal.opinfo.core import SampleInput
 
 from tests.sweep.comparison import Difference, Run
+from tests.sweep.inputs import spread
 from tests.sweep.operators import Operator
 
 # Numbers and sizes that depend on data: else torch leaves the graph for them.
@@ -24,6 +25,9 @@ class Traced(Operator):
 
     drawn = False
     backend = "aot_eager"
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        return spread(super().samples(dtype, device), 20)
 
     def run(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
         torch._dynamo.reset()
