@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+import torch._inductor.compile_fx  # then the device is registered
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.utils import counters

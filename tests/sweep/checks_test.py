@@ -100,6 +100,10 @@ def gram(x: Tensor) -> Tensor:
     return x @ x.mT
 
 
+def double(x: Tensor) -> Tensor:
+    return x * 2
+
+
 def uncast(function: Function) -> Function:
     """A function in which the device's autocast is off."""
 
@@ -156,6 +160,8 @@ def test_right_operator_agrees(check: str) -> None:
             lambda x: x * x,
             "second gradient 0 is a NoneType, not a Tensor",
         ),
+        ("aot_eager", lambda x: x * (3 if torch.compiler.is_compiling() else 2), double, "close"),
+        ("aot_eager", torch._dynamo.disable(double), double, "torch captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],
 )
