@@ -53,7 +53,7 @@ FAILING = (
     ),
     Known(
         r"op/(aot_eager|compiled)/\w+/(linalg\.lstsq(\.grad_oriented)?|resize_(as_)?|"
-        r"nn\.functional\.(ctc_loss|gaussian_nll_loss))",
+        r"nn\.functional\.(ctc_loss|gaussian_nll_loss|one_hot))",
         "torch leaves the graph, on the CPU too: it does not trace them",
     ),
     Known(
