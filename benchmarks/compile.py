@@ -24,8 +24,9 @@ from benchmarks.measurement import Effort
 from tools.flags.flags import Flags, device, output, picture, whole_number
 from tools.worker.worker import Died
 
+MEAN_BOUND = 1.0  # of the geometric mean over all cases of a table
 FULL = Effort(window=0.05, rounds=15)
-QUICK = Effort(window=0.002, rounds=3)
+QUICK = Effort(window=0.01, rounds=3)
 FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # for each compile time
 
 
@@ -40,7 +41,7 @@ class Section:
         reference: the way that its ratios are to; {} is the device.
         cases: what it measures.
         measure: measures one of them.
-        mean_of: the way whose ratios have a bound of their mean; {} is the device.
+        mean_of: the way whose ratios have a bound of their geometric mean; {} is the device.
     """
 
     name: str
@@ -58,7 +59,9 @@ class Section:
     def table(self, device: str, rows: Sequence[Row]) -> Table:
         """What was measured of it on a device."""
         reference, mean_of = self.reference.format(device), self.mean_of.format(device)
-        return Table(self.title, self.unit, reference, rows, mean_of)
+        complete = len(rows) == len(self.cases) and not any(row.error for row in rows)
+        bound = MEAN_BOUND if mean_of and complete else None
+        return Table(self.title, self.unit, reference, rows, mean_of, bound)
 
 
 _TRANSFORMER = tuple(
@@ -136,7 +139,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a rough look: tiny windows, 3 rounds, a process for each compile time",
+        help="a rough look: short windows, 3 rounds, a process for each compile time",
     )
     parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="write bar charts")

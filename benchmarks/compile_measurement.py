@@ -8,11 +8,13 @@ CPU and one of the device; compile times are those of processes that compile one
 import importlib
 import os
 import statistics
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from tqdm import tqdm
 
 from benchmarks.cases import Step
 from benchmarks.compile_cases import CompileCase, Compiler, case_named
@@ -37,6 +39,7 @@ def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
 
     The ``device`` of a window is a name of COMPILERS here.
     """
+    _leave_nothing()
 
     def make(window: Window) -> Step:
         return case_named(window.case).make(torch.device(device), COMPILERS[window.device])
@@ -44,28 +47,54 @@ def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
     return answering(make, lambda _: device, threads, torch.compiler.reset)
 
 
-def prepare_warm(device: str, threads: int | None, cache: str) -> Callable[[str], float]:
-    """Makes the function that compiles a case for the first time; runs in a fresh worker.
+def _leave_nothing() -> None:
+    # Torch shows its progress by tqdm, whose lock between processes would be left behind when the
+    # worker is killed.
+    tqdm.set_lock(threading.RLock())
 
-    Returns:
-        What maps the name of a case to the seconds that its first call takes until the device is
-        done: compiling, or loading what is in the folder ``cache``.
+
+@dataclass(frozen=True)
+class FirstCall:
+    """What the first call of a compiled function took.
+
+    Attributes:
+        seconds: until the device was done.
+        missed: how many graphs were not in the caches on disk.
+    """
+
+    seconds: float
+    missed: int
+
+
+def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], FirstCall]:
+    """Makes the function that compiles the case of a name; runs in a fresh worker.
+
+    Args:
+        device: where the case runs.
+        threads: for kernels; None leaves torch's default.
+        cache: the folder for all that torch's compiler keeps on disk.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
+    _leave_nothing()
     if threads is not None:
         torch.set_num_threads(threads)
     importlib.import_module("torch._inductor.compile_fx")
     # Torch imports another hundred modules, setuptools among them, when it compiles the first
     # function of a process. That is neither device's time.
-    torch.compile(torch.neg)(torch.ones(1))
+    torch.compile(lambda x: x + 1)(torch.ones(1))
+    counters = importlib.import_module("torch._dynamo.utils").counters
+    counters.clear()
 
-    def answer(name: str) -> float:
+    def answer(name: str) -> FirstCall:
         step = case_named(name).make(torch.device(device), torch.compile)
         synchronize(device)
         start = time.perf_counter()
         step()
         synchronize(device)
-        return time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        found = counters["aot_autograd"], counters["inductor"]
+        keys = "autograd_cache_miss", "autograd_cache_bypass", "fxgraph_cache_miss", "fxgraph_cache_bypass"
+        return FirstCall(seconds, sum(counter[key] for counter in found for key in keys))
 
     return answer
 
@@ -101,10 +130,9 @@ class Bench:
         seconds, _ = alternate(case, sides, self.effort, TIMEOUT)
         return {" ".join(way): times for way, times in zip(ways, seconds, strict=True)}
 
-    def first_call(self, case: str, device: str) -> float:
-        """Seconds of the first call in a fresh process."""
-        arguments = (prepare_warm, device, self.threads, self.cache)
-        with Worker[str, float](*arguments) as worker:
+    def first_call(self, case: str, device: str) -> FirstCall:
+        """The first call in a fresh process."""
+        with Worker[str, FirstCall](prepare_first, device, self.threads, self.cache) as worker:
             return worker.ask(case, TIMEOUT)
 
     def close(self) -> None:
@@ -153,6 +181,9 @@ def measure_warm(case: CompileCase, bench: Bench) -> Row:
     seconds: dict[str, list[float]] = {device: [] for device in devices}
     for number in range(bench.processes):
         for device in devices[:: 1 if number % 2 == 0 else -1]:
-            seconds[device].append(bench.first_call(case.name, device))
+            first = bench.first_call(case.name, device)
+            if first.missed:
+                raise RuntimeError(f"{first.missed} graphs were not in the caches of {device}")
+            seconds[device].append(first.seconds)
     cpu, ours = seconds.values()
     return Row(case.name, medians(seconds, 1e3), (ratio(bench.device, WARM_BOUND, ours, cpu),))
