@@ -64,9 +64,7 @@ class Section:
         return Table(self.title, self.unit, reference, rows, mean_of, bound)
 
 
-_TRANSFORMER = tuple(
-    case_named(f"transformer layer {name}") for name in ("inference", "training")
-)
+_TRANSFORMER = tuple(case_named(f"transformer layer {name}") for name in ("inference", "training"))
 SECTIONS = (
     Section(
         "", "a call", "us", "cpu compiled", COMPILE_CASES, measure_modes, mean_of="{} compiled"

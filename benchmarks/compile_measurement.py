@@ -93,7 +93,12 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
         synchronize(device)
         seconds = time.perf_counter() - start
         found = counters["aot_autograd"], counters["inductor"]
-        keys = "autograd_cache_miss", "autograd_cache_bypass", "fxgraph_cache_miss", "fxgraph_cache_bypass"
+        keys = (
+            "autograd_cache_miss",
+            "autograd_cache_bypass",
+            "fxgraph_cache_miss",
+            "fxgraph_cache_bypass",
+        )
         return FirstCall(seconds, sum(counter[key] for counter in found for key in keys))
 
     return answer
@@ -168,9 +173,7 @@ def measure_validator(case: CompileCase, bench: Bench) -> Row:
     ways = [f"{bench.device} eager", f"{bench.device} validator"]
     seconds = bench.times(case.name, [(bench.device, "eager"), (bench.device, "validator")])
     eager, ours = (seconds[way] for way in ways)
-    return Row(
-        case.name, medians(seconds, 1e6), (ratio(ways[1], VALIDATOR_BOUND, ours, eager),)
-    )
+    return Row(case.name, medians(seconds, 1e6), (ratio(ways[1], VALIDATOR_BOUND, ours, eager),))
 
 
 def measure_warm(case: CompileCase, bench: Bench) -> Row:

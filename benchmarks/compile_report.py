@@ -161,7 +161,9 @@ def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
     pitch = len(ways) + 1  # of the cases: a gap below each
-    relative = [{way: t / row.times[table.reference] for way, t in row.times.items()} for row in rows]
+    relative = [
+        {way: t / row.times[table.reference] for way, t in row.times.items()} for row in rows
+    ]
     for place, way in enumerate(ways):
         centres = [i * pitch + place for i in range(len(rows))]
         axes.barh(centres, [times[way] for times in relative], height=0.9, label=way)
