@@ -147,9 +147,9 @@ class Bench:
         self._workers = {}
 
 
-def medians(seconds: dict[str, list[float]], unit: float) -> dict[str, float]:
-    """The median of each way in another unit, given how many of it are a second."""
-    return {way: unit * statistics.median(times) for way, times in seconds.items()}
+def medians(seconds: dict[str, list[float]], per_second: float) -> dict[str, float]:
+    """The median of each way, in a unit of which so many are a second."""
+    return {way: per_second * statistics.median(times) for way, times in seconds.items()}
 
 
 def measure_modes(case: CompileCase, bench: Bench) -> Row:
@@ -170,10 +170,10 @@ def measure_modes(case: CompileCase, bench: Bench) -> Row:
 
 def measure_validator(case: CompileCase, bench: Bench) -> Row:
     """Backend "openreg" beside eager mode, in one process: microseconds."""
-    ways = [f"{bench.device} eager", f"{bench.device} validator"]
     seconds = bench.times(case.name, [(bench.device, "eager"), (bench.device, "validator")])
-    eager, ours = (seconds[way] for way in ways)
-    return Row(case.name, medians(seconds, 1e6), (ratio(ways[1], VALIDATOR_BOUND, ours, eager),))
+    eager, ours = seconds.values()
+    found = ratio(f"{bench.device} validator", VALIDATOR_BOUND, ours, eager)
+    return Row(case.name, medians(seconds, 1e6), (found,))
 
 
 def measure_warm(case: CompileCase, bench: Bench) -> Row:
