@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
+from torch._inductor.utils import fresh_cache
 from torch.testing import assert_close
 
 WAYS: dict[str, dict[str, Any]] = {
@@ -569,3 +570,45 @@ def test_an_error_may_be_asked_for() -> None:
         compiled = torch.compile(lambda x, y: x * y, mode="reduce-overhead")
         with pytest.raises(RuntimeError, match="several devices: cpu, openreg"):
             compiled(random(3), torch.tensor(2.0))
+
+
+def test_after_passes() -> None:
+    options = {"passes": ["silu"], "then": "graph"}
+    compiled = torch.compile(lambda x: x * torch.sigmoid(x), backend="openreg", options=options)
+    for _ in range(4):
+        x = random(8).requires_grad_()
+        result = compiled(x)
+        result.sum().backward()
+        expected = nn.functional.silu(x)
+        assert_close(result, expected)
+        assert_close(x.grad, torch.autograd.grad(expected.sum(), x)[0])
+    assert captures() >= 2
+
+
+def test_what_was_compiled_before_is_replayed_too() -> None:
+    """torch's caches keep the code; whether it is replayed is decided when they are read."""
+
+    def function(x: Tensor) -> Tensor:
+        return (x * 11).tanh()
+
+    with fresh_cache():
+        for _ in range(2):
+            torch._dynamo.reset()
+            compiled = torch.compile(function, mode="reduce-overhead")
+            for _ in range(3):
+                x = random(4)
+                assert_close(compiled(x), function(x))
+    assert counters["aot_autograd"]["autograd_cache_hit"] == 1
+    assert captures() == 2
+
+
+def test_marks_of_steps_are_not_needed_and_do_no_harm(replaying: Callable[[Any], Any]) -> None:
+    compiled = replaying(lambda x: x * 13)
+    kept = []
+    for _ in range(4):
+        torch.compiler.cudagraph_mark_step_begin()
+        x = random(4)
+        kept.append((compiled(x), x))
+    for result, x in kept:
+        assert_close(result, x * 13)
+    assert captures() == 3
