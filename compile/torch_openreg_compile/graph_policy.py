@@ -5,10 +5,12 @@ torch captures graphs of "cuda" only. ``torch._inductor.config.cudagraph_policy`
 graph has been compiled or taken from a cache, and may wrap what runs it.
 """
 
-from typing import TypeVar
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import fx
+from torch._dynamo.backends.cudagraphs import find_input_mutations, get_device_node_mapping
 from torch._inductor import config
 from torch._inductor.cudagraph_utils import (
     CUDAGraphPolicy,
@@ -20,7 +22,7 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import CompiledFxGraph, OutputCode
 from torch._inductor.utils import get_first_incompatible_cudagraph_node
 
-from torch_openreg_compile.replay import Replay, skip
+from torch_openreg_compile.replay import Function, Replay, skip
 
 _DEVICE_TYPE = "openreg"
 
@@ -35,6 +37,24 @@ def reason_against(gm: fx.GraphModule) -> str | None:
     return get_input_storage_mutation_reason(get_input_storage_mutation_info(gm))
 
 
+def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Function:
+    """Return what replays the operators of a graph, or ``run`` where that can not be.
+
+    Args:
+        run: runs the graph, which writes to nothing but its inputs; it takes a list.
+        gm: the graph, with a FakeTensor for each node.
+        static: places of inputs that tend to stay where they are.
+    """
+    devices = get_device_node_mapping(gm)
+    reason = _reason_of_devices(devices) or reason_against(gm)
+    if reason is not None:
+        skip(reason)
+        return run
+    (device,) = devices
+    assert device.index is not None
+    return Replay(run, device.index, static, sorted(find_input_mutations(gm.graph)))
+
+
 def judge(graph: GraphLowering) -> None:
     """Leave with a graph, while its code is written, why it can not be replayed.
 
@@ -42,16 +62,23 @@ def judge(graph: GraphLowering) -> None:
     is not "cuda" it does not look for the rest.
     """
     if config.triton.cudagraphs and not graph.disable_cudagraphs_reason:
-        graph.disable_cudagraphs_reason = reason_against(graph.module)
+        graph.disable_cudagraphs_reason = reason_against(cast(fx.GraphModule, graph.module))
 
 
-def _reason_of_torch(code: CompiledFxGraph, device: int) -> str | None:
-    # torch refuses each device that is not "cuda", with a text that other reasons come before.
-    name = check_multiple_devices_or_any_cpu_nodes(
-        dict.fromkeys([torch.device(_DEVICE_TYPE, device)])  # type: ignore[arg-type]
-    )
+def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
+    if len(devices) == 1 and {device.type for device in devices} == {_DEVICE_TYPE}:
+        return None
+    return f"tensors of several devices: {', '.join(sorted(map(str, devices)))}"
+
+
+def _reason_of_torch(code: CompiledFxGraph) -> str | None:
+    if set(code.device_types) - {"meta"} != {_DEVICE_TYPE} or len(code.device_idxs) != 1:
+        return f"tensors of several devices: {', '.join(sorted(code.device_types))}"
+    # torch refuses each device that is not "cuda", unless it has found another reason before.
+    (index,) = code.device_idxs
+    refused: dict[torch.device, Any] = {torch.device(_DEVICE_TYPE, index): None}
     reason = code.disabled_cudagraphs_reason
-    return None if reason == name else reason
+    return None if reason == check_multiple_devices_or_any_cpu_nodes(refused) else reason
 
 
 class GraphPolicy(CUDAGraphPolicy):
@@ -72,17 +99,11 @@ class GraphPolicy(CUDAGraphPolicy):
             or _DEVICE_TYPE not in output_code.device_types
         ):
             return output_code
-        if set(output_code.device_types) - {"meta"} != {_DEVICE_TYPE}:
-            skip(f"tensors of other devices: {', '.join(output_code.device_types)}")
-            return output_code
-        if len(output_code.device_idxs) != 1:
-            skip(f"several devices: {', '.join(map(str, output_code.device_idxs))}")
-            return output_code
-        (device,) = output_code.device_idxs
-        reason = _reason_of_torch(output_code, device)
+        reason = _reason_of_torch(output_code)
         if reason is not None:
             skip(reason)
             return output_code
+        (device,) = output_code.device_idxs
         assert output_code.current_callable is not None
         output_code.current_callable = Replay(
             output_code.current_callable,
@@ -99,4 +120,4 @@ def register() -> None:
     Not by an assignment to the setting, which would hold in one thread: a program may compile in
     any of them.
     """
-    config._config["cudagraph_policy"].default = GraphPolicy()
+    cast(Any, config)._config["cudagraph_policy"].default = GraphPolicy()

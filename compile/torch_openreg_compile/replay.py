@@ -17,10 +17,10 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import cache
 from typing import Any
-from weakref import WeakValueDictionary
 
 import torch
 from torch._dynamo.utils import counters
+from torch._inductor import config
 from torch._inductor.cudagraph_utils import (
     format_default_skip_message,
     log_cudagraph_skip_and_bump_counter,
@@ -37,9 +37,7 @@ MOST = 64
 #: How many addresses of a static input are recorded before it is copied like the others.
 MOST_ADDRESSES = 3
 
-_CAPTURING = threading.Lock()  # one capture at a time: they share pools and streams
-
-_pools: WeakValueDictionary[int, Any] = WeakValueDictionary()
+_CAPTURING = threading.Lock()  # one capture at a time: they share streams
 
 
 @cache
@@ -83,23 +81,20 @@ class Replay:
     A call takes a list of inputs and clears it. Any thread may call.
     """
 
-    _boxed_call = True  # AOTAutograd's mark for a function that clears its inputs
-
     def __init__(
         self, function: Function, device: int, static: Sequence[int], written: Sequence[int]
     ) -> None:
+        self._boxed_call = True  # AOTAutograd's mark for a function that clears its inputs
         self._function = function
         self._device = device
         self._static = frozenset(static)
         self._written = tuple(written)
         self._module = torch.get_device_module(_DEVICE_TYPE)
-        self._pool = _pools.get(device)
-        if self._pool is None:
-            self._pool = _pools[device] = self._module._RecordingPool()
         self._integers: tuple[int, ...] | None = None  # places of what is no tensor
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self._count = 0
         self._refused = False
+        self._skips_dynamic = config.triton.cudagraph_skip_dynamic_graphs
 
     def __call__(self, inputs: list[Any]) -> Any:
         """Call the function: by a replay if one fits."""
@@ -120,10 +115,15 @@ class Replay:
         skip(reason)
 
     def _run_or_record(self, inputs: list[Any], sizes: _Sizes | None) -> Any:
-        if self._refused or not self._pool.is_open(self._device):
+        with self._module.device(self._device):
+            captured = self._module.is_current_stream_capturing()
+        if self._refused or captured:
             return self._function(inputs)
         if sizes is None:
             assert self._integers is not None
+            if self._integers and self._skips_dynamic:
+                self._refuse("dynamic sizes and triton.cudagraph_skip_dynamic_graphs=True")
+                return self._function(inputs)
             numbers = tuple([inputs[i] for i in self._integers])
             self._sizes[numbers] = _Sizes(
                 set(range(len(inputs))) - self._static - set(self._integers)
@@ -165,7 +165,7 @@ class Replay:
             graph = self._module.OpenRegGraph()
             stream = _capture_stream(self._device)
             with self._module.device(self._device), self._module.stream(stream):
-                graph.capture_begin(self._pool.id(), "thread_local")
+                graph.capture_begin(capture_error_mode="thread_local")
                 try:
                     results = list(self._function(list(given)))
                 except BaseException:
@@ -175,5 +175,5 @@ class Replay:
                 graph.capture_end()
             written = [i for i in self._written if i in copied]
             return self._module._Recording(
-                graph, self._pool, self._device, given, sorted(copied), written, results
+                graph, self._device, given, sorted(copied), written, results
             )

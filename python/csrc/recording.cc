@@ -21,7 +21,6 @@
 #include <vector>
 
 #include "runtime/c10/device.h"
-#include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/graph.h"
 #include "runtime/c10/stream.h"
@@ -31,79 +30,14 @@ namespace py = pybind11;
 namespace openreg {
 namespace {
 
-using PoolId = std::pair<uint64_t, uint64_t>;
 using Numbers = c10::SmallVector<int64_t, 6>;
 
-class RecordingPool {
- public:
-  // One user of the pool: the pool ends with its last graph.
-  class Use {
-   public:
-    explicit Use(std::shared_ptr<RecordingPool> pool) : pool_(std::move(pool)) { ++pool_->users_; }
-    Use(const Use&) = delete;
-    Use& operator=(const Use&) = delete;
-    ~Use() { --pool_->users_; }
-    RecordingPool* operator->() const { return pool_.get(); }
-
-   private:
-    std::shared_ptr<RecordingPool> pool_;
-  };
-
-  // For the next capture.
-  c10::MempoolId_t id() {
-    if (users_ == 0) {
-      id_ = new_pool_id();
-    }
-    return id_;
-  }
-
-  // Whether a replay could be queued on `stream` now: neither on a stream that is captured, nor
-  // behind one.
-  bool is_open(orStream_t stream) const {
-    const orStream_t last = last_native_.load(std::memory_order_acquire);
-    return !is_captured(stream) && (last == nullptr || last == stream || !is_captured(last));
-  }
-
-  // Calls `queue`, whose work on `stream` begins after all that the stream of the last call has
-  // been given until now: that may be readers of the results that are overwritten.
-  template <typename Queue>
-  void in_turn(const c10::Stream& stream, const Queue& queue) {
-    const std::lock_guard lock(mutex_);
-    if (last_ && *last_ != stream) {
-      follow(stream);
-    }
-    last_ = stream;
-    last_native_.store(native_stream(stream), std::memory_order_release);
-    queue();
-  }
-
- private:
-  // Not is_capturing(): the stream may be one of the program, and destroyed.
-  static bool is_captured(orStream_t stream) {
-    orStreamCaptureStatus status = orStreamCaptureStatusNone;
-    return orStreamGetCaptureInfo(stream, &status, nullptr) == orSuccess &&
-           status != orStreamCaptureStatusNone;
-  }
-
-  void follow(const c10::Stream& stream) {
-    orStreamCaptureStatus status = orStreamCaptureStatusNone;
-    if (orStreamGetCaptureInfo(native_stream(*last_), &status, nullptr) != orSuccess) {
-      OPENREG_CHECK(orDeviceSynchronize());  // it was destroyed, and runs what it was given
-      return;
-    }
-    c10::Event event(kOpenRegType);
-    event.record(*last_);
-    event.block(stream);
-  }
-
-  // With the GIL.
-  int64_t users_ = 0;
-  c10::MempoolId_t id_{0, 0};
-
-  std::mutex mutex_;  // whoever has it never waits for the GIL
-  std::optional<c10::Stream> last_;
-  std::atomic<orStream_t> last_native_ = nullptr;
-};
+// Whether `stream` is captured. Not is_capturing(): it may be a stream of the program, and gone.
+bool is_captured(orStream_t stream) {
+  orStreamCaptureStatus status = orStreamCaptureStatusNone;
+  return orStreamGetCaptureInfo(stream, &status, nullptr) == orSuccess &&
+         status != orStreamCaptureStatusNone;
+}
 
 bool is_tensor(PyObject* object) { return THPVariable_Check(object); }
 
@@ -171,10 +105,10 @@ struct Owned {
 
 class Recording {
  public:
-  Recording(std::shared_ptr<Graph> graph, std::shared_ptr<RecordingPool> pool,
-            c10::DeviceIndex device, const py::list& inputs, const std::vector<size_t>& copied,
-            const std::vector<size_t>& written, const py::list& results)
-      : device_(device), pool_(std::move(pool)), graph_(std::move(graph)) {
+  Recording(std::shared_ptr<Graph> graph, c10::DeviceIndex device, const py::list& inputs,
+            const std::vector<size_t>& copied, const std::vector<size_t>& written,
+            const py::list& results)
+      : device_(device), graph_(std::move(graph)) {
     for (const py::handle& input : inputs) {
       operands_.push_back(fixed_operand(input));
     }
@@ -205,8 +139,10 @@ class Recording {
     if (!fits(inputs) || is_occupied()) {
       return py::none();
     }
+    // Neither on a stream that is captured, nor behind one.
     const c10::Stream stream = current_stream(device_);
-    if (!pool_->is_open(native_stream(stream))) {
+    const orStream_t last = last_native_.load(std::memory_order_acquire);
+    if (is_captured(native_stream(stream)) || (last != nullptr && is_captured(last))) {
       return py::none();
     }
     c10::SmallVector<at::Tensor, 8> given;
@@ -220,11 +156,11 @@ class Recording {
     {
       const py::gil_scoped_release no_gil;
       const at::AutoDispatchBelowADInplaceOrView below_autograd;
-      pool_->in_turn(stream, [&] {
-        copy(given, /*back=*/false);
-        graph_->replay();
-        copy(given, /*back=*/true);
-      });
+      const std::lock_guard lock(queueing_);
+      follow(stream);
+      copy(given, /*back=*/false);
+      graph_->replay();
+      copy(given, /*back=*/true);
     }
     TORCH_CHECK(PyList_SetSlice(inputs.ptr(), 0, PyList_GET_SIZE(inputs.ptr()), nullptr) == 0);
     return results;
@@ -405,12 +341,32 @@ class Recording {
     }
   }
 
+  // Lets `stream` begin after all that the stream of the last call has been given until now: that
+  // may be readers of the results that are overwritten.
+  void follow(const c10::Stream& stream) {
+    if (last_ && *last_ != stream) {
+      orStreamCaptureStatus status = orStreamCaptureStatusNone;
+      if (orStreamGetCaptureInfo(native_stream(*last_), &status, nullptr) == orSuccess) {
+        c10::Event event(kOpenRegType);
+        event.record(*last_);
+        event.block(stream);
+      } else {
+        OPENREG_CHECK(orDeviceSynchronize());  // it was destroyed, and runs what it was given
+      }
+    }
+    last_ = stream;
+    last_native_.store(native_stream(stream), std::memory_order_release);
+  }
+
   const c10::DeviceIndex device_;
   std::vector<Operand> operands_;
   std::vector<Result> results_;
   std::vector<Owned> owned_;
-  const RecordingPool::Use pool_;
   std::shared_ptr<Graph> graph_;
+
+  std::mutex queueing_;  // whoever has it never waits for the GIL
+  std::optional<c10::Stream> last_;
+  std::atomic<orStream_t> last_native_ = nullptr;
 };
 
 }  // namespace
@@ -418,27 +374,15 @@ class Recording {
 void bind_recordings(py::module_& module) {
   using torch::wrap_pybind_function;
 
-  py::class_<RecordingPool, std::shared_ptr<RecordingPool>>(module, "_RecordingPool")
-      .def(py::init<>())
-      .def("id", wrap_pybind_function([](RecordingPool& self) {
-             const c10::MempoolId_t id = self.id();
-             return PoolId{id.first, id.second};
-           }))
-      .def("is_open", wrap_pybind_function([](RecordingPool& self, int64_t device) {
-             return self.is_open(current_native_stream(resolve_device(device)));
-           }),
-           py::arg("device"));
-
   py::class_<Recording>(module, "_Recording")
-      .def(py::init([](std::shared_ptr<Graph> graph, std::shared_ptr<RecordingPool> pool,
-                       int64_t device, const py::list& inputs, const std::vector<size_t>& copied,
-                       const std::vector<size_t>& written, const py::list& results) {
-             return std::make_unique<Recording>(std::move(graph), std::move(pool),
-                                                resolve_device(device), inputs, copied, written,
-                                                results);
+      .def(py::init([](std::shared_ptr<Graph> graph, int64_t device, const py::list& inputs,
+                       const std::vector<size_t>& copied, const std::vector<size_t>& written,
+                       const py::list& results) {
+             return std::make_unique<Recording>(std::move(graph), resolve_device(device), inputs,
+                                                copied, written, results);
            }),
-           py::arg("graph"), py::arg("pool"), py::arg("device"), py::arg("inputs"),
-           py::arg("copied"), py::arg("written"), py::arg("results"))
+           py::arg("graph"), py::arg("device"), py::arg("inputs"), py::arg("copied"),
+           py::arg("written"), py::arg("results"))
       .def("run", wrap_pybind_function(&Recording::run), py::arg("inputs"))
       .def("moved", wrap_pybind_function(&Recording::moved), py::arg("inputs"));
 }

@@ -5,13 +5,11 @@
 // captured, and when.
 //
 // A Recording is one capture of a function of tensors and integers. It owns the graph, the buffers
-// that inputs are copied to, and the memory of the results. Other inputs it does not own: a call
-// has to bring them at the addresses at which they were captured. Results share the memory of the
-// graph, so a Recording is free only while nobody holds a result of its last replay; a call that
-// finds it occupied needs another Recording.
-//
-// A RecordingPool is the memory pool of the graphs of one device. What is no result is memory that
-// all of them use, so their replays run one after the other, on whichever streams they are.
+// that inputs are copied to, and the memory of the results: the graph's own pool. Recordings do not
+// share pools, since what one of them uses between its kernels would be another's results. Other
+// inputs it does not own: a call has to bring them at the addresses at which they were captured.
+// Results share the memory of the graph, so a Recording is free only while nobody holds a result of
+// its last replay; a call that finds it occupied needs another Recording.
 //
 // Threads: any, with the GIL, which is given up while something is queued.
 #ifndef PYTHON_CSRC_RECORDING_H_

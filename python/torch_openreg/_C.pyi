@@ -124,16 +124,10 @@ class _Graph:
 
 def is_current_stream_capturing() -> bool: ...
 
-class _RecordingPool:
-    def __init__(self) -> None: ...
-    def id(self) -> tuple[int, int]: ...
-    def is_open(self, device: int) -> bool: ...
-
 class _Recording:
     def __init__(
         self,
         graph: _Graph,
-        pool: _RecordingPool,
         device: int,
         inputs: list[Any],
         copied: Sequence[int],

@@ -208,7 +208,6 @@ _lazy_init = devices._lazy_init
 _load_compiled_operators = compiled.load
 _maybe_exchange_device = devices._maybe_exchange_device
 _Recording = graphs.Recording
-_RecordingPool = graphs.RecordingPool
 _sleep = devices._sleep
 
 # FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.

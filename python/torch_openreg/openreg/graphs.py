@@ -19,7 +19,6 @@ from torch_openreg.openreg.streams import Stream, StreamContext, current_stream,
 
 #: Of torch's compiler, for mode="reduce-overhead" (python/csrc/recording.h).
 Recording = _C._Recording
-RecordingPool = _C._RecordingPool
 
 PoolHandle = tuple[int, int]
 _Tensors = tuple[torch.Tensor, ...]
