@@ -12,7 +12,7 @@ from torch._inductor.codegen.common import (
 )
 from torch._inductor.runtime.benchmarking import Benchmarker, register_benchmarker
 
-from torch_openreg_compile import cpp_wrapper, scheduling, wrapper
+from torch_openreg_compile import cpp_wrapper, graph_policy, scheduling, wrapper
 from torch_openreg_compile.device_pass import DevicePass
 
 _DEVICE_TYPE = "openreg"
@@ -61,7 +61,7 @@ def _benchmark(
 
 
 def register() -> None:
-    """Register scheduling, wrapper, lines of code, and how to measure."""
+    """Register scheduling, wrapper, lines of code, how to measure, and graphs."""
     torch.get_device_module(_DEVICE_TYPE)._load_compiled_operators()
     register_backend_for_device(
         _DEVICE_TYPE,
@@ -72,3 +72,4 @@ def register() -> None:
     )
     register_device_op_overrides(_DEVICE_TYPE, _OpenRegOverrides())
     register_benchmarker(_DEVICE_TYPE, _benchmark, override=True)
+    graph_policy.register()
