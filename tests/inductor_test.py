@@ -451,10 +451,11 @@ def _is_ours(value: object) -> bool:
 
 def _replaced() -> set[str]:
     """Functions and classes of ours that stand in modules and classes of torch."""
+    generated = "torch._inductor.runtime.compile_tasks."
     of_torch = [
         module
         for name, module in list(sys.modules.items())
-        if name.split(".")[0] == "torch"
+        if name.split(".")[0] == "torch" and not name.startswith(generated)
     ]
     inside = [
         value
