@@ -120,8 +120,8 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Chosen in another way: the results, above; and compiled_test.py has its own part.
-ELSEWHERE = ("results", "compiled")
+# Chosen in another way: the results, above; graphs, below; and compiled_test.py has its own part.
+ELSEWHERE = ("results", "aot_eager", "compiled")
 
 # Every other check, with some of each kind of operators.
 CHECKED = (
@@ -145,6 +145,23 @@ CHECKED = (
     "sort",
     "split",
     "sub",
+    "sum",
+    "view",
+    "where",
+)
+
+# Graphs of each sample, which take longer.
+TRACED = (
+    "cat",
+    "cumsum",
+    "diagonal",
+    "index_put",
+    "matmul",
+    "max.reduction_with_dim",
+    "mul",
+    "nn.functional.layer_norm",
+    "sort",
+    "split",
     "sum",
     "view",
     "where",
@@ -185,6 +202,7 @@ CHOSEN = [
         (["module"], ["results"], ["float32"], MODULES),
         (["optim"], ["results"], ["float32"], OPTIMIZERS),
         (["op"], [check for check in CHECKS if check not in ELSEWHERE], ["float32"], CHECKED),
+        (["op"], ["aot_eager"], ["float32"], TRACED),
         (["op"], ["results", "dtypes"], OTHER_DTYPES, CHECKED),
         (["op"], ["autocast_bfloat16", "autocast_float16"], ["float32"], AUTOCAST),
     )
@@ -216,6 +234,7 @@ def test_every_chosen_name_has_a_case() -> None:
         *MODULES,
         *OPTIMIZERS,
         *CHECKED,
+        *TRACED,
         *AUTOCAST,
     }
     assert {case.check for case in CHOSEN} == {*CHECKS} - {"compiled"}
