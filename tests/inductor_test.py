@@ -477,7 +477,7 @@ def test_nothing_of_torch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     compiled = torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)
     assert compiled(torch.ones(2, device=DEVICE)).tolist() == [6, 6]
     assert _replaced() == set()
-    ours = get_scheduling_for_device(DEVICE)
+    ours: Any = get_scheduling_for_device(DEVICE)
     monkeypatch.setattr("torch._inductor.codegen.cpp.CppScheduling", ours)
     monkeypatch.setattr("torch._inductor.scheduler.Scheduler.codegen", ours.flush)
     assert _replaced() == {"torch._inductor.codegen.cpp.CppScheduling", "Scheduler.codegen"}

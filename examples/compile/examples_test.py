@@ -44,7 +44,7 @@ def test_preprocess_then_inductor(
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "cache"))
     assert preprocess_then_inductor.main(str(tmp_path)) == 0
     captured = capsys.readouterr()
-    assert captured.out.endswith("openreg: same result as in eager mode\n")
+    assert captured.out.endswith("openreg:0: same result as in eager mode\n")
     assert "layer_norm: " in captured.err
     assert "silu: " in captured.err
     names = [Path(line).name for line in captured.out.splitlines() if line.endswith(".svg")]
