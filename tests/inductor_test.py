@@ -213,6 +213,21 @@ def test_dtypes() -> None:
     check(function, *((random(33, 65) * 4).to(dtype) for dtype in dtypes))
 
 
+def test_behind_passes() -> None:
+    def function(x: Tensor) -> Tensor:
+        return x * torch.sigmoid(x) * 2 * 3
+
+    options: dict[str, Any] = {"passes": ["silu", "fold"], "then": "inductor"}
+    compiled = torch.compile(function, backend="openreg", options=options, fullgraph=True)
+    x, there = (random(6, 7).to(device).requires_grad_() for device in ("cpu", "openreg:1"))
+    result, codes = run_and_get_code(compiled, there)
+    assert launches("\n".join(codes)) == 1
+    expected = function(x)
+    torch.testing.assert_close(result.cpu(), expected)
+    (gradient,) = torch.autograd.grad(result.sum(), there)
+    torch.testing.assert_close(gradient.cpu(), *torch.autograd.grad(expected.sum(), x))
+
+
 def test_what_stays_an_operator() -> None:
     def function(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         values, indices = (x @ x.t()).sin().topk(2)
