@@ -781,6 +781,24 @@ def test_operators_replay_as_the_cpu_runs_them(
     assert counts["same"] > least, counts
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_numbers_beside_tensors_are_there_at_each_replay(dtype: torch.dtype) -> None:
+    """The CPU's kernels of 16-bit floats take the number out of the iterator they are given."""
+    x = torch.randn(40, device="openreg", dtype=dtype)
+
+    def step() -> list[torch.Tensor]:
+        return [x / 3, x * 2.5, 2.5 * x, x + 1, 1 - x, x // 2, torch.maximum(x, x[0])]
+
+    step()
+    graph = torch.openreg.OpenRegGraph()
+    with torch.openreg.graph(graph):
+        results = step()
+    for _ in range(3):
+        x.normal_()
+        graph.replay()
+        torch.testing.assert_close(results, step())
+
+
 def test_what_a_graph_says_of_itself() -> None:
     graph = torch.openreg.OpenRegGraph()
     assert repr(graph) == "<torch.openreg.OpenRegGraph without a capture>"
