@@ -126,9 +126,11 @@ def test_dynamic_shapes_compile_once(frozen: bool) -> None:
     model, _ = prepared("linear")
     compiled = torch.compile(model, dynamic=True, fullgraph=True)
     with config.patch(max_autotune=not frozen, freezing=frozen), torch.no_grad():
+        _, (code,) = run_and_get_code(compiled, random(5, 16).to(DEVICE))
         for rows in (3, 70, 17):
             x = random(rows, 16).to(DEVICE)
             same(compiled(x), model(x))
+    assert ("_frozen_param" in code) == frozen
     assert counters["stats"]["unique_graphs"] == 1
 
 
@@ -241,8 +243,10 @@ def test_cached_code_takes_the_constants_of_its_own_model() -> None:
     for cached in (False, True):
         torch._dynamo.reset()
         counters.clear()
-        model, x = prepared("linear")
-        same(torch.compile(model, fullgraph=True)(x), model(x))
+        model, x = prepared("linear")  # each has weights of its own
+        result, (code,) = run_and_get_code(torch.compile(model, fullgraph=True), x)
+        same(result, model(x))
+        assert "_frozen_param" in code
         assert counters["inductor"]["fxgraph_cache_hit"] == int(cached)
 
 
