@@ -52,9 +52,9 @@ def test_mutated_inputs() -> None:
         ({"options": {"pass": ["gelu"]}}, "'pass'; known: passes, .*then"),
         ({"options": {"passes": ["glu"]}}, "'glu'.*; known: silu, .*fold"),
         ({"options": {"passes": "gelu"}}, "'gelu': give a list of names"),
-        ({"options": {"then": "triton"}}, "'triton'; known: eager, inductor"),
+        ({"options": {"then": "triton"}}, "'triton'; known: eager, inductor, graph"),
         ({"options": {"debug": 1}}, "'debug'. is 1: give True or False"),
-        ({"mode": "reduce-overhead"}, "'reduce-overhead'"),
+        ({"mode": "max-autotune"}, "'max-autotune'.*'reduce-overhead'"),
     ],
 )
 @pytest.mark.parametrize("backend", ["openreg", "openreg_debug"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measured candidates (max_autotune) and frozen weights (freezing) in code generated for the device.
+"""Measured candidates (max_autotune) and frozen weights (freezing) in generated code.
 
 Each compilation of C++ takes seconds: a test compiles as few kernels as its subject needs.
 """

@@ -18,6 +18,13 @@ from torch_openreg_compile import checkpointing, dead_code
 from torch_openreg_compile.options import parse
 from torch_openreg_compile.validation import validate
 
+#: Modes of torch.compile, as options.
+_MODES: dict[str | None, dict[str, Any]] = {
+    None: {},
+    "default": {},
+    "reduce-overhead": {"passes": [], "then": "graph"},
+}
+
 
 def openreg(
     gm: fx.GraphModule,
@@ -35,7 +42,7 @@ def openreg(
     Args:
         gm: the graph; it is changed in place.
         example_inputs: the values of its placeholders, in their order.
-        mode: none is known besides torch's default.
+        mode: "reduce-overhead" stands for options ``{"passes": [], "then": "graph"}``.
         options: what ``torch_openreg_compile.options.Options`` has. Without any the graph runs
             as it was captured; with some it goes through passes and AOTAutograd (``pipeline``).
 
@@ -47,11 +54,13 @@ def openreg(
         GraphError: where the graph or an input is refused; torch puts it into a
         BackendCompilerFailed. ValueError: for a mode or an option that is not known.
     """
-    if mode not in (None, "default"):
+    if mode not in _MODES:
         raise ValueError(
-            f"openreg: torch.compile(mode={mode!r}) is not known to backend openreg: leave it out"
+            f"openreg: torch.compile(mode={mode!r}) is not known to backend openreg: leave it out, "
+            "or give 'reduce-overhead'"
         )
-    chosen = parse(options) if options else None
+    given = {**_MODES[mode], **(options or {})}
+    chosen = parse(given) if given else None
     validate(gm, example_inputs)
     removed = dead_code.eliminate(gm)
     if removed:

@@ -15,7 +15,7 @@ from torch._inductor.codegen.cpp_wrapper_cpu import CppWrapperCpu
 from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.virtualized import V
 
-from torch_openreg_compile import source_text
+from torch_openreg_compile import graph_policy, source_text
 
 _DEVICE_TYPE = "openreg"
 
@@ -84,6 +84,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
             # torch would compile a header of its own beforehand whose name has this device in it,
             # and there is none. What reads this comes later, and tells nobody when it is over.
             config.aot_inductor.precompile_headers = False
+        graph_policy.judge(V.graph)
         super().write_header()
 
     def define_launched_kernel(

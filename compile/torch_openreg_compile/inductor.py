@@ -15,7 +15,7 @@ from torch._inductor.runtime.benchmarking import Benchmarker, register_benchmark
 from torch._inductor.template_heuristics.base import TemplateConfigHeuristics
 from torch._inductor.template_heuristics.registry import register_template_heuristic
 
-from torch_openreg_compile import cpp_wrapper, scheduling, wrapper
+from torch_openreg_compile import cpp_wrapper, graph_policy, scheduling, wrapper
 from torch_openreg_compile.device_pass import DevicePass
 
 _DEVICE_TYPE = "openreg"
@@ -75,7 +75,7 @@ def _register_candidates() -> None:
 
 
 def register() -> None:
-    """Register scheduling, wrapper, lines of code, what to choose between and how to measure."""
+    """Register scheduling, wrapper, lines of code, candidates, how to measure, and graphs."""
     torch.get_device_module(_DEVICE_TYPE)._load_compiled_operators()
     register_backend_for_device(
         _DEVICE_TYPE,
@@ -87,3 +87,4 @@ def register() -> None:
     register_device_op_overrides(_DEVICE_TYPE, _OpenRegOverrides())
     _register_candidates()
     register_benchmarker(_DEVICE_TYPE, _benchmark, override=True)
+    graph_policy.register()

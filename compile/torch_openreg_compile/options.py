@@ -14,7 +14,7 @@ REWRITES = ("silu", "gelu", "layer_norm", "rms_norm", "softmax", "attention")
 SIMPLIFICATIONS = ("fold", "cse", "dead_code")
 
 #: What runs a graph when the passes are through.
-COMPILERS = ("eager", "inductor")
+COMPILERS = ("eager", "inductor", "graph")
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,8 @@ class Options:
     Attributes:
         passes: names of passes; those of a kind run in this order.
         inexact: whether passes may change results by a rounding that no fused operator explains.
-        then: what runs the graph afterwards, operator by operator or in generated kernels.
+        then: what runs the graph afterwards: its operators one by one, generated kernels, or the
+            replay of captured operators.
         debug: whether to report on each graph, on standard error.
         dump: folder for drawings of the graphs, None for none.
     """

@@ -14,14 +14,15 @@ from openreg_graph import log, log_source
 from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._inductor import config
-from torch._inductor.compile_fx import compile_fx
+from torch._inductor.compile_fx import compile_fx, get_static_input_idxs
 from torch._inductor.custom_graph_pass import (
     CustomGraphPass,
     get_custom_graph_passes,
     get_hash_for_files,
 )
+from torch._inductor.utils import count_tangents
 
-from torch_openreg_compile import dead_code, options
+from torch_openreg_compile import dead_code, graph_policy, options
 from torch_openreg_compile.debugging import Report
 from torch_openreg_compile.lowering import lower
 from torch_openreg_compile.options import Options
@@ -90,7 +91,7 @@ def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Cal
     return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
 
 
-def _eager(
+def _operators(
     gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options, report: Report
 ) -> Callable[..., Any]:
     passes = simplifications(chosen)
@@ -100,7 +101,14 @@ def _eager(
             with report.of(kind, graph) as done:
                 done += apply(passes, graph)
             log_source(kind, graph)
-            return cast(Callable[..., Any], make_boxed_func(graph.forward))
+            forward = cast(Callable[..., Any], make_boxed_func(graph.forward))
+            if chosen.then != "graph":
+                return forward
+            if kind == "backward":
+                static: Sequence[int] = range(count_tangents(graph))
+            else:
+                static = get_static_input_idxs(0)
+            return graph_policy.replayed(forward, graph, static)
 
         return finish
 
@@ -136,4 +144,4 @@ def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[
     log_source("rewritten", gm)
     if chosen.then == "inductor":
         return _inductor(gm, inputs, chosen)
-    return _eager(gm, inputs, chosen, report)
+    return _operators(gm, inputs, chosen, report)

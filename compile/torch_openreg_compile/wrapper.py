@@ -11,6 +11,8 @@ from torch._inductor.codegen.wrapper import (
 )
 from torch._inductor.virtualized import V
 
+from torch_openreg_compile import graph_policy
+
 
 class _Wrapper(PythonWrapperCodegen):
     """What differs from the CPU's, for graphs and those inside them."""
@@ -95,6 +97,7 @@ class OpenRegWrapper(_Wrapper):
     def write_header(self) -> None:
         """Write the imports."""
         super().write_header()
+        graph_policy.judge(V.graph)
         self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
         self.header.writeline("empty_strided_openreg = torch.openreg._empty_strided")
 

@@ -24,6 +24,7 @@
 #include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
+#include "python/csrc/recording.h"
 #include "python/csrc/sharing.h"
 #include "python/csrc/storage.h"
 #include "runtime/c10/device.h"
@@ -278,6 +279,7 @@ PYBIND11_MODULE(_C, module) {
   openreg::bind_compiled_kernels(module);
   openreg::bind_graphs(module);
   openreg::bind_memory(module);
+  openreg::bind_recordings(module);
   openreg::bind_storage(module);
   openreg::bind_sharing(module);
   openreg::shut_down_at_exit();

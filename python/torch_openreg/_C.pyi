@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Types of the extension module, which is made from python/csrc."""
 
+from collections.abc import Sequence
 from typing import Any, TypedDict
 
 import torch
@@ -122,6 +123,19 @@ class _Graph:
     def node_count(self) -> int: ...
 
 def is_current_stream_capturing() -> bool: ...
+
+class _Recording:
+    def __init__(
+        self,
+        graph: _Graph,
+        device: int,
+        inputs: list[Any],
+        copied: Sequence[int],
+        written: Sequence[int],
+        results: list[Any],
+    ) -> None: ...
+    def run(self, inputs: list[Any]) -> list[Any] | None: ...
+    def moved(self, inputs: list[Any]) -> list[int] | None: ...
 
 kernel_api: object
 

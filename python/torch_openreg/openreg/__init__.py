@@ -207,6 +207,7 @@ _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_init = devices._lazy_init
 _load_compiled_operators = compiled.load
 _maybe_exchange_device = devices._maybe_exchange_device
+_Recording = graphs.Recording
 _sleep = devices._sleep
 
 # FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""``mode="reduce-overhead"`` for generated kernels: what torch calls a policy of graphs.
+
+torch captures graphs of "cuda" only. ``torch._inductor.config.cudagraph_policy`` is asked after a
+graph has been compiled or taken from a cache, and may wrap what runs it.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import Any, TypeVar, cast
+
+import torch
+from torch import fx
+from torch._dynamo.backends.cudagraphs import find_input_mutations, get_device_node_mapping
+from torch._inductor import config
+from torch._inductor.cudagraph_utils import (
+    CUDAGraphPolicy,
+    check_multiple_devices_or_any_cpu_nodes,
+    get_input_storage_mutation_info,
+    get_input_storage_mutation_reason,
+)
+from torch._inductor.graph import GraphLowering
+from torch._inductor.output_code import CompiledFxGraph, OutputCode
+from torch._inductor.utils import get_first_incompatible_cudagraph_node
+
+from torch_openreg_compile.replay import Function, Replay, skip
+
+_DEVICE_TYPE = "openreg"
+
+_Code = TypeVar("_Code", bound=OutputCode)
+
+
+def reason_against(gm: fx.GraphModule) -> str | None:
+    """Return what in a graph a replay could not do, or would leave out; None if nothing."""
+    node = get_first_incompatible_cudagraph_node(gm)
+    if node is not None:
+        return f"incompatible op {node.target}"
+    return get_input_storage_mutation_reason(get_input_storage_mutation_info(gm))
+
+
+def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Function:
+    """Return what replays the operators of a graph, or ``run`` where that can not be.
+
+    Args:
+        run: runs the graph, which writes to nothing but its inputs; it takes a list.
+        gm: the graph, with a FakeTensor for each node.
+        static: places of inputs that tend to stay where they are.
+    """
+    devices = get_device_node_mapping(gm)
+    reason = _reason_of_devices(devices) or reason_against(gm)
+    if reason is not None:
+        skip(reason)
+        return run
+    (device,) = devices
+    assert device.index is not None
+    return Replay(run, device.index, static, sorted(find_input_mutations(gm.graph)))
+
+
+def judge(graph: GraphLowering) -> None:
+    """Leave with a graph, while its code is written, why it can not be replayed.
+
+    torch does so itself for some lowerings, and keeps the reason in its caches. For a device that
+    is not "cuda" it does not look for the rest.
+    """
+    if config.triton.cudagraphs and not graph.disable_cudagraphs_reason:
+        graph.disable_cudagraphs_reason = reason_against(cast(fx.GraphModule, graph.module))
+
+
+def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
+    if len(devices) == 1 and {device.type for device in devices} == {_DEVICE_TYPE}:
+        return None
+    return f"tensors of several devices: {', '.join(sorted(map(str, devices)))}"
+
+
+def _reason_of_torch(code: CompiledFxGraph) -> str | None:
+    if set(code.device_types) - {"meta"} != {_DEVICE_TYPE} or len(code.device_idxs) != 1:
+        return f"tensors of several devices: {', '.join(sorted(code.device_types))}"
+    # torch refuses each device that is not "cuda", unless it has found another reason before.
+    (index,) = code.device_idxs
+    refused: dict[torch.device, Any] = {torch.device(_DEVICE_TYPE, index): None}
+    reason = code.disabled_cudagraphs_reason
+    return None if reason == check_multiple_devices_or_any_cpu_nodes(refused) else reason
+
+
+class GraphPolicy(CUDAGraphPolicy):
+    """Replays what was compiled for the device, and leaves other devices to torch."""
+
+    def should_wrap(self, compiled_graph: OutputCode) -> bool:
+        """Whether torch may wrap it by itself."""
+        return not (
+            isinstance(compiled_graph, CompiledFxGraph)
+            and _DEVICE_TYPE in compiled_graph.device_types
+        )
+
+    def wrap_output(self, output_code: _Code) -> _Code:
+        """Let a compiled graph of the device run by replays, where ``triton.cudagraphs`` is on."""
+        if (
+            not isinstance(output_code, CompiledFxGraph)
+            or not config.triton.cudagraphs
+            or _DEVICE_TYPE not in output_code.device_types
+        ):
+            return output_code
+        reason = _reason_of_torch(output_code)
+        if reason is not None:
+            skip(reason)
+            return output_code
+        (device,) = output_code.device_idxs
+        assert output_code.current_callable is not None
+        output_code.current_callable = Replay(
+            output_code.current_callable,
+            device,
+            output_code.fx_kwargs["static_input_idxs"] or (),
+            sorted(output_code.mutated_input_idxs),
+        )
+        return output_code
+
+
+def register() -> None:
+    """Make the policy the default.
+
+    Not by an assignment to the setting, which would hold in one thread: a program may compile in
+    any of them.
+    """
+    cast(Any, config)._config["cudagraph_policy"].default = GraphPolicy()
