@@ -227,6 +227,16 @@ def test_frozen_and_measured_products(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.usefixtures("freezing")
+def test_frozen_weights_in_generated_cpp() -> None:
+    model, x = prepared("linear", device="openreg:1")
+    with config.patch(cpp_wrapper=True):
+        result, (code,) = run_and_get_code(torch.compile(model, fullgraph=True), x)
+    same(result, model(x))
+    assert "_frozen_param" in code
+    assert "aoti_torch_openreg_addmm_out" in code
+
+
+@pytest.mark.usefixtures("freezing")
 def test_frozen_products_of_one_input_are_one() -> None:
     weights = [random(16, 24).to(DEVICE) for _ in range(3)]
 
