@@ -2,14 +2,27 @@
 """The compile benchmark measures what it says. No test here depends on how long anything takes."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from benchmarks import compile as program
-from benchmarks.compile import Row, table
-from benchmarks.compile_cases import COMPILE_CASES, CompileCase
+from benchmarks.cases import Step
+from benchmarks.compile import SECTIONS
+from benchmarks.compile_cases import COMPILE_CASES, CompileCase, case_named
+from benchmarks.compile_measurement import COMPILERS, Bench, FirstCall, measure_modes, measure_warm
+from benchmarks.compile_report import Ratio, Row, Table, chart, ratio, render
+from benchmarks.measurement import Effort, Window, answering
+
+CELL = case_named("LSTM cell")
+
+
+def bench(cache: Path) -> Bench:
+    return Bench("openreg", 1, Effort(0.001, 2), processes=2, cache=str(cache))
 
 
 @pytest.mark.parametrize("case", COMPILE_CASES, ids=lambda case: case.name)
@@ -22,32 +35,182 @@ def test_case_computes_the_same_on_both_devices(case: CompileCase) -> None:
     torch.testing.assert_close(actual.cpu(), expected, rtol=1e-3, atol=1e-3)
 
 
+def test_names_are_unique() -> None:
+    names = [section.name_of(case) for section in SECTIONS for case in section.cases]
+    assert len(set(names)) == len(names)
+
+
 def test_quick_run_writes_its_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     figures, picture = tmp_path / "compile.json", tmp_path / "compile.png"
-    flags = ["--quick", "--filter", "pointwise", "--json", str(figures), "--plot", str(picture)]
-    assert program.main(flags) == 0
-    (row,) = json.loads(figures.read_text())["results"]
-    assert row["name"] == "pointwise chain 1M"
-    assert set(row["us"]) == {"cpu eager", "cpu compiled", "openreg eager", "openreg compiled"}
-    assert min(row["us"].values()) > 0
-    assert 0 < row["low"] <= row["ratio"] <= row["high"]
-    assert picture.read_bytes().startswith(b"\x89PNG")
-    assert "pointwise chain 1M" in capsys.readouterr().out
-
-
-def test_table_says_what_was_met_and_what_failed() -> None:
-    us = {"cpu compiled": 2.0, "openreg compiled": 2.2}
-    rows = [
-        Row("good", 1.1, us, 1.1, 1.0, 1.2),
-        Row("slow", 1.1, us, 1.2, 1.0, 1.3),
-        Row("none", 1.1, error="it died"),
+    flags = ["--quick", "--threads", "1", "--filter", "transformer layer inference"]
+    assert program.main([*flags, "--json", str(figures), "--plot", str(picture)]) == 0
+    tables = json.loads(figures.read_text())["tables"]
+    assert [table["title"] for table in tables] == [section.title for section in SECTIONS]
+    times, ratios = [], []
+    for table in tables:
+        (row,) = table["rows"]
+        assert row["name"] == "transformer layer inference"
+        assert min(row["times"].values()) > 0
+        times.append(set(row["times"]))
+        for each in row["ratios"]:
+            assert 0 < each["low"] <= each["median"] <= each["high"]
+            assert each["met"] in ((True, False) if each["bound"] else (None,))
+        ratios.append([(each["way"], each["bound"]) for each in row["ratios"]])
+    both = {f"{device} {mode}" for device in ("cpu", "openreg") for mode in ("eager", "compiled")}
+    assert times == [
+        both | {"openreg reduce-overhead"},
+        {"openreg eager", "openreg validator"},
+        {"cpu", "openreg"},
     ]
-    lines = table(rows).splitlines()
-    assert [line.split()[-1] for line in lines[1:3]] == ["met", "missed"]
-    assert lines[3].endswith("<= 1.10  failed: it died")
+    assert ratios == [
+        [("openreg compiled", 1.1), ("openreg reduce-overhead", None)],
+        [("openreg validator", 1.05)],
+        [("openreg", 1.25)],
+    ]
+    assert tables[0]["geometric_mean"] > 0
+    assert tables[0]["geometric_mean_bound"] is None, "one case is not all of them"
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert capsys.readouterr().out.count("transformer layer inference") == 3
+
+
+def test_each_way_of_compiling_asks_torch_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[dict[str, Any]] = []
+    monkeypatch.setattr(torch, "compile", lambda function, **how: asked.append(how))
+    COMPILERS["reduce-overhead"](abs)
+    COMPILERS["validator"](abs)
+    assert COMPILERS["eager"](abs) is abs
+    assert asked == [{"mode": "reduce-overhead"}, {"backend": "openreg"}]
+
+
+class Counted:
+    """A case whose step counts its calls."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> Tensor:
+        self.calls += 1
+        return torch.empty(0)
+
+
+def test_no_call_is_timed_that_may_compile_or_capture() -> None:
+    step = Counted()
+    answer = answering(lambda _: step, lambda _: "cpu", None)
+    answer(Window("case", "compiled", 0, seconds=0.0))
+    # Two that compile, four that capture, and one to learn how long they take.
+    assert step.calls >= 7
+
+
+def test_what_is_compiled_is_kept_until_the_next_case() -> None:
+    made: list[tuple[str, str]] = []
+    forgotten: list[int] = []
+
+    def make(window: Window) -> Step:
+        made.append((window.case, window.device))
+        return Counted()
+
+    answer = answering(make, lambda _: "cpu", None, lambda: forgotten.append(len(made)))
+    for case, mode in [("a", "x"), ("a", "y"), ("a", "x"), ("b", "x"), ("b", "y"), ("a", "x")]:
+        answer(Window(case, mode, 1))
+    assert made == [("a", "x"), ("a", "y"), ("b", "x"), ("b", "y"), ("a", "x")]
+    assert forgotten == [2, 4]
+
+
+def test_first_call_of_a_later_process_finds_all_in_the_caches(tmp_path: Path) -> None:
+    first, second = (bench(tmp_path).first_call(CELL.name, "openreg") for _ in range(2))
+    assert first.missed > 0
+    assert second.missed == 0
+    assert min(first.seconds, second.seconds) > 0
+
+
+def test_compile_time_is_refused_where_the_caches_do_not_help(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Bench, "first_call", lambda *_: FirstCall(1.0, missed=2))
+    with pytest.raises(RuntimeError, match="2 graphs were not in the caches of cpu"):
+        measure_warm(CELL, bench(tmp_path))
+
+
+def test_compile_times_alternate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def first_call(_: Bench, case: str, device: str) -> FirstCall:
+        asked.append(device)
+        return FirstCall({"cpu": 2.0, "openreg": 3.0}[device], 0)
+
+    monkeypatch.setattr(Bench, "first_call", first_call)
+    row = measure_warm(CELL, bench(tmp_path))
+    # First those that fill the caches.
+    assert asked == ["cpu", "openreg", "cpu", "openreg", "openreg", "cpu"]
+    assert row.times == {"cpu": 2000.0, "openreg": 3000.0}
+    assert row.ratios == (Ratio("openreg", 1.25, 1.5, 1.5, 1.5),)
+
+
+def modes(compiled: float, replayed: float) -> Callable[..., dict[str, list[float]]]:
+    """What `Bench.times` gives for a device that takes so long."""
+    seconds = {way: [1.0] for way in ("cpu eager", "cpu compiled", "openreg eager")}
+    seconds |= {"openreg compiled": [compiled], "openreg reduce-overhead": [replayed]}
+    return lambda *_: seconds
+
+
+@pytest.mark.parametrize(
+    ("case", "bounds", "met", "remark"),
+    [
+        (CompileCase("plain", CELL.make), (1.1, None), [False, None], ""),
+        (CompileCase("small", CELL.make, small="tiny"), (1.1, 0.9), [False, True], ""),
+        (
+            CompileCase("gated", CELL.make, gate="ir.thresholds"),
+            (1.4, None),
+            [True, None],
+            "held back by ir.thresholds",
+        ),
+    ],
+    ids=lambda value: value.name if isinstance(value, CompileCase) else "",
+)
+def test_bounds_of_a_case(
+    case: CompileCase,
+    bounds: tuple[float, float | None],
+    met: list[bool | None],
+    remark: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Bench, "times", modes(1.3, 0.9))
+    row = measure_modes(case, bench(tmp_path))
+    assert tuple(each.bound for each in row.ratios) == bounds
+    assert [each.met for each in row.ratios] == met
+    assert row.remark == remark
+
+
+def row(name: str, ours: float) -> Row:
+    found = ratio("openreg compiled", 1.1, [ours], [2.0])
+    return Row(name, {"cpu compiled": 2.0, "openreg compiled": ours}, (found,))
+
+
+def test_table_says_what_was_met_and_what_failed(tmp_path: Path) -> None:
+    rows = [row("good", 1.0), row("slow", 4.0), Row("none", error="it died")]
+    table = Table("a call", "us", "cpu compiled", rows, "openreg compiled")
+    lines = render(table).splitlines()
+    assert [line.split()[-1] for line in lines[4:6]] == ["met", "missed"]
+    assert lines[6].startswith("none")
+    assert lines[6].endswith("failed: it died")
+    assert lines[7] == "geometric mean of openreg compiled: 1.00"
+    chart([table, Table("empty", "us", "cpu", [])], tmp_path / "chart.png")
+
+
+@pytest.mark.parametrize(("slow", "verdict"), [(4.0, "met"), (5.0, "missed")])
+def test_mean_of_all_cases_is_judged(slow: float, verdict: str) -> None:
+    section = SECTIONS[0]
+    rows = [row(case.name, slow if i else 1.0) for i, case in enumerate(section.cases[:2])]
+    rows += [row(case.name, 2.0) for case in section.cases[2:]]
+    last = render(section.table("openreg", rows)).splitlines()[-1]
+    assert last.startswith("geometric mean of openreg compiled: ")
+    assert last.endswith(f"<= 1.00  {verdict}")
+    rows[-1] = Row("none", error="it died")
+    assert "<=" not in render(section.table("openreg", rows)).splitlines()[-1]
 
 
 @pytest.mark.parametrize(
@@ -55,6 +218,7 @@ def test_table_says_what_was_met_and_what_failed() -> None:
     [
         (["--filter", "nothing like it"], "no case has 'nothing like it' in its name"),
         (["--threads", "0"], "'0' is not a whole number of at least 1"),
+        (["--device", "cpu"], "--device cpu is what a device is compared with"),
     ],
 )
 def test_wrong_flag_is_one_line(
@@ -62,4 +226,6 @@ def test_wrong_flag_is_one_line(
 ) -> None:
     with pytest.raises(SystemExit):
         program.main(argv)
-    assert message in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert message in err
+    assert err.count("\n") == 1

@@ -10,7 +10,7 @@ the other.
 import gc
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
@@ -25,6 +25,9 @@ CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
 SETTLE = 0.02  # seconds: longer than the OpenMP threads of a process that rests go on spinning
 TIMEOUT = 120.0  # seconds for one window: far more than any takes, so that a hang is reported
+# Calls before anything is timed: a compiled function compiles in its first two (an optimizer has no
+# state in the first), and warms up and captures a graph in up to four more.
+WARM_UP = 8
 
 
 @dataclass(frozen=True)
@@ -82,9 +85,12 @@ class Result:
     @property
     def met(self) -> bool | None:
         """Whether the ratio, as printed with two decimals, is within the bound."""
-        if self.bound is None:
-            return None
-        return not self.error and round(self.ratio, 2) <= self.bound
+        return False if self.error and self.bound is not None else within(self.ratio, self.bound)
+
+
+def within(ratio: float, bound: float | None) -> bool | None:
+    """Whether a ratio, as printed with two decimals, is within a bound; None without a bound."""
+    return None if bound is None else round(ratio, 2) <= bound
 
 
 def prepare(threads: int | None) -> Callable[[Window], Timing]:
@@ -102,7 +108,10 @@ def prepare(threads: int | None) -> Callable[[Window], Timing]:
 
 
 def answering(
-    make: Callable[[Window], Step], place: Callable[[Window], str], threads: int | None
+    make: Callable[[Window], Step],
+    place: Callable[[Window], str],
+    threads: int | None,
+    forget: Callable[[], None] = lambda: None,
 ) -> Callable[[Window], Timing]:
     """Makes the function that answers windows; it keeps the steps of one case.
 
@@ -110,6 +119,7 @@ def answering(
         make: makes the step of a window's case and device.
         place: the device that has to finish a window's calls.
         threads: for kernels; None leaves torch's default.
+        forget: called when the steps of the case before have been dropped.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -117,8 +127,9 @@ def answering(
 
     def answer(window: Window) -> Timing:
         key = window.case, window.device
-        for old in [k for k in steps if k[0] != window.case]:
-            del steps[old]
+        if any(case != window.case for case, _ in steps):
+            steps.clear()
+            forget()
         if key not in steps:
             steps[key] = make(window)
         return timed(steps[key], place(window), window)
@@ -134,7 +145,7 @@ def timed(step: Step, device: str, window: Window) -> Timing:
         run(step, device, window.calls // 2)
         seconds = run(step, device, window.calls)
         return Timing(window.calls, seconds, torch.get_num_threads())
-    run(step, device, 3)
+    run(step, device, WARM_UP)
     calls, seconds = 1, run(step, device, 1)
     while seconds < window.seconds / 2:
         # Growing at most fourfold: the first calls are the slowest.
@@ -188,7 +199,8 @@ def measure(
             (case,) = (c for c in CASES if c.name == name)
             row = case.group, case.name, case.bound
             try:
-                cpu, dev, used = measure_case(name, device, workers, effort)
+                sides = list(zip(workers, (REFERENCE, device), strict=True))
+                (cpu, dev), used = alternate(name, sides, effort)
             except (RuntimeError, TimeoutError, Died) as error:
                 lines = str(error).splitlines() or [type(error).__name__]
                 yield Result(*row, error=lines[0]), 0
@@ -209,25 +221,35 @@ def measure(
             yield result, used
 
 
-def measure_case(
-    name: str, device: str, workers: list[Worker[Window, Timing]], effort: Effort
-) -> tuple[list[float], list[float], int]:
-    """Seconds a call, round by round, on the CPU and on the device; and the number of threads."""
-    devices = REFERENCE, device
-    first = [
-        worker.ask(Window(name, d, 0, effort.window), TIMEOUT)
-        for worker, d in zip(workers, devices, strict=True)
-    ]
-    seconds: tuple[list[float], list[float]] = [], []
+def alternate(
+    case: str,
+    sides: Sequence[tuple[Worker[Window, Timing], str]],
+    effort: Effort,
+    timeout: float = TIMEOUT,
+) -> tuple[list[list[float]], int]:
+    """Times windows of all sides in turn.
+
+    Args:
+        case: its name.
+        sides: a worker, and what its windows have for a device.
+        effort: how much to measure.
+        timeout: seconds for one window.
+
+    Returns:
+        For each side seconds a call, round by round; and the number of threads.
+    """
+    first = [worker.ask(Window(case, d, 0, effort.window), timeout) for worker, d in sides]
+    apart = any(worker is not sides[0][0] for worker, _ in sides)
+    seconds: list[list[float]] = [[] for _ in sides]
     for number in range(effort.rounds):
         # Who begins alternates: what one leaves behind (caches, clock) is the other's as often.
-        for side in (0, 1) if number % 2 == 0 else (1, 0):
-            if workers[0] is not workers[1]:
+        for side in range(len(sides))[:: 1 if number % 2 == 0 else -1]:
+            if apart:
                 time.sleep(SETTLE)
-            window = Window(name, devices[side], first[side].calls)
-            timing = workers[side].ask(window, TIMEOUT)
+            worker, device = sides[side]
+            timing = worker.ask(Window(case, device, first[side].calls), timeout)
             seconds[side].append(timing.seconds / timing.calls)
-    return *seconds, first[0].threads
+    return seconds, first[0].threads
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:

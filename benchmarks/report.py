@@ -2,6 +2,7 @@
 """The figures of a benchmark as a table, as JSON and as a bar chart."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -40,9 +41,19 @@ class Run:
         return math.exp(sum(logs) / len(logs)) if logs else None
 
 
-def verdict(result: Result) -> str:
-    """One word on the bound; nothing where there is none."""
-    return {None: "", True: "met", False: "missed"}[result.met]
+def verdict(met: bool | None) -> str:
+    """One word on a bound; nothing where there is none."""
+    return {None: "", True: "met", False: "missed"}[met]
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table: the first column to the left, figures to the right, the last as it is."""
+    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+    lines = []
+    for name, *figures, last in rows:
+        cells = [f"{text:>{width}}" for text, width in zip(figures, widths[1:], strict=True)]
+        lines.append("  ".join([f"{name:{widths[0]}}", *cells, last]).rstrip())
+    return lines
 
 
 def table(run: Run) -> str:
@@ -56,12 +67,8 @@ def table(run: Run) -> str:
             continue
         spread = f"{r.low:.2f} - {r.high:.2f}"
         times = f"{r.cpu_us:,.2f}", f"{r.device_us:,.2f}"
-        rows.append((name, *times, f"{r.ratio:.2f}", spread, bound, verdict(r)))
-    widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
-    lines = [run.title, "-" * len(run.title)]
-    for name, *figures, word in rows:
-        cells = [f"{text:>{width}}" for text, width in zip(figures, widths[1:], strict=True)]
-        lines.append("  ".join([f"{name:{widths[0]}}", *cells, word]).rstrip())
+        rows.append((name, *times, f"{r.ratio:.2f}", spread, bound, verdict(r.met)))
+    lines = [run.title, "-" * len(run.title), *aligned(rows)]
     if run.geometric_mean is not None:
         bounded = [r for r in run.results if r.bound is not None]
         met = sum(bool(r.met) for r in bounded)
