@@ -20,8 +20,10 @@
 #define ATEN_STRUCTURED_H_
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/TensorIterator.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Resize.h>
+#include <c10/util/SmallVector.h>
 
 #include <array>
 #include <cstddef>
@@ -185,6 +187,28 @@ class StructuredKernel final : public Base {
     return Base::numel();
   }
 
+  // For a kernel that is run again: while it exists, impl() may use up operands. Those of two
+  // 16-bit operands of which one is a number remove it from their iterator (BinaryOpsKernel.cpp).
+  class KeptOperands {
+   public:
+    explicit KeptOperands(StructuredKernel& kernel) : kernel_(kernel) {
+      if (kernel.removes_operands()) {
+        operands_ = kernel.operands_;
+      }
+    }
+    KeptOperands(const KeptOperands&) = delete;
+    KeptOperands& operator=(const KeptOperands&) = delete;
+    ~KeptOperands() {
+      if (!operands_.empty()) {
+        kernel_.operands_ = std::move(operands_);
+      }
+    }
+
+   private:
+    StructuredKernel& kernel_;
+    c10::SmallVector<at::OperandInfo, 4> operands_;
+  };
+
   // After impl().
   void finish() {
     if constexpr (kKind != OutputKind::kFunctional) {
@@ -215,6 +239,20 @@ class StructuredKernel final : public Base {
     if constexpr (kIterates) {
       Base::set_output_raw_strided(index, sizes, strides, options);
     }
+  }
+
+  bool removes_operands() const
+    requires kIterates
+  {
+    if (this->common_dtype_ != c10::kBFloat16 && this->common_dtype_ != c10::kHalf) {
+      return false;
+    }
+    for (int i = this->noutputs(); i < this->ntensors(); ++i) {
+      if (this->is_scalar(i)) {
+        return true;
+      }
+    }
+    return false;
   }
 
   AliasPool& aliases_;

@@ -573,7 +573,7 @@ def test_an_error_may_be_asked_for() -> None:
 
 
 def test_after_passes() -> None:
-    options = {"passes": ["silu"], "then": "graph"}
+    options: dict[str, Any] = {"passes": ["silu"], "then": "graph"}
     compiled = torch.compile(lambda x: x * torch.sigmoid(x), backend="openreg", options=options)
     for _ in range(4):
         x = random(8).requires_grad_()

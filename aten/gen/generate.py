@@ -437,7 +437,14 @@ class StructuredWriter:
             ");",
             4,
         )
-        code += "    op_.finish();\n  }\n\n private:\n" + _members(self._inputs)
+        code += "    op_.finish();\n  }\n"
+        if self._iterates:
+            code += (
+                "  void repeat() {\n"
+                "    const typename decltype(op_)::KeptOperands kept(op_);\n"
+                "    run();\n  }\n"
+            )
+        code += "\n private:\n" + _members(self._inputs)
         code += f"  StructuredKernel<{self._kernel_class}, {len(self._outputs)}, kKind> op_;\n"
         if precomputed:
             code += f"  {self._meta_class}::meta_return_ty precomputed_;\n"

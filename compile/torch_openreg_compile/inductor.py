@@ -10,7 +10,10 @@ from torch._inductor.codegen.common import (
     register_backend_for_device,
     register_device_op_overrides,
 )
+from torch._inductor.kernel.mm import aten_bias_addmm
 from torch._inductor.runtime.benchmarking import Benchmarker, register_benchmarker
+from torch._inductor.template_heuristics.base import TemplateConfigHeuristics
+from torch._inductor.template_heuristics.registry import register_template_heuristic
 
 from torch_openreg_compile import cpp_wrapper, graph_policy, scheduling, wrapper
 from torch_openreg_compile.device_pass import DevicePass
@@ -60,8 +63,19 @@ def _benchmark(
     return float(benchmarker.benchmark_cpu(call, warmup=warmup, rep=rep))
 
 
+def _register_candidates() -> None:
+    """Leave one operator for each product, so that ``max_autotune`` has none to choose between.
+
+    torch knows two for a product with a repeated bias, which are one kernel here. And it would
+    measure them on CUDA: it does so for all devices that are not on its list.
+    """
+    register_template_heuristic(aten_bias_addmm.uid, _DEVICE_TYPE, op_name="addmm")(
+        TemplateConfigHeuristics  # no candidates
+    )
+
+
 def register() -> None:
-    """Register scheduling, wrapper, lines of code, how to measure, and graphs."""
+    """Register scheduling, wrapper, lines of code, candidates, how to measure, and graphs."""
     torch.get_device_module(_DEVICE_TYPE)._load_compiled_operators()
     register_backend_for_device(
         _DEVICE_TYPE,
@@ -71,5 +85,6 @@ def register() -> None:
         device_custom_pass=DevicePass(),
     )
     register_device_op_overrides(_DEVICE_TYPE, _OpenRegOverrides())
+    _register_candidates()
     register_benchmarker(_DEVICE_TYPE, _benchmark, override=True)
     graph_policy.register()

@@ -2,6 +2,7 @@
 """Learns handwritten digits on a device, then on the CPU, and compares the two runs.
 
 With --amp: on the device in mixed precision and in float32, from three seeds each.
+With --compile: on the device, compiled and not.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import torch
 from tqdm import tqdm
 
 from examples.digits.figure import draw
-from examples.digits.training import BATCH, Digits, Record, train
+from examples.digits.training import BATCH, Digits, Mode, Record, train
 from examples.digits.verdict import named, promises, promises_of_amp
 from tools.flags.flags import Flags, device, picture, whole_number
 
@@ -37,11 +38,18 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default=0,
         help="of the initial weights and the batches",
     )
-    parser.add_argument(
+    modes = parser.add_mutually_exclusive_group()
+    modes.add_argument(
         "--amp",
         action="store_true",
         help="compare mixed precision (autocast to float16, gradients scaled) with float32, both "
         f"on the device, from {AMP_SEEDS} seeds: --seed and those after it",
+    )
+    modes.add_argument(
+        "--compile",
+        action="store_true",
+        help="compare compiled forward, backward and optimizer (torch.compile) with operators that "
+        "run one by one, both on the device",
     )
     parser.add_argument(
         "--plot",
@@ -53,17 +61,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
     return parser.parse_args(argv)
 
 
-def run(digits: Digits, where: torch.device, epochs: int, seed: int, amp: bool = False) -> Record:
+def run(
+    digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
+) -> Record:
     """Trains under a progress bar, if a person is watching."""
     steps = epochs * (len(digits.train) // BATCH)
-    what = f"training on {Record(where, amp).name}"
+    what = f"training on {Record(where, mode).name}"
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:
 
         def progress(done: int, loss: float) -> None:
             bar.set_postfix_str(f"loss {loss:.4f}", refresh=False)
             bar.update(done)
 
-        return train(digits, where, epochs, seed, amp, progress)
+        return train(digits, where, epochs, seed, mode, progress)
 
 
 def report(record: Record, name: str, out: int = 14) -> None:
@@ -75,6 +85,8 @@ def report(record: Record, name: str, out: int = 14) -> None:
     print(f"  {'test accuracy':{out}} {record.accuracy:.2%}")
     if record.peak_bytes is not None:
         print(f"  {'memory peak':{out}} {record.peak_bytes / 2**20:.2f} MiB")
+    if record.graphs is not None:
+        print(f"  {'graphs a step':{out}} {record.graphs}")
     if record.fallbacks is not None:
         calls = sorted(record.fallbacks.items(), key=lambda item: -item[1])
         print(f"  {'fallbacks':{out}} {sum(record.fallbacks.values())}")
@@ -93,13 +105,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.amp:
         seeds = range(flags.seed, flags.seed + AMP_SEEDS)
         runs, references = (
-            [run(digits, flags.device, flags.epochs, seed, amp) for seed in seeds]
-            for amp in (True, False)
+            [run(digits, flags.device, flags.epochs, seed, mode) for seed in seeds]
+            for mode in (Mode.AMP, Mode.PLAIN)
         )
         verdict = promises_of_amp(runs, references)
     else:
-        runs = [run(digits, flags.device, flags.epochs, flags.seed)]
-        references = [run(digits, torch.device("cpu"), flags.epochs, flags.seed)]
+        mode = Mode.COMPILED if flags.compile else Mode.PLAIN
+        other = flags.device if flags.compile else torch.device("cpu")
+        runs = [run(digits, flags.device, flags.epochs, flags.seed, mode)]
+        references = [run(digits, other, flags.epochs, flags.seed)]
         verdict = promises(runs[0], references[0])
     for pair in zip(runs, references, strict=True):
         for name, record in named(*pair):

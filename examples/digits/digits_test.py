@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from examples.digits import digits as program
-from examples.digits.training import Digits, Record, train, training_batches
+from examples.digits.training import Digits, Mode, Record, train, training_batches
 from examples.digits.verdict import promises, promises_of_amp
 
 CPU = torch.device("cpu")
@@ -32,6 +32,7 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--epochs", "0"], "'0' is not a whole number of at least 1"),
         (["--epochs", "many"], "'many' is not a whole number"),
         (["--seed", "-1"], "'-1' is not a whole number"),
+        (["--amp", "--compile"], "argument --compile: not allowed with argument --amp"),
         (["--plot", "digits.docx"], "'digits.docx' ends in none of"),
         (["--plot", "missing/digits.png"], "missing/digits.png cannot be written"),
     ],
@@ -54,7 +55,8 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         program.main(["--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    assert all(flag in text for flag in ("--amp", "--device", "--epochs", "--seed", "--plot"))
+    flags = ("--amp", "--compile", "--device", "--epochs", "--seed", "--plot")
+    assert all(flag in text for flag in flags)
 
 
 def test_batches_depend_on_the_seed_alone(images: Digits) -> None:
@@ -105,6 +107,21 @@ def test_verdict_of_mixed_precision() -> None:
     assert not kept([0.98, 0.98, float("nan")])
 
 
+def test_verdict_of_compiled_training() -> None:
+    eager = record([1.0] * 200, 0.97)
+
+    def broken(graphs: int | None, loss: float) -> list[str]:
+        run = Record(CPU, Mode.COMPILED, losses=[loss] * 200, accuracy=0.97, graphs=graphs)
+        return [promise.text for promise in promises(run, eager) if not promise.kept]
+
+    assert broken(3, 1.00009) == []
+    assert broken(3, 1.0002) == ["loss of the first 100 steps agrees to 0.0001"]
+    # The optimizer, or everything, was left to operators.
+    for graphs in (2, 0, None):
+        (text,) = broken(graphs, 1.0)
+        assert text.startswith("a step runs 3 compiled graphs")
+
+
 def test_short_run_breaks_the_promise_of_accuracy(
     typed_in: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -153,9 +170,34 @@ def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFi
 
 def test_mixed_precision_scales_its_losses(images: Digits) -> None:
     exact, mixed = (
-        train(images, torch.device("openreg"), epochs=1, seed=0, amp=amp) for amp in (False, True)
+        train(images, torch.device("openreg"), epochs=1, seed=0, mode=mode)
+        for mode in (Mode.PLAIN, Mode.AMP)
     )
     # The same network and batches, computed with 11 bits instead of 24.
     assert mixed.losses != exact.losses
     assert mixed.losses[:10] == pytest.approx(exact.losses[:10], rel=0.05)
     assert mixed.fallbacks == {}
+
+
+@pytest.mark.parametrize("device", ["openreg", "openreg:1"])
+def test_compiled_training_agrees(
+    device: str, typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.compiler.reset()
+    program.main(["--compile", "--epochs", "1", "--plot", "none", "--device", device])
+    out = capsys.readouterr().out
+    assert f"{device}, compiled:\n" in out
+    assert f"{device}:\n" in out
+    assert "kept   loss of the first 22 steps agrees to 0.0001" in out
+    assert "kept   a step runs 3 compiled graphs" in out
+
+
+def test_compiled_training_breaks_its_promise_if_nothing_was_compiled(
+    typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with torch.compiler.set_stance("force_eager"):
+        status = program.main(["--compile", "--epochs", "1", "--plot", "none"])
+    assert status == 1
+    assert "BROKEN a step runs 3 compiled graphs: forward, backward, optimizer: 0" in (
+        capsys.readouterr().out
+    )

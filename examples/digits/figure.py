@@ -46,8 +46,9 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
     differences = loss_differences(run, reference)
     axes.plot(differences, ".", markersize=3, color="tab:purple")
     compared = min(COMPARED_STEPS, len(differences))
-    if not run.amp:
-        axes.hlines(LOSS_DIFFERENCE, 0, compared, color="tab:red", label="promise")
+    if run.mode in LOSS_DIFFERENCE:
+        bound = LOSS_DIFFERENCE[run.mode]
+        axes.hlines(bound, 0, compared, color="tab:red", label="promise")
         axes.legend()
     # Linear near zero, where most of a good run lies and a logarithm has no place for it.
     axes.set_yscale("symlog", linthresh=1e-7)

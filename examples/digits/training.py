@@ -4,6 +4,8 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
+from functools import partial
 from typing import Any
 
 import torch
@@ -62,39 +64,60 @@ def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
     )
 
 
+class Mode(Enum):
+    """How to train; the value is what the name of a run says of it."""
+
+    PLAIN = ""
+    AMP = " with autocast"
+    COMPILED = ", compiled"
+
+
 @dataclass
 class Record:
     """What one training run did.
 
     Attributes:
         device: where it ran.
-        amp: whether it was in mixed precision.
+        mode: how it trained.
         losses: training loss, one a step.
         epoch_seconds: time of each epoch, the device's queued work included.
         predictions: for each test image the digit that the trained network sees, int64 (n,).
         accuracy: share of the test images that it sees right.
         peak_bytes: most device memory in use at once; None on the CPU, which does not count it.
         fallbacks: calls of each operator that ran on the CPU for want of a kernel; None on the CPU.
+        graphs: compiled graphs that a step of the trained network ran; None if it was not compiled.
     """
 
     device: torch.device
-    amp: bool = False
+    mode: Mode = Mode.PLAIN
     losses: list[float] = field(default_factory=list)
     epoch_seconds: list[float] = field(default_factory=list)
     predictions: Tensor = field(default_factory=lambda: torch.empty(0, dtype=torch.int64))
     accuracy: float = 0.0
     peak_bytes: int | None = None
     fallbacks: dict[str, int] | None = None
+    graphs: int | None = None
 
     @property
     def name(self) -> str:
         """Where and how it ran."""
-        return f"{self.device} with autocast" if self.amp else str(self.device)
+        return f"{self.device}{self.mode.value}"
 
     @property
     def seconds(self) -> float:
         """Time of the training in all."""
         return sum(self.epoch_seconds)
+
+
+def loss_of(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
+    """Forward: the loss of a batch, a scalar."""
+    return F.cross_entropy(model(images), labels)
+
+
+def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
+    """What a step does with the gradients."""
+    scaler.step(optimizer)
+    scaler.update()
 
 
 def step(
@@ -103,6 +126,8 @@ def step(
     scaler: torch.amp.GradScaler,
     images: Tensor,
     labels: Tensor,
+    loss_of: Callable[[nn.Module, Tensor, Tensor], Tensor] = loss_of,
+    update: Callable[[torch.optim.Optimizer, torch.amp.GradScaler], None] = update,
 ) -> Tensor:
     """One step of training, in float16 where autocast has it so if the scaler is enabled.
 
@@ -111,10 +136,9 @@ def step(
     """
     optimizer.zero_grad(set_to_none=True)
     with precision(images.device, scaler.is_enabled()):
-        loss = F.cross_entropy(model(images), labels)
+        loss = loss_of(model, images, labels)
     scaler.scale(loss).backward()
-    scaler.step(optimizer)
-    scaler.update()
+    update(optimizer, scaler)
     return loss.detach()
 
 
@@ -123,9 +147,46 @@ def precision(device: torch.device, amp: bool) -> torch.autocast:
     return torch.autocast(device.type, dtype=torch.float16, enabled=amp)
 
 
-def new_optimizer(model: nn.Module) -> torch.optim.Optimizer:
+def new_optimizer(
+    model: nn.Module, learning_rate: float | Tensor = LEARNING_RATE
+) -> torch.optim.Optimizer:
     """The optimizer of this example for the model's parameters."""
-    return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, weight_decay=1e-2)
+    return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
+
+
+class Learner:
+    """A new network, with what trains it.
+
+    Args:
+        device: where it is.
+        mode: how it is trained.
+    """
+
+    def __init__(self, device: torch.device, mode: Mode) -> None:
+        self.device = device
+        self.model = DigitClassifier().to(device)
+        scaler = torch.amp.GradScaler(device.type, enabled=mode is Mode.AMP)
+        if mode is Mode.COMPILED:
+            # The rate is a tensor: as a number it would be part of what is compiled, in each epoch.
+            self.optimizer = new_optimizer(self.model, torch.tensor(LEARNING_RATE))
+            self._step = partial(
+                step,
+                self.model,
+                self.optimizer,
+                scaler,
+                # Backward is compiled with the loss.
+                loss_of=torch.compile(loss_of, fullgraph=True),
+                update=torch.compile(update),
+            )
+        else:
+            self.optimizer = new_optimizer(self.model)
+            self._step = partial(step, self.model, self.optimizer, scaler)
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        """One step, of a batch from the CPU; see ``step``."""
+        return self._step(
+            images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
+        )
 
 
 def train(
@@ -133,7 +194,7 @@ def train(
     device: torch.device,
     epochs: int,
     seed: int,
-    amp: bool = False,
+    mode: Mode = Mode.PLAIN,
     progress: Callable[[int, float], None] = lambda steps, loss: None,
 ) -> Record:
     """Trains a new network, then tests it.
@@ -145,61 +206,59 @@ def train(
         device: where to train.
         epochs: passes over the training images.
         seed: of weights and batches.
-        amp: in mixed precision: autocast to float16, gradients scaled.
+        mode: as it is written, in mixed precision (autocast to float16, gradients scaled) or with
+            forward, backward and the optimizer compiled.
         progress: told after each epoch how many steps it had and what its mean loss was.
 
     Returns:
         The record of the run.
     """
-    record = Record(device, amp)
+    record = Record(device, mode)
     accelerator = torch.get_device_module(device) if device.type != "cpu" else None
     torch.manual_seed(seed)
-    model = DigitClassifier().to(device)
-    optimizer = new_optimizer(model)
-    scaler = torch.amp.GradScaler(device.type, enabled=amp)
+    learner = Learner(device, mode)
     # Falling to nothing: large late steps would make the accuracy a matter of luck.
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=epochs)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, T_max=epochs)
     batches = training_batches(digits, seed)
-    # The first step also sets the device and libraries up: done before, so that it is not timed,
-    # on a network of its own, so that nothing is learnt from it.
-    warm_up(digits, device, amp)
+    # The first step also sets the device and libraries up, and compiles: done before, so that it is
+    # not timed, on a network of its own, so that nothing is learnt from it. Only the optimizer is
+    # compiled again, which is one of its own as well.
+    first_batch = digits.train[:BATCH]
+    Learner(device, mode).step(*first_batch).item()
     if accelerator is not None:
         accelerator.fallback.reset()
         torch.accelerator.reset_peak_memory_stats(device)
     for _ in range(epochs):
         start = time.perf_counter()
-        losses = [
-            step(
-                model,
-                optimizer,
-                scaler,
-                images.to(device, non_blocking=True),
-                labels.to(device, non_blocking=True),
-            )
-            for images, labels in batches
-        ]
+        losses = [learner.step(images, labels) for images, labels in batches]
         # One wait an epoch, not one a step.
         values = torch.stack(losses).tolist()
         record.epoch_seconds.append(time.perf_counter() - start)
         record.losses += values
         schedule.step()
         progress(len(values), sum(values) / len(values))
-    with precision(device, amp):
-        record.predictions = torch.cat(list(predict(model, digits.test, device)))
+    with precision(device, mode is Mode.AMP):
+        record.predictions = torch.cat(list(predict(learner.model, digits.test, device)))
     record.accuracy = (record.predictions == digits.test.tensors[1]).double().mean().item()
     if accelerator is not None:
         record.peak_bytes = torch.accelerator.max_memory_allocated(device)
         stats = accelerator.fallback.stats()
         record.fallbacks = {name: fallback.calls for name, fallback in stats.items()}
+    if mode is Mode.COMPILED:
+        learner.model.train()
+        record.graphs = compiled_graphs(lambda: learner.step(*first_batch))
     return record
 
 
-def warm_up(digits: Digits, device: torch.device, amp: bool) -> None:
-    """One step of a throw-away network."""
-    model = DigitClassifier().to(device)
-    scaler = torch.amp.GradScaler(device.type, enabled=amp)
-    images, labels = digits.train[:BATCH]
-    step(model, new_optimizer(model), scaler, images.to(device), labels.to(device)).item()
+def compiled_graphs(function: Callable[[], object]) -> int:
+    """How many compiled graphs a call runs, as torch's profiler tells."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        function()
+    return sum(
+        event.count
+        for event in profile.key_averages()
+        if event.key.startswith("## Call CompiledFxGraph")
+    )
 
 
 @torch.inference_mode()
