@@ -2,10 +2,11 @@
 //
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
-// Thin: each function checks its arguments and calls runtime/c10 or aten. Loading the module loads
-// those libraries, which register the device with torch. Functions that may wait or take a lock
-// that a waiting thread holds release the GIL. Exceptions are translated as torch does it
-// (c10::Error and its subclasses, warnings of the call included).
+// Thin: each function checks its arguments and calls runtime/c10 or aten. Only recording.h does
+// work of its own, which is about lists of Python. Loading the module loads those libraries, which
+// register the device with torch. Functions that may wait or take a lock that a waiting thread
+// holds release the GIL. Exceptions are translated as torch does it (c10::Error and its subclasses,
+// warnings of the call included).
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
