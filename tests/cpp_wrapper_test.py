@@ -4,7 +4,7 @@
 Each compilation takes seconds, so a test has as much in one graph as its subject allows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,17 +16,11 @@ from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
 from torch.utils._pytree import tree_map_only
 
+from tests.kernel_cache import own_cache as own_cache
+
 DEVICE = "openreg"
 OTHER = "openreg:1"
 CONSTANTS_AT_LOAD = {"aot_inductor.package_constants_in_so": False}
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Code of this run only, not what some program on this machine left."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -24,16 +24,9 @@ from torch._inductor.utils import run_and_get_code
 from torch.utils._pytree import tree_map_only
 
 from tests import child
+from tests.kernel_cache import own_cache as own_cache
 
 DEVICE = "openreg"
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Kernels of this run only, not those that some program on this machine left."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -18,6 +18,8 @@ from torch._dynamo.utils import counters
 from torch._inductor.utils import fresh_cache
 from torch.testing import assert_close
 
+from tests.kernel_cache import own_cache as own_cache
+
 WAYS: dict[str, dict[str, Any]] = {
     "generated": {"mode": "reduce-overhead"},
     "operators": {"backend": "openreg", "mode": "reduce-overhead"},
@@ -256,6 +258,18 @@ def test_dynamic_sizes_may_be_skipped(replaying: Callable[[Any], Any]) -> None:
         for size in (3, 5, 9, 5, 5, 5):
             x = random(size)
             assert_close(compiled(x), x.sin())
+    assert counters["inductor"]["cudagraph_skips"] > 0
+
+
+def test_sizes_that_never_come_again(
+    replaying: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("torch_openreg_compile.replay.MOST_SIZES", 5)
+    compiled = replaying(torch.cos)
+    for size in range(3, 15):
+        x = random(size)
+        assert_close(compiled(x), x.cos())
+    assert captures() == 0
     assert counters["inductor"]["cudagraph_skips"] > 0
 
 

@@ -19,17 +19,11 @@ from torch._inductor.kernel.custom_op import CustomOpConfig, register_custom_op_
 from torch._inductor.select_algorithm import add_feedback_saver, clear_feedback_savers
 from torch._inductor.utils import run_and_get_code
 
+from tests.kernel_cache import own_cache as own_cache
+
 DEVICE = "openreg"
 MEASURED = "max-autotune-no-cudagraphs"
 DTYPES = [torch.float32, torch.bfloat16]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is measured is remembered with the kernels, also by other programs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        yield
 
 
 @pytest.fixture(autouse=True)

@@ -4,9 +4,9 @@
 The first call for each tuple of integers (the sizes that are dynamic) runs the function as it is;
 the second captures it, and from then on a call copies its inputs and replays. Parameters and what
 else torch calls static are not copied: they are read where they were. Results are memory of the
-graph, and nobody's who still holds the results of an earlier call is ever overwritten: such a call
-captures the function once more, into other memory. What cannot be captured runs as it is, and the
-log says why (``TORCH_LOGS=cudagraphs``).
+graph. Those of an earlier call are not overwritten while somebody holds them: the function is
+captured once more then, into other memory. What can not be captured runs as it is, and the log says
+why (``TORCH_LOGS=cudagraphs``).
 
 docs/compile.md, "Replaying graphs", has the rules.
 """
@@ -33,6 +33,9 @@ Function = Callable[[list[Any]], Any]
 #: Recordings of one function for one tuple of integers, and for all of them.
 MOST_ALIKE = 8
 MOST = 64
+
+#: Tuples of integers that are remembered until they come again.
+MOST_SIZES = 1024
 
 #: How many addresses of a static input are recorded before it is copied like the others.
 MOST_ADDRESSES = 3
@@ -123,6 +126,9 @@ class Replay:
             assert self._integers is not None
             if self._integers and self._skips_dynamic:
                 self._refuse("dynamic sizes and triton.cudagraph_skip_dynamic_graphs=True")
+                return self._function(inputs)
+            if len(self._sizes) == MOST_SIZES:
+                self._refuse(f"{MOST_SIZES} different sizes")
                 return self._function(inputs)
             numbers = tuple([inputs[i] for i in self._integers])
             self._sizes[numbers] = _Sizes(
