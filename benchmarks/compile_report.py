@@ -161,8 +161,12 @@ def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
     pitch = len(ways) + 1  # of the cases: a gap below each
+    # Where there is a ratio of the rounds, that of the medians may differ, on a machine whose speed
+    # changes.
     relative = [
-        {way: t / row.times[table.reference] for way, t in row.times.items()} for row in rows
+        {way: t / row.times[table.reference] for way, t in row.times.items()}
+        | {each.way: each.median for each in row.ratios}
+        for row in rows
     ]
     for place, way in enumerate(ways):
         centres = [i * pitch + place for i in range(len(rows))]

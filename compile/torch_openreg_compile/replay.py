@@ -63,12 +63,16 @@ class _Sizes:
         self.moves: Counter[int] = Counter()
 
     def learn(self, inputs: list[Any]) -> None:
-        """Remember which static inputs are not where any recording has them."""
+        """Remember static inputs that are not where any recording has them; copy what moves on."""
         moved = [recording.moved(inputs) for recording in self.recordings]
         known = [set(indices) for indices in moved if indices is not None]
-        if known and all(known):
-            self.moves.update(set.union(*known))
-            self.copied |= {i for i, moves in self.moves.items() if moves >= MOST_ADDRESSES}
+        if not known or not all(known):
+            return
+        self.moves.update(set.union(*known))
+        moving = {i for i, moves in self.moves.items() if moves >= MOST_ADDRESSES}
+        if not moving <= self.copied:
+            self.copied |= moving
+            self.recordings.clear()  # they would wait for addresses that do not come again
 
 
 class Replay:
@@ -95,7 +99,6 @@ class Replay:
         self._module = torch.get_device_module(_DEVICE_TYPE)
         self._integers: tuple[int, ...] | None = None  # places of what is no tensor
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
-        self._count = 0
         self._refused = False
         self._skips_dynamic = config.triton.cudagraph_skip_dynamic_graphs
 
@@ -141,21 +144,21 @@ class Replay:
         return self._function(inputs) if results is None else results
 
     def _record(self, inputs: list[Any], sizes: _Sizes) -> Any:
-        if len(sizes.recordings) >= MOST_ALIKE or self._count >= MOST:
+        sizes.learn(inputs)
+        count = sum(len(each.recordings) for each in self._sizes.values())
+        if len(sizes.recordings) >= MOST_ALIKE or count >= MOST:
             self._refuse(
-                f"{self._count} captures of one function, of which {len(sizes.recordings)} for "
-                "these sizes: too many of its results are held at a time, its parameters move, or "
-                "its sizes change with each call"
+                f"{count} captures of one function, of which {len(sizes.recordings)} for these "
+                "sizes: too many of its results are held at a time, its parameters move, or its "
+                "sizes change with each call"
             )
             return None
-        sizes.learn(inputs)
         try:
             recording = self._capture(inputs, sizes.copied)
         except Exception as error:  # whatever the function meets in a capture: it runs without one
             self._refuse(f"what a graph can not hold: {error}")
             return None
         sizes.recordings.append(recording)
-        self._count += 1
         counters[_DEVICE_TYPE]["graph_captures"] += 1
         return recording
 
