@@ -129,7 +129,7 @@ class Model(nn.Module):
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory, _own_cache: None) -> tuple[Model, str]:
+def package(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Model, str]:
     """A model on the CPU, and the same compiled for any number of rows."""
     torch.manual_seed(0)
     model = Model()

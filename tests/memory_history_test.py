@@ -468,3 +468,26 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     assert "only_before" in viz.compare(
         snapshot["segments"], memory._snapshot()["segments"], format_flamegraph=lines_of
     )
+
+
+def test_memory_that_goes_with_a_piece_of_code() -> None:
+    """Torch lets code go, and all that hangs on it, under the lock that each recorded call takes."""
+    printed = child.output(
+        """
+        import weakref
+        import torch
+
+        x = torch.ones(10, device="openreg")
+        torch.openreg.memory._record_memory_history(stacks="python", max_entries=2)
+        space = {}
+        exec("def function(x): return x + 1", space)
+        function = space.pop("function")
+        kept, held = function(x), [x + 2]
+        weakref.finalize(function.__code__, held.clear)
+        del function, kept
+        for _ in range(20):
+            x + 1
+        print(len(held))
+        """
+    )
+    assert printed.strip() == "0"

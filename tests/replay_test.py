@@ -107,8 +107,8 @@ def test_any_program_agrees(steps: list[tuple[str, int]], way: str) -> None:
     """Results are held, dropped, written to and fed back in any order."""
 
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-        z = x * 2 + y.cumsum(0)
-        return z, (z * y).cumsum(0).sin()
+        z = (x * 2 + y.cumsum(0)) % 997
+        return z, (z * y).cumsum(0) % 997
 
     compiled = torch.compile(function, **WAYS[way])
     held: list[tuple[Tensor, Tensor]] = []  # on the device, and what it has to be
@@ -117,7 +117,7 @@ def test_any_program_agrees(steps: list[tuple[str, int]], way: str) -> None:
         held.extend(zip(compiled(x[0], y[0]), function(x[1], y[1]), strict=True))
 
     def fresh() -> tuple[Tensor, Tensor]:
-        x = torch.randn(6)
+        x = torch.randint(-9, 9, (6,))  # exact, however often it is fed back
         return x.to("openreg"), x
 
     for action, place in steps:

@@ -13,16 +13,49 @@ namespace {
 
 std::atomic<bool> stopped{false};
 
+// Torch lets code objects of Python go while it gathers, under a lock. With the last reference to
+// one may go what was compiled for it, and with that device memory: its stack is neither captured
+// then nor freed, which would take the lock again.
+class Gathering {
+ public:
+  Gathering() { active_ = true; }
+  Gathering(const Gathering&) = delete;
+  Gathering& operator=(const Gathering&) = delete;
+  ~Gathering() {
+    active_ = false;
+    dropped_.clear();
+  }
+
+  static bool is_active() { return active_; }
+
+  // The last reference to a stack, as the deleter of another pointer to it.
+  struct Drop {
+    CallStack stack;
+    void operator()(torch::CapturedTraceback* /*stack*/) {
+      if (active_) {
+        dropped_.push_back(std::move(stack));
+      }
+    }
+  };
+
+ private:
+  static inline thread_local bool active_ = false;
+  static inline thread_local std::vector<CallStack> dropped_;
+};
+
 }  // namespace
 
 void stop_capturing_call_stacks() noexcept { stopped.store(true, std::memory_order_relaxed); }
 
 CallStack capture_call_stack(StackKind kind) {
-  if (stopped.load(std::memory_order_relaxed)) {
+  if (stopped.load(std::memory_order_relaxed) || Gathering::is_active()) {
     return nullptr;
   }
-  return torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
-                                          /*cpp=*/kind == StackKind::kPythonAndCpp);
+  const Gathering scope;
+  CallStack stack = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
+                                                     /*cpp=*/kind == StackKind::kPythonAndCpp);
+  torch::CapturedTraceback* const pointer = stack.get();
+  return {pointer, Gathering::Drop{std::move(stack)}};
 }
 
 std::string to_text(const CallStack& stack) {
