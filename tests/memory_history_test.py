@@ -471,7 +471,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
 
 
 def test_memory_that_goes_with_a_piece_of_code() -> None:
-    """Torch lets code go, and all that hangs on it, under the lock that each recorded call takes."""
+    """Torch lets code go, and all that hangs on it, under a lock that each record takes."""
     printed = child.output(
         """
         import weakref
