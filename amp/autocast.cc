@@ -25,10 +25,13 @@ Tensor RefuseBinaryCrossEntropy(const Tensor& /*self*/, const Tensor& /*target*/
                                 const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
   TORCH_CHECK(
       false,
-      "openreg: binary_cross_entropy (torch.nn.BCELoss) is unsafe to autocast. Many models "
-      "apply a sigmoid right before it: use binary_cross_entropy_with_logits "
-      "(torch.nn.BCEWithLogitsLoss), which does both and is safe. Otherwise compute it with "
-      "float32 inputs inside torch.autocast(\"openreg\", enabled=False)");
+      "torch.nn.functional.binary_cross_entropy and torch.nn.BCELoss are unsafe to autocast.\n"
+      "Many models use a sigmoid layer right before the binary cross entropy layer.\n"
+      "In this case, combine the two layers using "
+      "torch.nn.functional.binary_cross_entropy_with_logits\n"
+      "or torch.nn.BCEWithLogitsLoss. binary_cross_entropy_with_logits and BCEWithLogitsLoss are\n"
+      "safe to autocast. Otherwise compute it with float32 inputs inside "
+      "torch.autocast(\"openreg\", enabled=False)");
 }
 
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, m) { m.fallback(torch::CppFunction::makeFallthrough()); }

@@ -10,7 +10,6 @@
 #include <torch/library.h>
 
 #include "aten/cpu_kernel.h"
-#include "aten/gen/proven_dtypes.h"
 
 namespace openreg {
 namespace {
@@ -23,8 +22,6 @@ void addr_kernel(at::TensorIterator& iter, const at::Scalar& beta, const at::Sca
   const c10::DeviceIndex device = iter.device(0).index();
   launch_cpu({"aten::addr", iter.numel() * kCost}, device, &at::native::addr_out, iter.tensor(1),
              iter.tensor(2).squeeze(1), iter.tensor(3), beta, alpha, iter.tensor(0));
-  static ProvenDtypes proven;
-  proven.prove(Dtypes(iter.tensor(0), iter.tensor(1), iter.tensor(2), iter.tensor(3)), device);
 }
 
 }  // namespace

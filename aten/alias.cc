@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten/alias.h"
 
+#include <ATen/EmptyTensor.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/core/InferenceMode.h>
 
+#include <cstring>
 #include <utility>
 
 #include "runtime/c10/error.h"
@@ -21,8 +24,16 @@ const orAddressWindow& address_window() {
 }
 
 c10::DataPtr kernel_data(const c10::StorageImpl& source) {
+  materialize(source);  // an alias does not tell whether the kernel writes
   // No deleter: an alias owns no memory.
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
+}
+
+// An inference tensor would stay one in later launches, and refuse to require gradients.
+template <class Impl, class... Arguments>
+c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
+  const c10::InferenceMode normal(/*enabled=*/false);
+  return c10::make_intrusive<Impl>(std::forward<Arguments>(arguments)...);
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& source) {
@@ -35,6 +46,7 @@ c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& 
 
 // Has the storage of an alias show another one.
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
+  materialize(source);
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {
     alias.set_data_ptr_noswap(kernel_data(source));  // a kernel gave it memory of its own
@@ -54,6 +66,11 @@ void copy_bits(const c10::TensorImpl& from, c10::TensorImpl& to) {
 }
 
 }  // namespace
+
+void detail::materialize_shared(const c10::StorageImpl& storage) {
+  const DeviceScope scope(storage.device().index());  // where the copy is allocated
+  (void)const_cast<c10::StorageImpl&>(storage).mutable_data();
+}
 
 void* kernel_pointer(const void* pointer) {
   const orAddressWindow& window = address_window();
@@ -96,11 +113,12 @@ c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
       return Borrowed::borrowed(slots_[i].tensor);
     }
   }
+  add_dtype(source);
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
   const size_t place = find(storage);
   if (C10_UNLIKELY(used_ == kSlots)) {
     // Past the pool: shares the storage of an earlier alias where there is one.
-    auto fresh = c10::make_intrusive<Impl>(
+    auto fresh = make_impl<Impl>(
         c10::Storage(place < shown_used_ ? shown_[place].storage : make_alias_storage(storage)));
     fresh->view(source);
     return Borrowed::owned(at::Tensor(std::move(fresh)));
@@ -117,7 +135,7 @@ c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
   }
   Slot& slot = slots_[used_++];
   if (C10_UNLIKELY(!slot.tensor.defined())) {
-    slot.tensor = at::Tensor(c10::make_intrusive<Impl>(c10::Storage(shown.storage)));
+    slot.tensor = at::Tensor(make_impl<Impl>(c10::Storage(shown.storage)));
     slot.shown = place;
     ++shown.holders;
   } else if (C10_UNLIKELY(slot.shown != place)) {
@@ -161,13 +179,24 @@ void AliasPool::reset() {
   }
   used_ = 0;
   shown_used_ = 0;
+  dtypes_ = 0;
+  dtype_set_ = 0;
+}
+
+at::Tensor copy_host_tensor(const at::Tensor& tensor) {
+  at::Tensor copy =
+      at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), copy.storage().nbytes());
+  copy._set_conj(tensor.is_conj());
+  copy._set_neg(tensor.is_neg());
+  return copy;
 }
 
 at::Tensor make_alias(const at::Tensor& tensor) {
   const c10::TensorImpl& source = *tensor.unsafeGetTensorImpl();
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(make_alias_storage(storage)),
-                                                   kCpuKeys, source.dtype());
+  auto impl = make_impl<c10::TensorImpl>(c10::Storage(make_alias_storage(storage)), kCpuKeys,
+                                         source.dtype());
   impl->set_sizes_and_strides(source.sizes(), source.strides(), source.storage_offset());
   copy_bits(source, *impl);
   return at::Tensor(std::move(impl));

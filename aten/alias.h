@@ -7,7 +7,8 @@
 // An alias of a device tensor is a CPU tensor over the kernel address with the same sizes, strides,
 // offset, dtype and conjugate/negative bits, so that any kernel of the CPU runs on it. Everything
 // is read when the alias is made, at launch, and nothing when the kernel runs: set_ and resize_ may
-// swap the storage of the device tensor in between.
+// swap the storage of the device tensor in between. An alias is never an inference tensor, since it
+// serves other launches too, and is used below autograd alone.
 //
 // Within one launch, tensors of one device storage get aliases of ONE alias storage, and a tensor
 // that is an argument twice gets one alias, so that torch's checks for overlapping memory see what
@@ -24,10 +25,12 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/COWDeleter.h>
 #include <c10/util/MaybeOwned.h>
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 
 #include "runtime/c10/device.h"
@@ -49,6 +52,18 @@ inline bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
     }
   }
   return true;
+}
+
+namespace detail {
+[[gnu::cold]] void materialize_shared(const c10::StorageImpl& storage);
+}  // namespace detail
+
+// Gives a storage of the device memory of its own, if it shares some until it is written to
+// (Tensor._lazy_clone). To be called before a kernel that may write gets its address.
+inline void materialize(const c10::StorageImpl& storage) {
+  if (C10_UNLIKELY(storage.data_ptr().get_deleter() == &c10::impl::cow::cow_deleter)) {
+    detail::materialize_shared(storage);
+  }
 }
 
 // Address at which kernels see `pointer`; addresses outside of device memory are returned as they
@@ -76,6 +91,22 @@ class AliasPool {
   // Gives the alias, made by this pool, the present storage, sizes and strides of `tensor`: for an
   // output that was resized after its alias was made.
   void refresh(const at::Tensor& alias, const at::Tensor& tensor);
+
+  // One more tensor among the arguments: a CPU tensor, too, which needs no alias. Without elements
+  // a kernel may accept a dtype that it does not support.
+  void add_dtype(const c10::TensorImpl& tensor) {
+    const auto index = static_cast<uint64_t>(c10::typeMetaToScalarType(tensor.dtype()));
+    dtypes_ = dtypes_ * 131 + index * 2 + (tensor.numel() == 0 ? 2 : 1);
+    dtype_set_ |= uint64_t{1} << index;
+  }
+  // A hash of the dtypes of this launch, and of which tensors have no elements, in the order in
+  // which the aliases were made.
+  uint64_t dtypes() const { return dtypes_; }
+  // Whether every CPU kernel takes them: all are float, or all double.
+  bool has_common_dtype() const {
+    return dtype_set_ == 0 || dtype_set_ == uint64_t{1} << static_cast<int>(c10::kFloat) ||
+           dtype_set_ == uint64_t{1} << static_cast<int>(c10::kDouble);
+  }
 
   // Ends the use of all aliases. Called when the launch is over and its references are gone.
   void reset();
@@ -106,7 +137,13 @@ class AliasPool {
   std::array<Shown, kSlots> shown_;
   size_t used_ = 0;
   size_t shown_used_ = 0;
+  uint64_t dtypes_ = 0;
+  uint64_t dtype_set_ = 0;  // a bit each
 };
+
+// A copy of a CPU tensor in memory that nobody else has: of an argument that its owner may change
+// after the call. Expanded dimensions are not written out.
+at::Tensor copy_host_tensor(const at::Tensor& tensor);
 
 // An alias outside of any pool, with a storage of its own of exactly the right size. For paths
 // where a few hundred nanoseconds do not matter.

@@ -6,17 +6,23 @@
 // rules answer (they look at metadata only, and at the switches of torch.nn.attention): where they
 // take the flash kernel we say "overrideable", where it does not fit (dropout, a mask that needs a
 // gradient, heads of several widths...) they say "math", which is made of other operators. Masks,
-// causality, scales and grouped queries pass to the kernel as they are. Threads: any.
+// causality, scales and grouped queries pass to the kernel as they are. The kernel has no gradient
+// for the mask; a caller of the operator itself gets one from other operators. Threads: any.
+#include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
 #include <ATen/ops/_fused_sdp_choice_native.h>
 #include <ATen/ops/empty_like.h>
+#include <ATen/ops/matmul.h>
 #include <torch/library.h>
 
 #include <array>
+#include <cmath>
+#include <limits>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "aten/factories.h"
 #include "aten/launch.h"
@@ -122,6 +128,30 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
           none};
 }
 
+// The gradient of a mask of floating-point numbers, which are added to the scaled products.
+// Computes what the flash kernel avoids: a matrix of queries x keys for each head.
+at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
+                         const at::Tensor& key, const at::Tensor& value, const at::Tensor& mask,
+                         const at::Tensor& output, const at::Tensor& logsumexp, bool causal,
+                         std::optional<double> scale) {
+  const c10::ScalarType dtype = logsumexp.scalar_type();
+  const int64_t group = query.size(1) / key.size(1);
+  const auto transposed = [&](const at::Tensor& tensor) {
+    return tensor.to(dtype).repeat_interleave(group, /*dim=*/1).transpose(2, 3);
+  };
+  const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
+  const at::Tensor scores = at::matmul(query.to(dtype), transposed(key)) * factor + mask.to(dtype);
+  at::Tensor weights = (scores - logsumexp.unsqueeze(3)).exp();
+  // A row without any key has no sum.
+  weights.masked_fill_(scores == -std::numeric_limits<double>::infinity(), 0);
+  if (causal) {
+    weights.tril_();
+  }
+  const at::Tensor grad = grad_output.to(dtype);
+  weights *= at::matmul(grad, transposed(value)) - (grad * output).sum(3, /*keepdim=*/true);
+  return weights.sum_to_size(mask.sizes());
+}
+
 std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
     const at::Tensor& grad_output, const at::Tensor& query, const at::Tensor& key,
     const at::Tensor& value, const at::Tensor& mask, std::array<bool, 4> output_mask,
@@ -129,9 +159,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
     const at::Tensor& /*cum_seq_k*/, int64_t /*max_q*/, int64_t /*max_k*/, double dropout,
     bool causal, const at::Tensor& /*philox_seed*/, const at::Tensor& /*philox_offset*/,
     std::optional<double> scale) {
-  TORCH_CHECK(!output_mask[3] || !mask.defined(),
-              "openreg: the fused attention has no gradient for the mask; call "
-              "scaled_dot_product_attention, which takes another implementation for it");
+  if (!grad_output.defined()) {
+    return {};
+  }
   Operands operands;
   for (const at::Tensor* tensor :
        {&grad_output, &query, &key, &value, &mask, &output, &logsumexp}) {
@@ -151,8 +181,9 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   at::Tensor grad_query = make(query);
   at::Tensor grad_key = make(key);
   at::Tensor grad_value = make(value);
+  at::Tensor grad_mask = output_mask[3] && mask.defined() ? at::empty_like(mask) : at::Tensor();
   launch_kernel({"aten::_scaled_dot_product_fused_attention_overrideable_backward",
-                 2 * attention_cost(query, key)},
+                 (grad_mask.defined() ? 4 : 2) * attention_cost(query, key)},
                 device, [&](AliasPool& aliases) {
                   return [grad_output = aliases.alias(grad_output), query = aliases.alias(query),
                           key = aliases.alias(key), value = aliases.alias(value),
@@ -160,7 +191,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
                           logsumexp = aliases.alias(logsumexp), dropout, causal, scale,
                           grad_query = aliases.alias(grad_query),
                           grad_key = aliases.alias(grad_key),
-                          grad_value = aliases.alias(grad_value)] {
+                          grad_value = aliases.alias(grad_value),
+                          grad_mask = own_tensor(aliases, grad_mask)] {
                     grad_query.zero_();
                     grad_key.zero_();
                     grad_value.zero_();
@@ -170,9 +202,13 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
                           by_token(grad_output), by_token(query), by_token(key), by_token(value),
                           by_token(output), by_token(logsumexp), dropout, causal, mask, scale);
                     }
+                    if (grad_mask.defined()) {
+                      grad_mask.copy_(mask_gradient(grad_output, query, key, value, mask.value,
+                                                    output, logsumexp, causal, scale));
+                    }
                   };
                 });
-  return {std::move(grad_query), std::move(grad_key), std::move(grad_value), at::Tensor()};
+  return {std::move(grad_query), std::move(grad_key), std::move(grad_value), std::move(grad_mask)};
 }
 
 }  // namespace

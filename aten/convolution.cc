@@ -69,11 +69,10 @@ struct Geometry {
     return at::native::_determine_backend_memory_format(input, weight, backend);
   }
 
-  // `output` is the output's or its gradient: each element of it meets a filter (transposed: each
-  // of the input).
-  int64_t cost(const at::Tensor& input, const at::Tensor& weight, const at::Tensor& output) const {
+  // Each element of the output meets a filter (transposed: each of the input).
+  int64_t cost(const at::Tensor& input, const at::Tensor& weight, int64_t output_numel) const {
     const int64_t filter = weight.numel() / std::max<int64_t>(1, weight.size(0));
-    return kSetupCost + (transposed ? input : output).numel() * filter / kOperationsPerCost;
+    return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
   at::DimVector stride;
@@ -118,8 +117,8 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   at::Tensor output;
   const at::DimVector sizes = geometry.output_sizes(input, weight);
   at::detail::check_size_nonnegative(sizes);
-  const bool empty = c10::multiply_integers(sizes) == 0;
-  const int64_t cost = empty ? kEmptyCost : geometry.cost(input, weight, input);
+  const int64_t numel = c10::multiply_integers(sizes);
+  const int64_t cost = numel == 0 ? kEmptyCost : geometry.cost(input, weight, numel);
   launch_kernel({"aten::convolution_overrideable", cost}, operands.device(),
                 [&](AliasPool& aliases) {
                   Owned<at::Tensor> input_alias(aliases, input);
@@ -155,7 +154,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   at::Tensor grad_bias;
   const int64_t cost = grad_output.numel() == 0
                            ? kEmptyCost
-                           : geometry.cost(input, weight, grad_output) *
+                           : geometry.cost(input, weight, grad_output.numel()) *
                                  (1 + int64_t{output_mask[0]} + int64_t{output_mask[1]});
   launch_kernel(
       {"aten::convolution_backward_overrideable", cost}, operands.device(),

@@ -7,9 +7,9 @@
 //   between devices      queued on the source's current stream, after the destination's; which then
 //                        waits
 //   from pinned memory   with non_blocking: queued; the memory is kept from reuse until then
+//                        without: done, in the order of the stream, when the call returns
 //   from pageable memory done when the call returns if the stream is idle or the copy is large,
-//   else
-//                        copied aside and queued; the caller may change it after the call
+//                        otherwise copied aside and queued; the caller may change it after the call
 //   to the host          waited for, except to pinned memory with non_blocking
 //
 // What is waited for runs on the caller if the stream is idle and there is no team for it.
@@ -43,9 +43,21 @@ constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
 
+// Whether copy_ converts from and to it.
+bool is_number(c10::ScalarType dtype) {
+  return c10::isFloatingType(dtype) || c10::isComplexType(dtype) ||
+         c10::isIntegralType(dtype, /*includeBool=*/true);
+}
+
 // Data movement costs about as much as one elementary operation on each side.
-LaunchSite site_of(const at::Tensor& dst, bool awaited) {
-  return {.name = kName, .cost = dst.numel() * 2, .awaited = awaited, .pointwise = true};
+LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
+  const bool converts = dst.scalar_type() == src.scalar_type() ||
+                        (is_number(dst.scalar_type()) && is_number(src.scalar_type()));
+  return {.name = kName,
+          .cost = dst.numel() * 2,
+          .awaited = awaited,
+          .pointwise = true,
+          .check = awaited || converts ? Check::kNever : Check::kNewArguments};
 }
 
 at::Tensor side(AliasPool& aliases, const at::Tensor& tensor) {
@@ -54,7 +66,7 @@ at::Tensor side(AliasPool& aliases, const at::Tensor& tensor) {
 
 void launch_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                  bool awaited) {
-  launch_kernel(site_of(dst, awaited), device, [&](AliasPool& aliases) {
+  launch_kernel(site_of(dst, src, awaited), device, [&](AliasPool& aliases) {
     return [to = side(aliases, dst), from = side(aliases, src)]() { to.copy_(from); };
   });
 }
@@ -73,7 +85,10 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   if (dst.nbytes() <= kStageBytes && alike(dst, src) && dst.is_contiguous() &&
       src.is_contiguous()) {
     // torch's copy_ would first find that out, for as long as the copy itself takes.
-    launch_kernel(site_of(dst, /*awaited=*/true), device, [&](AliasPool& /*aliases*/) {
+    if (is_device(dst)) {
+      materialize(*dst.storage().unsafeGetStorageImpl());
+    }
+    launch_kernel(site_of(dst, src, /*awaited=*/true), device, [&](AliasPool& /*aliases*/) {
       return
           [to = kernel_pointer(dst.mutable_data_ptr()), from = kernel_pointer(src.const_data_ptr()),
            bytes = dst.nbytes()]() { std::memcpy(to, from, bytes); };
@@ -112,15 +127,6 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   order_streams(from, to);
 }
 
-// The same values in memory that nobody else has. Expanded dimensions are not written out.
-at::Tensor stage(const at::Tensor& src) {
-  at::Tensor aside = at::detail::empty_strided_cpu(src.sizes(), src.strides(), src.scalar_type());
-  std::memcpy(aside.mutable_data_ptr(), src.const_data_ptr(), aside.storage().nbytes());
-  aside._set_conj(src.is_conj());
-  aside._set_neg(src.is_neg());
-  return aside;
-}
-
 // Pinned memory for a copy that is queued. The tensor may be gone when the kernel runs, and a
 // worker must not be the last to hold it: the kernel gets another one over the same memory, which
 // the allocator keeps. A captured copy may run at any time, so it holds the memory until its graph
@@ -144,8 +150,10 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
                   "copy from pinned memory with non_blocking=True does not wait",
                   device);
   }
-  if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess) {
-    queue_copy(device, dst, stage(src));
+  // Pinned memory is read in the order of the stream: a copy before this one may still write it.
+  if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess &&
+      !is_pinned(src.const_data_ptr())) {
+    queue_copy(device, dst, copy_host_tensor(src));
     return;
   }
   copy_and_wait(device, dst, src);

@@ -5,19 +5,37 @@
 //
 //   launch_cpu({"aten::foo", cost}, device, &at::cpu::foo_outf, self, alpha, out);
 //
+// What the function may refuse when it runs is part of the launch's argument_key: scalars that a
+// dtype does not hold, outputs that overlap with themselves or an input.
 // Threads: any; the function runs where the driver says, on aliases and copies of the arguments.
 #ifndef ATEN_CPU_KERNEL_H_
 #define ATEN_CPU_KERNEL_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
+#include "aten/argument_key.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
 
 namespace openreg {
 namespace detail {
+
+// Of an argument for a parameter of this type: its width, if it is a scalar; its overlap with all
+// arguments, if it is an output.
+template <class Parameter, class Argument, class... Arguments>
+uint64_t parameter_key(const Argument& argument, const Arguments&... arguments) {
+  if constexpr (std::is_same_v<Parameter, at::Tensor&>) {
+    return overlap_key(argument, arguments...);
+  } else if constexpr (requires { width_of(argument); } && !std::is_arithmetic_v<Argument>) {
+    return width_of(argument);
+  } else {
+    return 0;
+  }
+}
 
 template <class Result, class... Parameters>
 class CpuCall {
@@ -45,7 +63,9 @@ class CpuCall {
 template <class Result, class... Parameters, class... Arguments>
 void launch_cpu(const LaunchSite& site, c10::DeviceIndex device, Result (*function)(Parameters...),
                 const Arguments&... arguments) {
-  launch_kernel(site, device, [&](AliasPool& aliases) {
+  LaunchSite known = site;
+  known.argument_key = argument_key(detail::parameter_key<Parameters>(arguments, arguments...)...);
+  launch_kernel(known, device, [&](AliasPool& aliases) {
     return detail::CpuCall<Result, Parameters...>(aliases, function, arguments...);
   });
 }

@@ -13,7 +13,6 @@
 #include <torch/library.h>
 
 #include "aten/cpu_kernel.h"
-#include "aten/gen/proven_dtypes.h"
 
 namespace openreg {
 namespace {
@@ -31,8 +30,6 @@ at::Tensor abs_device(const at::Tensor& input) {
   at::Tensor out = abs_meta(input);
   const c10::DeviceIndex device = input.device().index();
   launch_cpu({"openreg::custom_abs", input.numel()}, device, &at::cpu::abs_outf, input, out);
-  static ProvenDtypes proven;
-  proven.prove(Dtypes(input), device);
   return out;
 }
 

@@ -2,7 +2,6 @@
 #include "aten/fallback.h"
 
 #include <ATen/EmptyTensor.h>
-#include <ATen/MemoryOverlap.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
 #include <torch/library.h>
@@ -12,15 +11,17 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <exception>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <utility>
 
+#include "aten/argument_key.h"
 #include "aten/composite.h"
 #include "aten/factories.h"
-#include "aten/gen/proven_dtypes.h"
 #include "aten/gen/structured_table.h"
 #include "aten/host_arguments.h"
 #include "aten/launch.h"
@@ -71,6 +72,12 @@ std::atomic<FallbackPolicy>& policy() {
   return policy;
 }
 
+std::atomic<bool (*)(const std::exception&)>& interrupts() {
+  static std::atomic<bool (*)(const std::exception&)> interrupts{
+      [](const std::exception&) { return false; }};
+  return interrupts;
+}
+
 // Operators that have to have kernels of their own: the CPU's would do something else than asked.
 // They have; who takes one away is told here rather than by a wrong result.
 struct Irreplaceable {
@@ -113,6 +120,24 @@ constexpr Irreplaceable kIrreplaceable[] = {
     {"aten::view_as_real", kView},
 };
 
+// Arguments that PyTorch wants on the host, or allows there, whatever the device. All other CPU
+// tensors with dimensions are refused, as by every device that computes on its own memory.
+struct HostArgument {
+  std::string_view operation;
+  std::string_view argument;
+};
+constexpr HostArgument kHostArguments[] = {
+    {"aten::_ctc_loss.Tensor", "input_lengths"},
+    {"aten::_ctc_loss.Tensor", "target_lengths"},
+    {"aten::_ctc_loss_backward.Tensor", "input_lengths"},
+    {"aten::_ctc_loss_backward.Tensor", "target_lengths"},
+    {"aten::_foreach_addcdiv.Tensor", "scalars"},
+    {"aten::_foreach_addcdiv_.Tensor", "scalars"},
+    {"aten::_foreach_addcmul.Tensor", "scalars"},
+    {"aten::_foreach_addcmul_.Tensor", "scalars"},
+    {"aten::_nested_from_padded", "cpu_nested_shape_example"},
+};
+
 // ------------------------------------------------------------------- what is known of operators
 
 // How to know what the results look like before the kernel has run, when there is no precedent: by
@@ -126,12 +151,12 @@ struct Operator {
   // Of kFunctional the variant that runs, of kOut the one that tells the strides.
   std::optional<c10::OperatorHandle> variant;
   bool random = false;
-  ProvenDtypes proven;  // of structured operators
   bool has_precedents = false;
   Precedents precedents;
   std::atomic<bool> inconstant{false};  // a precedent did not hold: there are none any more
   const char* irreplaceable = nullptr;  // why it must not fall back
   std::vector<bool> writes;             // for each argument
+  std::vector<bool> takes_host;         // likewise: kHostArguments
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> asynchronous{0};
   std::atomic<uint64_t> synchronous{0};
@@ -154,6 +179,10 @@ std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
   const auto& arguments = handle.schema().arguments();
   for (const c10::Argument& argument : arguments) {
     found->writes.push_back(argument.alias_info() != nullptr && argument.alias_info()->isWrite());
+    found->takes_host.push_back(std::any_of(
+        std::begin(kHostArguments), std::end(kHostArguments), [&](const HostArgument& host) {
+          return host.operation == found->name && host.argument == argument.name();
+        }));
   }
   for (const auto& [name, reason] : kIrreplaceable) {
     if (name == found->name) {
@@ -231,7 +260,7 @@ void replace_tensors(c10::IValue& value, Replace&& replace) {
 struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
-  Dtypes dtypes;
+  uint64_t overlap = 0;    // of what is written with itself and other arguments (argument_key.h)
   bool composite = false;  // one of the tensors is, at least
   bool sparse = false;
   bool on_host = false;  // a tensor with dimensions is the CPU's
@@ -244,23 +273,66 @@ void refuse(const Call& call, c10::Device other) {
               c10::Device(kOpenRegType, call.device), " and ", other, "!");
 }
 
-// One pass over the arguments. Tensors of several openreg devices are refused. Of the CPU's,
-// tensors that are only read are allowed, since torch has operators that take some (indices,
-// lengths, step counters), and the kernel itself says what it thinks of others; but not among
-// composite tensors, whose kernels could not tell.
+// Calls visit(tensor) for the defined tensors of a value, in lists too.
+template <class Visit>
+void for_each_tensor(const c10::IValue& value, Visit&& visit) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) {
+      visit(value.toTensor());
+    }
+  } else if (value.isTensorList()) {
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      if (tensor.defined()) {
+        visit(tensor);
+      }
+    }
+  } else if (value.isOptionalTensorList()) {
+    for (const std::optional<at::Tensor>& tensor : value.toOptionalTensorVector()) {
+      if (tensor.has_value() && tensor->defined()) {
+        visit(*tensor);
+      }
+    }
+  }
+}
+
+// How what the operator writes overlaps with itself and with other arguments.
+uint64_t written_overlaps(const Operator& op, const Stack& stack, size_t first) {
+  uint64_t key = 0;
+  for (size_t i = first; i < stack.size(); ++i) {
+    if (!op.writes[i - first]) {
+      continue;
+    }
+    for_each_tensor(stack[i], [&](const at::Tensor& output) {
+      key = argument_key(key, is_composite(output) ? 0 : overlap_of(output));
+      for (size_t j = first; j < stack.size(); ++j) {
+        for_each_tensor(stack[j], [&](const at::Tensor& other) {
+          if (!is_composite(output) && !is_composite(other)) {
+            key = argument_key(key, overlap_of(output, other));
+          }
+        });
+      }
+    });
+  }
+  return key;
+}
+
+// One pass over the arguments. Tensors of several openreg devices are refused, and tensors of other
+// devices, but for CPU tensors of zero dimensions, which count as numbers, and kHostArguments.
 Call inspect(const Operator& op, const Stack& stack, size_t first) {
   Call call;
   bool on_device = false;
-  bool host_written = false;
+  std::optional<c10::Device> other;  // than the device's: of a tensor that has to be on it
+  bool writes = false;
   for (size_t i = first; i < stack.size(); ++i) {
-    c10::IValue value = stack[i];
+    const c10::IValue& value = stack[i];
+    writes |= op.writes[i - first];
     if (value.isDevice()) {
       call.to_cpu = value.toDevice().is_cpu();
       if (value.toDevice().type() == kOpenRegType && value.toDevice().has_index()) {
         call.device = value.toDevice().index();
       }
     }
-    replace_tensors(value, [&](const at::Tensor& tensor) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
       if (is_device(tensor)) {
         if (call.device >= 0 && tensor.get_device() != call.device) {
           refuse(call, tensor.device());
@@ -268,18 +340,22 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
         call.device = tensor.get_device();
         call.numel += tensor.numel();
         on_device = true;
-      } else if (tensor.is_cpu()) {
-        call.on_host |= tensor.dim() != 0;
-        host_written |= op.writes[i - first];
+      } else {
+        const bool ranked = tensor.dim() != 0;
+        call.on_host |= ranked;
+        if (!tensor.is_cpu() || op.writes[i - first] || (ranked && !op.takes_host[i - first])) {
+          other = tensor.device();
+        }
       }
       call.composite |= is_composite(tensor);
       call.sparse |= tensor.layout() != c10::kStrided;
-      call.dtypes.add(tensor);
-      return tensor;
     });
   }
-  if (on_device && (host_written || (call.on_host && call.composite))) {
-    refuse(call, c10::Device(c10::kCPU));
+  if (on_device && other.has_value()) {
+    refuse(call, *other);
+  }
+  if (writes) {
+    call.overlap = written_overlaps(op, stack, first);
   }
   if (call.device < 0) {
     call.device = current_device();
@@ -428,11 +504,14 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
 
 void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments) {
-  launch_kernel({op.name.c_str(), call.numel * kCostPerElement}, call.device,
-                [&](AliasPool& aliases) {
-                  own_tensors(aliases, arguments);
-                  return BoxedCall{handle, std::move(arguments), {}};
-                });
+  // Not 0: these operators may lack the common dtypes too.
+  const uint64_t key = argument_key(1, call.overlap, range_key(arguments));
+  launch_kernel(
+      {.name = op.name.c_str(), .cost = call.numel * kCostPerElement, .argument_key = key},
+      call.device, [&](AliasPool& aliases) {
+        own_tensors(aliases, arguments);
+        return BoxedCall{handle, std::move(arguments), {}};
+      });
 }
 
 // False, with nothing done, if the Meta kernel refuses these arguments. Some refuse what the CPU's
@@ -463,7 +542,10 @@ bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
   }
   try {
     handle.redispatchBoxed(c10::DispatchKeySet(c10::DispatchKey::Meta), &metas);
-  } catch (const std::exception&) {
+  } catch (const std::exception& error) {
+    if (interrupts().load(std::memory_order_relaxed)(error)) {
+      throw;
+    }
     return false;
   }
 
@@ -488,14 +570,11 @@ bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
         at::native::resize_output(tensor, meta.sizes());
         tensor.unsafeGetTensorImpl()->set_sizes_and_strides(meta.sizes(),
                                                             fresh[i].toTensor().strides());
-      } else {
-        at::assert_no_internal_overlap(tensor);
       }
       results.emplace_back(tensor);
     }
     queue(op, call, handle, std::move(arguments));
   }
-  op.proven.prove_all(call.dtypes, call.device);
   torch::jit::drop(*stack, count);
   stack->insert(stack->end(), results.begin(), results.end());
   return true;
@@ -536,7 +615,8 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
   for (const Precedent::Resized& resized : precedent->resized) {
     const at::Tensor& tensor = arguments[resized.argument].toTensor();
     const auto& [sizes, strides] = resized.shape;
-    const size_t bytes = at::detail::computeStorageNbytes(sizes, strides, tensor.element_size());
+    const size_t bytes = at::detail::computeStorageNbytes(
+        sizes, strides, tensor.element_size(), static_cast<size_t>(tensor.storage_offset()));
     if (tensor.storage().nbytes() < bytes) {
       at::native::resize_bytes_nocuda(tensor.storage(), static_cast<int64_t>(bytes));
     }
@@ -558,7 +638,8 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
     promised.clear();
   }
   launch_kernel(
-      {op.name.c_str(), call.numel * kCostPerElement}, call.device, [&](AliasPool& aliases) {
+      {.name = op.name.c_str(), .cost = call.numel * kCostPerElement, .check = Check::kNever},
+      call.device, [&](AliasPool& aliases) {
         GradientAliases flagged(aliases);
         for (c10::IValue& value : arguments) {
           replace_tensors(value, [&](const at::Tensor& tensor) { return flagged.own(tensor); });
@@ -596,9 +677,10 @@ void run_synchronously(Operator& op, const c10::OperatorHandle& handle, const Ca
 
   // In the stream's order and on the thread that the driver chooses, like every kernel; it may look
   // at this frame, which waits for it.
-  launch_kernel({op.name.c_str(), call.numel * kCostPerElement}, call.device,
-                [&](AliasPool&) { return [&] { handle.redispatchBoxed(hosts.keys(), stack); }; });
-  synchronize_stream(current_native_stream(call.device));
+  launch_kernel(
+      {.name = op.name.c_str(), .cost = call.numel * kCostPerElement, .check = Check::kAlways},
+      call.device,
+      [&](AliasPool&) { return [&] { handle.redispatchBoxed(hosts.keys(), stack); }; });
 
   hosts.finish();
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
@@ -740,6 +822,10 @@ void fallback_reset() {
 
 FallbackPolicy fallback_policy() { return policy().load(std::memory_order_relaxed); }
 
+void set_interrupt_filter(bool (*filter)(const std::exception&)) {
+  interrupts().store(filter, std::memory_order_relaxed);
+}
+
 void set_fallback_policy(FallbackPolicy now) { policy().store(now, std::memory_order_relaxed); }
 
 std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
@@ -751,9 +837,11 @@ std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
 }
 
 // torch has a function for all devices, which would go first. It refuses those that it does not
-// know by name, or wants a loop of theirs.
+// know by name, or wants a loop of theirs; of _linalg_solve_ex it makes results on the devices of
+// two arguments before anything has compared these.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("conj_physical_", torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  library.impl("_linalg_solve_ex", torch::CppFunction::makeFromBoxedFunction<&fallback>());
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 

@@ -25,6 +25,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <utility>
 #include <vector>
@@ -56,6 +57,11 @@ OPENREG_API void fallback_reset();
 enum class FallbackPolicy { kSilent, kWarn, kError };
 OPENREG_API FallbackPolicy fallback_policy();
 OPENREG_API void set_fallback_policy(FallbackPolicy policy);
+
+// Meta kernels may be written in Python. What they raise means that they refuse the arguments,
+// except for exceptions that this filter tells: an interrupt of the program, which reaches the
+// caller. The Python package sets it; without one there is no Python.
+OPENREG_API void set_interrupt_filter(bool (*filter)(const std::exception&));
 
 // Operators that never fall back, each with the reason: (name, reason).
 OPENREG_API std::vector<std::pair<std::string, std::string>> irreplaceable_operators();

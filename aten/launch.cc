@@ -7,6 +7,7 @@
 #include <limits>
 #include <memory>
 
+#include "aten/accepted_calls.h"
 #include "runtime/c10/launch_site.h"
 #include "runtime/c10/launch_watch.h"
 #include "runtime/c10/stream_sanitizer.h"
@@ -220,6 +221,45 @@ void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
     return;
   }
   OPENREG_CHECK(orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes));
+}
+
+namespace {
+
+constinit AcceptedCalls accepted_calls;
+
+uint64_t call_key(const LaunchSite& site, const AliasPool& aliases) {
+  uint64_t key = reinterpret_cast<uintptr_t>(site.name);
+  for (const uint64_t part : {aliases.dtypes(), site.argument_key}) {
+    key = (key ^ part) * 0x9e3779b97f4a7c15;
+    key ^= key >> 32;
+  }
+  return key | 1;
+}
+
+}  // namespace
+
+void submit_checked(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+                    const orRepeatable& repeatable, Packet* packet) {
+  const uint64_t key = call_key(site, packet->aliases);
+  if (site.check == Check::kNever ||
+      (site.check == Check::kNewArguments && accepted_calls.contains(key)) ||
+      is_capturing(stream)) {
+    submit(site, stream, kernel, repeatable, packet);
+    return;
+  }
+  LaunchSite awaited = site;
+  awaited.awaited = true;
+  // Shared, because the wait may end by an exception before the kernel has run.
+  const auto exception = std::make_shared<std::exception_ptr>();
+  packet->exception = exception;
+  submit(awaited, stream, kernel, repeatable, packet);
+  synchronize_stream(stream);
+  if (*exception != nullptr) {
+    std::rethrow_exception(*exception);
+  }
+  if (site.check == Check::kNewArguments) {
+    accepted_calls.add(key);
+  }
 }
 
 }  // namespace detail

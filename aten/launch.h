@@ -28,8 +28,12 @@
 // kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller, if the stream
 // is idle and there is no team for it.
 //
-// Threads: any. Exceptions of run() are kept with the stream and thrown at the next
-// synchronization.
+// Errors. What shapes tell is checked before the launch. What only the kernel checks (dtypes, the
+// range of a scalar, memory that overlaps) is thrown by launch() as well: it waits for the first
+// kernel of an operator with arguments of a new kind (Check). Later exceptions of run() depend on
+// data; they are kept with the stream and thrown at the next synchronization.
+//
+// Threads: any.
 #ifndef ATEN_LAUNCH_H_
 #define ATEN_LAUNCH_H_
 
@@ -166,6 +170,16 @@ class Operands {
   int64_t numel_ = 0;
 };
 
+// When launch() waits for the kernel and throws its exception. Never on a captured stream, whose
+// kernels run at a replay.
+enum class Check : uint8_t {
+  // If the operator has not accepted such arguments yet: tensors of these dtypes, and the site's
+  // argument_key. Tensors of one dtype, float or double, are accepted by every kernel.
+  kNewArguments,
+  kNever,   // no argument is refused, or a call like this one has been checked already
+  kAlways,  // the kernel probably refuses these arguments, or its results are needed at once
+};
+
 struct LaunchSite {
   const char* name;  // of the operator; static storage
   int64_t cost;
@@ -173,6 +187,9 @@ struct LaunchSite {
   bool serial = false;     // the kernel opens no parallel region, however many threads it may have
   bool pointwise = false;  // no number of the result depends on how many threads compute it
   int64_t loops = 1;       // that share the cost, one after the other
+  Check check = Check::kNewArguments;
+  // What the kernel may refuse besides dtypes, as a hash (argument_key.h); 0: nothing.
+  uint64_t argument_key = 0;
 };
 
 namespace detail {
@@ -206,6 +223,10 @@ struct Launch {
 void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
             const orRepeatable& repeatable, Packet* packet);
 
+// The same where site.check may ask to wait.
+void submit_checked(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+                    const orRepeatable& repeatable, Packet* packet);
+
 // A closure that calls no operator (pointwise.h) needs no scope on the launching thread.
 template <class Closure>
 constexpr bool kIsLeaf = requires { Closure::kLeaf; };
@@ -234,7 +255,11 @@ orError_t run_closure(void* arguments) noexcept {
         closure->run();
       }
     } catch (...) {
-      error = fail_kernel(std::current_exception());
+      if (launch.packet->exception != nullptr) {
+        *launch.packet->exception = std::current_exception();
+      } else {
+        error = fail_kernel(std::current_exception());
+      }
     }
     if (launch.replayed) [[unlikely]] {
       return error;
@@ -296,9 +321,12 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
   known.pointwise |= kIsPointwise<Closure>;
   // Before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
+  const bool accepted = known.check == Check::kNewArguments && known.argument_key == 0 &&
+                        packet->aliases.has_common_dtype();
   try {
-    detail::submit(known, current_native_stream(device), &detail::run_closure<Closure>,
-                   detail::kRepeatable<Closure>, packet);
+    (C10_LIKELY(accepted) ? detail::submit : detail::submit_checked)(
+        known, current_native_stream(device), &detail::run_closure<Closure>,
+        detail::kRepeatable<Closure>, packet);
   } catch (...) {
     // Either the driver refused the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and failed.
     if (packet->occupied) {

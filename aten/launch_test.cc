@@ -3,6 +3,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/conv2d.h>
 #include <ATen/ops/exp.h>
 #include <ATen/ops/ones.h>
 #include <c10/util/Exception.h>
@@ -164,6 +165,20 @@ TEST(LaunchTest, TheExecutorStartsItsTeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 3);
   EXPECT_GE(threads_started_by(kParallelCost), 3);
+  at::set_num_threads(before);
+}
+
+// Its input has few elements, its output 64 times as many.
+TEST(LaunchTest, AConvolutionOfFewChannelsToManyHasATeam) {
+  const int before = at::get_num_threads();
+  at::set_num_threads(before + 6);
+  const at::Tensor image = to_device(at::ones({1, 1, 64, 64}));
+  const at::Tensor filters = to_device(at::ones({64, 1, 3, 3}));
+  synchronize();
+  const std::set<std::string> running = threads();
+  (void)at::conv2d(image, filters);
+  synchronize();
+  EXPECT_GE(count_started(running), 3);
   at::set_num_threads(before);
 }
 

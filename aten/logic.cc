@@ -11,7 +11,6 @@
 #include <torch/library.h>
 
 #include "aten/cpu_kernel.h"
-#include "aten/gen/proven_dtypes.h"
 #include "aten/structured.h"
 
 namespace openreg {
@@ -23,7 +22,6 @@ using Binary = at::Tensor& (*)(const at::Tensor&, const at::Tensor&, at::Tensor&
 template <Binary kFunction>
 at::Tensor& launch_binary(const char* name, const at::Tensor& self, const at::Tensor& other,
                           at::Tensor& out) {
-  static constinit ProvenDtypes proven;
   Operands operands;
   operands.add(self);
   operands.add(other);
@@ -33,7 +31,6 @@ at::Tensor& launch_binary(const char* name, const at::Tensor& self, const at::Te
   meta.build_comparison_op(out, self, other);
   if (out.numel() > 0) {
     launch_cpu({name, out.numel()}, operands.device(), kFunction, self, other, out);
-    proven.prove(Dtypes(self, other, out), operands.device());
   }
   return out;
 }
@@ -51,7 +48,6 @@ at::Tensor& logical_xor_out(const at::Tensor& self, const at::Tensor& other, at:
 }
 
 at::Tensor& logical_not_out(const at::Tensor& self, at::Tensor& out) {
-  static constinit ProvenDtypes proven;
   Operands operands;
   operands.add_device(self);
   operands.add_device(out);
@@ -63,7 +59,6 @@ at::Tensor& logical_not_out(const at::Tensor& self, at::Tensor& out) {
   if (out.numel() > 0) {
     launch_cpu({"aten::logical_not", out.numel()}, operands.device(), &at::cpu::logical_not_outf,
                self, out);
-    proven.prove(Dtypes(self, out), operands.device());
   }
   return out;
 }

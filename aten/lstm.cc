@@ -110,32 +110,35 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   at::Tensor workspace = empty_on(device, {bytes.value_or(0)}, c10::kByte);
   // The kernel's own workspace, while its size is not known.
   const auto made = bytes.has_value() ? nullptr : std::make_shared<at::Tensor>();
-  launch_kernel({.name = "aten::mkldnn_rnn_layer",
-                 .cost = layer_cost(input, hidden_size),
-                 .awaited = made != nullptr,
-                 .loops = input.size(0)},
-                device, [&](AliasPool& aliases) {
-                  return [input = aliases.alias(input), weight_ih = aliases.alias(weight_ih),
-                          weight_hh = aliases.alias(weight_hh), bias_ih = aliases.alias(bias_ih),
-                          bias_hh = aliases.alias(bias_hh), hx = aliases.alias(hx),
-                          cx = aliases.alias(cx), output = aliases.alias(output),
-                          hy = aliases.alias(hy), cy = aliases.alias(cy),
-                          workspace = aliases.alias(workspace), made, reverse, hidden_size,
-                          has_biases, train] {
-                    const auto [y, h, c, space] = at::native::mkldnn_rnn_layer(
-                        input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, reverse, {}, kLstm,
-                        hidden_size, /*num_layers=*/1, has_biases, /*bidirectional=*/false,
-                        /*batch_first=*/false, train);
-                    output.copy_(y);
-                    hy.copy_(h);
-                    cy.copy_(c);
-                    if (made != nullptr) {
-                      *made = space;
-                    } else if (train) {
-                      workspace.copy_(space);
-                    }
-                  };
-                });
+  launch_kernel(
+      {.name = "aten::mkldnn_rnn_layer",
+       .cost = layer_cost(input, hidden_size),
+       .awaited = made != nullptr,
+       .loops = input.size(0),
+       // That the workspace is no longer empty makes no new kind of arguments.
+       .check = bytes.has_value() && input.scalar_type() == c10::kFloat ? Check::kNever
+                                                                        : Check::kNewArguments},
+      device, [&](AliasPool& aliases) {
+        return
+            [input = aliases.alias(input), weight_ih = aliases.alias(weight_ih),
+             weight_hh = aliases.alias(weight_hh), bias_ih = aliases.alias(bias_ih),
+             bias_hh = aliases.alias(bias_hh), hx = aliases.alias(hx), cx = aliases.alias(cx),
+             output = aliases.alias(output), hy = aliases.alias(hy), cy = aliases.alias(cy),
+             workspace = aliases.alias(workspace), made, reverse, hidden_size, has_biases, train] {
+              const auto [y, h, c, space] = at::native::mkldnn_rnn_layer(
+                  input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, reverse, {}, kLstm,
+                  hidden_size, /*num_layers=*/1, has_biases, /*bidirectional=*/false,
+                  /*batch_first=*/false, train);
+              output.copy_(y);
+              hy.copy_(h);
+              cy.copy_(c);
+              if (made != nullptr) {
+                *made = space;
+              } else if (train) {
+                workspace.copy_(space);
+              }
+            };
+      });
   if (made != nullptr) {
     synchronize_stream(current_native_stream(device));
     workspace_sizes().add(key, made->numel());
@@ -164,8 +167,13 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
        {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, output, hy, cy, workspace}) {
     operands.add_device(tensor);
   }
+  bool has_gradient = false;
   for (const Optional& grad : {grad_output, grad_hy, grad_cy}) {
     operands.add_device(grad);
+    has_gradient |= grad.has_value() && grad->defined();
+  }
+  if (!has_gradient) {
+    return {};
   }
   const c10::DeviceIndex device = operands.device();
   const auto like = [&](const at::Tensor& tensor) {

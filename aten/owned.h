@@ -2,8 +2,9 @@
 //
 // Owned<T>: an operator's argument of C++ type T as a closure keeps it, until the kernel runs.
 //
-// Device tensors become aliases; numbers that live in CPU tensors of zero dimensions are copied,
-// because their owner may change them after the call; references, lists and strings become values.
+// Device tensors become aliases; CPU tensors are copied, because their owner may change them after
+// the call, and because a worker must not drop the last reference to a tensor that Python knows;
+// references, lists and strings become values.
 // Each converts to what kernels and metas take. A type that nobody thought of and that might be a
 // view of somebody else's memory does not compile: a dangling IntArrayRef passes nearly every test.
 //
@@ -12,7 +13,6 @@
 #define ATEN_OWNED_H_
 
 #include <ATen/DimVector.h>
-#include <ATen/EmptyTensor.h>
 #include <ATen/core/IListRef.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,6 @@
 #include <c10/util/MaybeOwned.h>
 #include <c10/util/OptionalArrayRef.h>
 
-#include <cstring>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -42,18 +41,11 @@ inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::T
     return aliases.borrow(tensor);
   }
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  if (impl.is_wrapped_number() || !impl.is_cpu() || impl.dim() != 0) {
+  if (impl.is_wrapped_number()) {
     return Borrowed::owned(at::Tensor(tensor));  // a Python number: torch made it for this call
   }
-  at::Tensor copy = at::detail::empty_cpu({}, tensor.scalar_type());
-  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), tensor.element_size());
-  if (tensor.is_conj()) {
-    copy._set_conj(true);
-  }
-  if (tensor.is_neg()) {
-    copy._set_neg(true);
-  }
-  return Borrowed::owned(std::move(copy));
+  aliases.add_dtype(impl);
+  return Borrowed::owned(copy_host_tensor(tensor));
 }
 
 // The same with a reference of its own.

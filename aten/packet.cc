@@ -92,6 +92,7 @@ bool Packet::is_home() const { return home == this_home; }
 
 void Packet::release(bool at_home) {
   aliases.reset();
+  exception.reset();
   if (at_home) {
     home->keep(this);
   } else {

@@ -16,6 +16,8 @@
 
 #include <atomic>
 #include <cstddef>
+#include <exception>
+#include <memory>
 
 #include "aten/alias.h"
 
@@ -32,6 +34,9 @@ struct alignas(64) Packet {
   // Whether `closure` holds an object. A launch that failed tells by it if its kernel has run: only
   // the launching thread can use the packet again, so it may look after the packet was given back.
   bool occupied = false;
+  // Set while the launching thread waits for the kernel: takes its exception, which then does not
+  // become an error of the stream.
+  std::shared_ptr<std::exception_ptr> exception;
   alignas(16) std::byte closure[kClosureBytes];
 
   static Packet* acquire();

@@ -26,6 +26,7 @@
 #include <array>
 #include <cmath>
 #include <cstddef>
+#include <cstdint>
 #include <cstring>
 #include <limits>
 
@@ -126,6 +127,14 @@ class Alike {
     if (scalar.isComplex() || scalar.isSymbolic()) {
       return false;
     }
+    // A larger integer would be rounded twice: to double here, to float later.
+    constexpr int64_t kExact = int64_t{1} << std::numeric_limits<double>::digits;
+    if (scalar.isIntegral(/*includeBool=*/false)) {
+      const auto integer = scalar.to<int64_t>();
+      if (integer > kExact || integer < -kExact) {
+        return false;
+      }
+    }
     const double number = scalar.to<double>();
     operands_[count_++] = {nullptr, number};
     has_number_ = true;
@@ -169,6 +178,7 @@ class PointwiseKernel : public Base {
     this->num_outputs_ = 1;
     this->all_ops_same_shape_ = true;
     this->common_dtype_ = dtype;
+    materialize(*output.storage().unsafeGetStorageImpl());
     add(*output.unsafeGetTensorImpl(), output.scalar_type()).is_output = true;
     for (size_t i = 0; i < kCount; ++i) {
       if (alike[i].tensor != nullptr) {

@@ -13,6 +13,7 @@
 #include <string_view>
 #include <utility>
 
+#include "aten/argument_key.h"
 #include "aten/composite.h"
 
 namespace openreg {
@@ -77,11 +78,15 @@ class Describer {
       head(kDevice, static_cast<int64_t>(value.toDevice().type()));
       looks_.push_back(value.toDevice().index());
     } else if (value.isDouble()) {
-      head(kDouble, 0);
+      add(value.toDouble());
     } else if (value.isComplexDouble()) {
       head(kComplex, 0);
     } else if (value.isDoubleList()) {
-      head(kDouble, value.toDoubleList().size());
+      const std::vector<double> list = value.toDoubleVector();
+      head(kDoubles, list.size());
+      for (const double number : list) {
+        add(number);
+      }
     } else if (value.isGenerator()) {
       head(kGenerator, 0);
     } else if (value.isNone()) {
@@ -111,6 +116,7 @@ class Describer {
     kString,
     kDevice,
     kDouble,
+    kDoubles,
     kComplex,
     kGenerator,
     kDefaultDtype,
@@ -121,6 +127,13 @@ class Describer {
   void head(Kind kind, Number number) {
     looks_.push_back(kind);
     looks_.push_back(static_cast<int64_t>(number));
+  }
+
+  // No size follows from a real number, but an error may.
+  void add(double number) {
+    head(kDouble, range_of(number));
+    looks_.push_back(!last_.has_value() || number == *last_ ? 0 : number < *last_ ? 1 : 2);
+    last_ = number;
   }
 
   void add(const at::Tensor& tensor) {
@@ -152,6 +165,7 @@ class Describer {
   }
 
   Looks looks_;
+  std::optional<double> last_;
   std::vector<const c10::StorageImpl*> storages_;
   std::vector<int64_t> offsets_;
 };
@@ -208,7 +222,7 @@ std::optional<Precedent> Witness::testify(c10::ArrayRef<c10::IValue> results) co
       continue;
     }
     // torch warns where it resizes what was not empty.
-    if (c10::multiply_integers(shapes_[i].sizes) != 0 || argument.storage_offset() != 0) {
+    if (c10::multiply_integers(shapes_[i].sizes) != 0) {
       return std::nullopt;
     }
     precedent.resized.push_back({i, shape_of(argument)});

@@ -32,8 +32,9 @@ namespace openreg {
 bool has_precedents(const c10::OperatorHandle& handle);
 
 // The looks of a call's arguments, as numbers: dtypes, sizes, strides, flags and which of them
-// share memory; the values of what is no tensor, but not of real numbers, which no size follows
-// from; the settings that kernels look at. Nothing for arguments that cannot be told so.
+// share memory; the values of what is no tensor, but of real numbers only their range, since no
+// size follows from them; the settings that kernels look at. Nothing for arguments that cannot be
+// told so.
 using Looks = std::vector<int64_t>;
 std::optional<Looks> looks_of(c10::ArrayRef<c10::IValue> arguments);
 

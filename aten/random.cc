@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "aten/argument_key.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
 #include "runtime/c10/generator.h"
@@ -62,15 +63,17 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
   // Without elements, too: the kernel refuses dtypes.
-  launch_kernel({handle.schema().name().c_str(), self.numel() * kCostPerElement}, operands.device(),
-                [&](AliasPool& aliases) {
-                  for (c10::IValue& argument : arguments) {
-                    if (argument.isTensor()) {
-                      argument = own_tensor(aliases, argument.toTensor());
-                    }
-                  }
-                  return RandomKernel{handle, std::move(arguments), generator, state};
-                });
+  const LaunchSite site{.name = handle.schema().name().c_str(),
+                        .cost = self.numel() * kCostPerElement,
+                        .argument_key = argument_key(range_key(arguments), overlap_of(self))};
+  launch_kernel(site, operands.device(), [&](AliasPool& aliases) {
+    for (c10::IValue& argument : arguments) {
+      if (argument.isTensor()) {
+        argument = own_tensor(aliases, argument.toTensor());
+      }
+    }
+    return RandomKernel{handle, std::move(arguments), generator, state};
+  });
   stack->emplace_back(self);
 }
 

@@ -135,6 +135,9 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
 // The CPU's takes every output for contiguous, and writes past the end of one that is expanded.
 at::Tensor& narrow_copy_out(const at::Tensor& self, int64_t dim, int64_t start, int64_t length,
                             at::Tensor& output) {
+  Operands operands;
+  operands.add_device(self);
+  operands.add_device(output);
   TORCH_CHECK(self.dtype() == output.dtype());
   const at::Tensor part = self.narrow(dim, start, length);
   at::native::resize_output(output, part.sizes());

@@ -187,12 +187,13 @@ class StructuredKernel final : public Base {
     return Base::numel();
   }
 
-  // For a kernel that is run again: while it exists, impl() may use up operands. Those of two
-  // 16-bit operands of which one is a number remove it from their iterator (BinaryOpsKernel.cpp).
+  // For a kernel that is run again: while it exists, impl() may use up operands. Kernels of two
+  // 16-bit operands of which one is a number remove it from their iterator (BinaryOpsKernel.cpp);
+  // an output of another dtype is computed in a temporary tensor, which cast_outputs() releases.
   class KeptOperands {
    public:
     explicit KeptOperands(StructuredKernel& kernel) : kernel_(kernel) {
-      if (kernel.removes_operands()) {
+      if (kernel.removes_operands() || kernel.casts_outputs()) {
         operands_ = kernel.operands_;
       }
     }
@@ -239,6 +240,17 @@ class StructuredKernel final : public Base {
     if constexpr (kIterates) {
       Base::set_output_raw_strided(index, sizes, strides, options);
     }
+  }
+
+  bool casts_outputs() const
+    requires kIterates
+  {
+    for (int i = 0; i < this->noutputs(); ++i) {
+      if (this->operands_[static_cast<size_t>(i)].original_tensor_base().defined()) {
+        return true;
+      }
+    }
+    return false;
   }
 
   bool removes_operands() const

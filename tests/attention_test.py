@@ -197,12 +197,47 @@ def test_errors_are_those_of_the_cpu_at_the_call() -> None:
     check_error(attend, q, k, k, torch.zeros(4, 5, dtype=torch.int64), words="mask")
 
 
-def test_the_mask_has_no_gradient_in_the_fused_kernel() -> None:
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("sizes", [(5, 7), (2, 4, 5, 7), (2, 1, 5, 7), (1, 4, 1, 7)])
+def test_the_mask_has_a_gradient(sizes: tuple[int, ...], dtype: torch.dtype, causal: bool) -> None:
+    torch.manual_seed(0)
+    q = torch.randn(2, 4, 5, 8, dtype=dtype)
+    k, v = (torch.randn(2, 2, 7, 8, dtype=dtype) for _ in range(2))
+    mask = torch.randn(sizes, dtype=dtype)
+    mask[..., 2] = -torch.inf
+    if len(sizes) == 4 and sizes[2] == 5:
+        mask[0, 0, 3] = -torch.inf  # no key at all
+    expected = [t.clone().requires_grad_() for t in (q, k, v, mask)]
+    actual = [to_device(t.requires_grad_()) for t in (q, k, v, mask)]
+    out = aten._scaled_dot_product_fused_attention_overrideable(
+        *actual, is_causal=causal, scale=0.3
+    )[0]
+    lower = torch.ones(5, 7, dtype=torch.bool).tril() if causal else torch.ones(5, 7) > 0
+    theirs = functional.scaled_dot_product_attention(
+        expected[0],
+        expected[1],
+        expected[2],
+        expected[3].masked_fill(~lower, -torch.inf),
+        scale=0.3,
+        enable_gqa=True,
+    )
+    grad = torch.randn_like(theirs)
+    out.backward(to_device(grad))
+    theirs.backward(grad)
+    assert_same([t.grad for t in actual], [t.grad for t in expected], exact_strides=False)
+
+
+def test_a_backward_without_gradient_has_none() -> None:
     q = torch.randn(1, 1, 4, 8, device="openreg", requires_grad=True)
     mask = torch.zeros(4, 4, device="openreg", requires_grad=True)
     out = aten._scaled_dot_product_fused_attention_overrideable(q, q, q, mask)[0]
-    with pytest.raises(RuntimeError, match="no gradient for the mask"):
-        out.sum().backward()
+    undefined: Any = torch._C._functions.UndefinedGrad()
+    gradients = torch.autograd.grad(undefined(out).sum(), [q, mask], allow_unused=True)
+    assert set(gradients) == {None}
+    assert torch.autograd.gradcheck(
+        functional.scaled_dot_product_attention, [q.detach().double().requires_grad_()] * 3
+    )
 
 
 def test_does_not_wait() -> None:

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
 
-from tests.differential import check, check_error, is_queued
+from tests.differential import assert_same, check, check_error, is_queued, to_device
 
 CHANNELS_LAST = {1: None, 2: torch.channels_last, 3: torch.channels_last_3d}
 
@@ -31,6 +32,19 @@ class Case:
     groups: int
     input_layout: str
     weight_layout: str
+
+    def convolve(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        return torch.convolution(
+            x,
+            weight,
+            bias,
+            self.stride,
+            self.padding,
+            self.dilation,
+            self.transposed,
+            self.output_padding,
+            self.groups,
+        )
 
 
 @st.composite
@@ -95,28 +109,60 @@ def test_geometries_layouts_dtypes(case: Case) -> None:
     channels = case.weight_sizes[1] * case.groups if case.transposed else case.weight_sizes[0]
     if case.bias:
         tensors.append(torch.randn(channels).to(case.dtype).requires_grad_())
-
-    def convolve(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-        return torch.convolution(
-            x,
-            weight,
-            bias,
-            case.stride,
-            case.padding,
-            case.dilation,
-            case.transposed,
-            case.output_padding,
-            case.groups,
-        )
-
     try:
-        convolve(*tensors)
+        case.convolve(*tensors)
     except RuntimeError:
         # Not all geometries of empty tensors and results are known to the CPU; for sizes below zero
         # it is the result's allocation that refuses on the device.
-        check_error(convolve, *tensors, words="")
+        check_error(case.convolve, *tensors, words="")
     else:
-        check(convolve, *tensors)
+        check(case.convolve, *tensors)
+
+
+def _strides(case: Case, tensors: list[Tensor]) -> list[tuple[int, ...]]:
+    """Of a convolution and its gradients, where they matter."""
+    result = case.convolve(*tensors)
+    gradients = torch.autograd.grad(result, tensors, torch.empty_like(result))
+    return [
+        tuple(s for s, n in zip(x.stride(), x.shape, strict=True) if n > 1)
+        for x in (result, *gradients)
+    ]
+
+
+@settings(max_examples=100, deadline=None)
+@given(cases())
+def test_fake_tensors_have_the_strides_of_real_ones(case: Case) -> None:
+    tensors = [
+        _make(case.input_sizes, case.dtype, case.input_layout),
+        _make(case.weight_sizes, case.dtype, case.weight_layout),
+    ]
+
+    def strides(device: str) -> list[list[tuple[int, ...]]]:
+        moved = [to_device(x) if device == "openreg" else x for x in tensors]
+        with FakeTensorMode() as mode:
+            fakes: list[Tensor] = [mode.from_tensor(x) for x in moved]
+            faked = _strides(case, fakes)
+        return [_strides(case, moved), faked]
+
+    try:
+        expected = strides("cpu")
+    except RuntimeError:
+        assume(False)  # the CPU does not know the geometry
+    # torch's rule for fake tensors of the CPU is not right everywhere.
+    assert strides("openreg") == expected
+
+
+def test_traced_graphs_know_the_order_of_channels_last() -> None:
+    """A view of a result that was traced as contiguous would be refused when the graph runs."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten())
+    image = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)
+    expected = model(image)
+    model, image = model.to("openreg"), image.to("openreg")
+    actual = torch.compile(model, backend="aot_eager", fullgraph=True)(image)
+    assert_same(actual, expected)
+    actual.square().sum().backward()
+    assert all(p.grad is not None for p in model.parameters())
 
 
 @pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 2), (1, 2)])

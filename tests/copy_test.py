@@ -163,6 +163,7 @@ def test_conjugate_and_negative_bits() -> None:
 
 def test_an_earlier_error_is_not_lost_by_a_copy() -> None:
     bad = torch.tensor([9], device=DEVICE)
+    torch.zeros(3, device=DEVICE).index_select(0, bad - 9)  # its dtypes are new
     torch.openreg._sleep(LATE)
     torch.zeros(3, device=DEVICE).index_select(0, bad)
     with pytest.raises((RuntimeError, IndexError)):

@@ -162,3 +162,37 @@ def test_devices_reach_the_memory_of_each_other() -> None:
 
 def test_what_a_context_says_of_itself() -> None:
     assert repr(torch.openreg.device("openreg:1")) == "device(1)"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "torch.openreg._sleep(NAP)",
+        "torch.Stream(1).record_event(); torch.openreg._sleep(NAP)",
+        "torch.ones(1, device='cpu').to(1); torch.openreg._sleep(NAP)",
+    ],
+)
+def test_the_accelerator_waits_however_the_device_was_used_first(use: str) -> None:
+    printed = child.output(
+        f"""
+        import torch
+        NAP = 300_000_000
+        with torch.openreg.device(1):
+            {use}
+        torch.accelerator.synchronize(1)
+        print(torch.openreg.current_stream(1).query())
+        """
+    )
+    assert printed == "True"
+
+
+def test_the_accelerator_does_not_start_a_device_to_wait_for_it() -> None:
+    printed = child.output(
+        """
+        import os, torch
+        before = len(os.listdir("/proc/self/task"))
+        torch.accelerator.synchronize()
+        print(torch.openreg.is_initialized(), len(os.listdir("/proc/self/task")) - before)
+        """
+    )
+    assert printed == "False 0"

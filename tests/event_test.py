@@ -213,3 +213,13 @@ def test_recording_again_does_not_change_a_wait() -> None:
     side.synchronize()
     assert not event.query()
     event.synchronize()
+
+
+def test_elapsed_time_between_two_devices_is_an_error() -> None:
+    events = []
+    for index in range(2):
+        event = torch.openreg.Event(index, enable_timing=True)
+        event.record(torch.openreg.current_stream(index))
+        events.append(event)
+    with pytest.raises(RuntimeError, match=r"the start event is of device 0 .* of device 1"):
+        events[0].elapsed_time(events[1])

@@ -148,3 +148,24 @@ def test_both_modes_compute_the_same(mode: str) -> None:
         code = code[: code.index("records =")] + 'print("done")'
     done = child.run(code, OPENREG_FALLBACK_MODE=mode)
     assert done.stdout.strip() == "done", done.stderr
+
+
+def test_an_interrupt_in_a_meta_kernel_of_python_reaches_the_caller() -> None:
+    """Any other exception of it means that the CPU's kernel has to say what it thinks."""
+    printed = child.output(
+        """
+        import torch
+        library = torch.library.Library("aten", "IMPL")
+        raised = KeyboardInterrupt
+        def meta(*args, **kwargs):
+            raise raised("now")
+        library.impl("special_erfcx.out", meta, "Meta", allow_override=True)
+        try:
+            torch.special.erfcx(torch.ones(3, device="openreg"))
+        except KeyboardInterrupt as error:
+            print(error)
+        raised = ValueError
+        print(torch.special.erfcx(torch.zeros(2, device="openreg")).tolist())
+        """
+    )
+    assert printed.splitlines() == ["now", "[1.0, 1.0]"]

@@ -33,6 +33,7 @@ def test_another_process_waits_on_the_host(other: Peer) -> None:
     assert torch.openreg.current_stream().record_event(event) is event  # again
     assert not other.call(peer.query, "e")
     other.call(peer.wait, "e")
+    event.synchronize()  # the word of the event is written before the stream's position
     assert torch.openreg.current_stream().query()
 
 

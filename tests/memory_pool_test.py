@@ -220,3 +220,34 @@ def test_a_full_device_gets_back_dropped_pools_and_keeps_live_ones() -> None:
 def test_the_name_of_a_pool() -> None:
     pool = torch.openreg.MemPool(1)
     assert repr(pool) == f"<torch.openreg.MemPool device=openreg:1 id={pool.id}>"
+
+
+def test_a_dropped_pool_gives_its_memory_back_by_itself() -> None:
+    before = torch.openreg.memory_reserved()
+    pool = torch.openreg.MemPool()
+    with torch.openreg.use_mem_pool(pool):
+        kept, dropped = tensor(40), tensor(60)
+    del dropped
+    torch.openreg.synchronize()
+    del pool
+    assert torch.openreg.memory_reserved() == before + 40 * MB
+    del kept
+    other = tensor(30)  # takes a segment
+    assert torch.openreg.memory_reserved() == before + 30 * MB
+    del other
+
+
+def test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait() -> None:
+    before = torch.openreg.memory_reserved()
+    pool = torch.openreg.MemPool()
+    with torch.openreg.use_mem_pool(pool):
+        x = tensor(40).add_(1)  # once for what only a first call waits for
+    torch.openreg.synchronize()
+    torch.openreg._sleep(300_000_000)
+    x.add_(1)
+    del x, pool
+    assert not torch.openreg.current_stream().query()
+    torch.openreg.synchronize()
+    another = torch.openreg.MemPool()
+    del another  # looks at those that were dropped before
+    assert torch.openreg.memory_reserved() == before

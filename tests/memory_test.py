@@ -238,7 +238,7 @@ def test_a_training_loop_goes_on_with_smaller_batches() -> None:
                     loss = step(batch)
                     break
                 except torch.OutOfMemoryError as error:
-                    assert "out of memory" in str(error)
+                    assert " out of memory." in str(error)
                     failures += 1
                     batch //= 32
             assert batch == 256 and loss == loss, (batch, loss)

@@ -339,6 +339,33 @@ def test_queues_and_arguments_of_processes(method: str, kind: str) -> None:
     assert tensor.tolist() == [1.0] * 4
 
 
+def _values_of_one(queue: Any, back: Any) -> None:
+    back.put(queue.get().tolist())
+
+
+@pytest.mark.parametrize("use", ["allocated on", "recorded on"])
+def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None:
+    context = torch.multiprocessing.get_context("spawn")
+    queue, back = context.Queue(), context.Queue()  # pickles in a thread of its own
+    process = context.Process(target=_values_of_one, args=(queue, back), daemon=True)
+    process.start()
+    stream = torch.openreg.Stream()
+    tensor = torch.zeros(4, device="openreg")
+    torch.openreg.synchronize()
+    with torch.openreg.stream(stream):
+        if use == "allocated on":
+            tensor = torch.zeros(4, device="openreg")
+        else:
+            tensor.record_stream(stream)
+        torch.openreg.synchronize()
+        torch.openreg._sleep(10_000_000_000)  # longer than the other process takes to begin
+        tensor.fill_(5)
+        queue.put(tensor)
+    assert back.get() == [5.0] * 4
+    process.join(peer.PATIENCE)
+    assert process.exitcode == 0
+
+
 def test_a_forked_child_is_told() -> None:
     printed = child.output(
         """

@@ -184,6 +184,15 @@ def test_the_host_may_change_pageable_memory_at_once() -> None:
         assert moved.sum().item() == size
 
 
+@pytest.mark.parametrize("size", [10, N])
+def test_a_blocking_copy_reads_pinned_memory_in_order(size: int) -> None:
+    source = torch.zeros(size, pin_memory=True)
+    values = torch.ones(size, device="openreg")
+    torch.openreg._sleep(NAP // 10)
+    source.copy_(values, non_blocking=True)
+    assert source.to("openreg").sum().item() == size
+
+
 def test_views_of_pinned_memory() -> None:
     source = torch.arange(64.0).reshape(8, 8).pin_memory()
     torch.openreg._sleep(NAP // 10)
@@ -258,3 +267,48 @@ def test_data_loader_pins_structures() -> None:
         assert batch["x"].is_pinned()
         assert batch["y"][0].is_pinned()
         assert batch["y"][1].is_pinned()
+
+
+# ---------------------------------------------------------------------------------------- captures
+
+
+def test_pinned_memory_of_a_capture_goes_back_with_its_graph() -> None:
+    x = torch.zeros(1000, device="openreg")
+    torch.openreg.empty_host_cache()
+    before = torch.openreg.host_memory_stats()["allocated_bytes.current"]
+    for _ in range(3):
+        graph = torch.openreg.OpenRegGraph()
+        with torch.openreg.graph(graph):
+            host = torch.empty(1000, pin_memory=True)
+            x.copy_(host, non_blocking=True)
+            host.copy_(x, non_blocking=True)
+        graph.replay()
+        x.copy_(host, non_blocking=True)  # and not only by the graph
+        torch.openreg.synchronize()
+        del graph, host
+    torch.openreg.empty_host_cache()
+    assert torch.openreg.host_memory_stats()["allocated_bytes.current"] == before
+
+
+def test_memory_that_is_freed_while_its_stream_is_captured() -> None:
+    x = torch.zeros(1 << 20, device="openreg")
+    torch.openreg.empty_host_cache()
+    before = torch.openreg.host_memory_stats()["allocated_bytes.current"]
+    used, captured = (torch.ones(1 << 20, pin_memory=True) for _ in range(2))
+    stream = torch.openreg.Stream()
+    with torch.openreg.stream(stream):
+        x.copy_(used, non_blocking=True)
+    graph = torch.openreg.OpenRegGraph()
+    with torch.openreg.graph(graph, stream=stream):
+        del used
+        x.copy_(captured, non_blocking=True)
+        del captured
+    torch.openreg.synchronize()
+    later = torch.ones(1 << 20, pin_memory=True)  # may have what was used before the capture
+    x.copy_(later, non_blocking=True)
+    torch.openreg.synchronize()
+    graph.replay()
+    assert x.unique().tolist() == [1.0]
+    del later, graph
+    torch.openreg.empty_host_cache()
+    assert torch.openreg.host_memory_stats()["allocated_bytes.current"] == before

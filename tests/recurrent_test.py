@@ -7,8 +7,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.utils._pytree import tree_leaves
 
-from tests.differential import check, check_error
+from tests.differential import check, check_error, to_device
 
 NETWORKS: dict[str, tuple[Any, dict[str, Any]]] = {
     "lstm": (nn.LSTM, {}),
@@ -158,3 +159,23 @@ def test_the_operator_of_a_layer_says_what_it_can_do() -> None:
         torch.ops.aten.mkldnn_rnn_layer(
             *tensors, False, [], gru, HIDDEN, 1, True, False, False, True
         )
+
+
+@pytest.mark.parametrize("name", list(NETWORKS))
+def test_gradients_of_some_results(name: str) -> None:
+    """A layer gets no gradient for results that nobody used, and none at all."""
+    network = Network(name)
+    x = torch.randn(3, 3, FEATURES, requires_grad=True)  # batch first, or not
+    states = network.states(3)
+
+    def results(x: Tensor, *rest: Tensor) -> list[Tensor]:
+        return list(tree_leaves(network.run(x, *rest)))
+
+    for chosen in range(len(results(x, *states, *network.parameters))):
+        check(lambda *all_, n=chosen: results(*all_)[n], x, *states, *network.parameters)
+    moved = [to_device(t) for t in (x, *states, *network.parameters)]
+    undefined: Any = torch._C._functions.UndefinedGrad()
+    outputs = [undefined(output) for output in results(*moved)]
+    gradients = torch.autograd.grad(outputs, moved, outputs, allow_unused=True)
+    torch.openreg.synchronize()
+    assert set(gradients) == {None}

@@ -347,3 +347,83 @@ def test_files_where_the_device_is_not(tmp_path: Path) -> None:
     torch.save(tensor_with_meta(), path)
     load = f"import torch; print(torch.load({str(path)!r}, map_location='cpu').sum().item())"
     assert child.output(load, TORCH_DEVICE_BACKEND_AUTOLOAD="0") == "15.0"
+
+
+# ----------------------------------------------------------------------------- keys of other owners
+
+
+def test_keys_that_are_not_ours_are_kept() -> None:
+    keys = {"version_number": True, "format_number": True, "another": False}
+    tensor = torch.arange(3.0, device="openreg")
+    torch._utils.set_tensor_metadata(tensor, keys)
+    assert torch._utils.get_tensor_metadata(tensor) == keys
+    assert get_meta(tensor) is None
+    for back in (
+        round_trip(tensor),
+        round_trip(round_trip(tensor), legacy=True),
+        copy.copy(tensor),
+    ):
+        assert torch._utils.get_tensor_metadata(back) == keys
+        assert same_values(back, tensor)
+
+
+def test_keys_that_are_not_ours_beside_metadata() -> None:
+    tensor = tensor_with_meta()
+    written = torch._utils.get_tensor_metadata(tensor)
+    torch._utils.set_tensor_metadata(tensor, written | {"another": True})
+    assert get_meta(tensor) == META
+    assert torch._utils.get_tensor_metadata(round_trip(tensor)) == written | {"another": True}
+
+
+# ------------------------------------------------------------------------------------- lazy clones
+
+
+WRITES: dict[str, Callable[[Tensor], Any]] = {
+    "pointwise": lambda x: x.add_(1),
+    "pointwise out=": lambda x: torch.mul(x, 2, out=x),
+    "structured": lambda x: x.clamp_(1, 2),
+    "fallback": lambda x: x.erfinv_(),
+    "copy_": lambda x: x.copy_(torch.ones(4)),
+    "copy_ of the device": lambda x: x.copy_(torch.ones(4, device=x.device)),
+    "fill_": lambda x: x.fill_(7),
+    "random": lambda x: x.uniform_(),
+    "foreach": lambda x: torch._foreach_add_([x], 1.0),
+    "index_put_": lambda x: x.__setitem__(0, 9.0),
+    "a view": lambda x: x[1:].zero_(),
+    "storage": lambda x: x.untyped_storage().fill_(0),
+}
+
+
+@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_lazy_clone_has_memory_of_its_own_when_it_is_written_to(name: str, index: int) -> None:
+    values = torch.tensor([0.5, 1.5, 2.5, 3.5])
+    for writes_to_clone in (False, True):
+        tensor = values.to(f"openreg:{index}")
+        clone = tensor._lazy_clone()
+        assert torch._C._is_cow_tensor(tensor)
+        assert torch._C._is_cow_tensor(clone)
+        expected = values.clone()
+        torch.manual_seed(1)
+        changed, kept = (clone, tensor) if writes_to_clone else (tensor, clone)
+        WRITES[name](changed)
+        assert torch.equal(kept.cpu(), values)
+        if name != "random":
+            WRITES[name](expected)
+            torch.testing.assert_close(changed.cpu(), expected, equal_nan=True)
+        assert changed.device == kept.device == torch.device("openreg", index)
+
+
+def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:
+    tensor = torch.full((1000,), 3.0, device="openreg")
+    clone = tensor._lazy_clone()
+    torch.openreg.synchronize()
+    side = torch.openreg.Stream()
+    with torch.openreg.stream(side):
+        torch.openreg._sleep(100_000_000)
+        clone.add_(1)  # copies, late
+    del tensor
+    for _ in range(20):  # takes the memory of the original, at once
+        torch.full((1000,), -1.0, device="openreg")
+    side.synchronize()
+    assert clone.unique().tolist() == [4.0]

@@ -161,6 +161,7 @@ def test_threads_devices_and_streams() -> None:
 def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
     """Threads whose kernels fail, beside others: each error goes where its stream is waited for."""
     index = torch.tensor([N], device="openreg")
+    torch.ones(N, device="openreg").index_select(0, index - 1)  # its dtypes are new
     torch.openreg.synchronize()
     seen: list[bool] = []
 

@@ -24,9 +24,6 @@ from torchgen.model import Variant
 
 _DEVICE = "openreg"
 
-# Operators that aten/aoti has in the place of torch's.
-_OWN = ("convolution", "convolution_backward")
-
 _HEADER = """// SPDX-License-Identifier: BSD-3-Clause
 //
 // Written by aten/aoti/generate.py: operators for code that torch's compiler generates. As all of
@@ -49,8 +46,6 @@ _SOURCE = """// SPDX-License-Identifier: BSD-3-Clause
 #include "aten/aoti/c_shim.h"
 
 #include <torch/csrc/inductor/aoti_torch/utils.h>
-
-#include "aten/aoti/convolution.h"
 
 %s
 
@@ -78,8 +73,6 @@ def functions() -> list[tuple[str, str, str]]:
                 if Variant.function in function.variants
                 else f"at::_ops::{function.func.name.unambiguous_name()}::call"
             )
-            if function.root_name in _OWN:
-                call = call.replace("at::", "openreg::aoti::", 1)
             try:
                 declaration, definition = gen_aoti_c_shim.gen_declaration_and_definition(
                     function.func, _DEVICE, call, versions

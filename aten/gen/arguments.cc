@@ -5,7 +5,9 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/IListRef.h>
+#include <ATen/native/BinaryOps.h>
 #include <ATen/native/IndexingUtils.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>
 #include <vector>
@@ -62,6 +64,26 @@ at::DimVector indexed_sizes(const at::Tensor& self,
   }
   sizes.append(after.begin(), after.end());
   return sizes;
+}
+
+// Whether one of the indices is a mask. Throws if one has another shape than what it selects from.
+bool has_masks(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+  bool found = false;
+  int64_t dim = 0;
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::optional<at::Tensor> index = indices.get(i);
+    if (!index.has_value() || !index->defined() || index->scalar_type() != at::kBool) {
+      ++dim;
+      continue;
+    }
+    found = true;
+    for (int64_t place = 0; place < index->dim(); ++place, ++dim) {
+      if (index->size(place) != self.size(dim)) {
+        at::native::invalid_mask(self, dim, *index, place);
+      }
+    }
+  }
+  return found;
 }
 
 void check_mask(const at::Tensor& self, const at::Tensor& mask) {
@@ -124,6 +146,15 @@ bool is_factor(at::TensorList tensors, const at::Tensor& factor) {
          });
 }
 
+void count_writes(at::TensorList tensors) {
+  if (c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::ADInplaceOrView)) {
+    return;
+  }
+  for (const at::Tensor& tensor : tensors) {
+    tensor.unsafeGetTensorImpl()->bump_version();
+  }
+}
+
 void check_uniform(std::initializer_list<at::TensorList> lists,
                    std::initializer_list<at::TensorList> optional_lists, at::TensorList steps) {
   const at::TensorList first = *lists.begin();
@@ -139,6 +170,10 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
   }
   TORCH_CHECK(steps.empty() || steps.size() == first.size(), "Expected ", first.size(),
               " step counters of a fused optimizer, but found ", steps.size());
+}
+
+void check_difference(const at::Tensor& self, const at::Tensor& other) {
+  at::native::sub_check(self, other);
 }
 
 void check_bits(const at::Tensor& self, const at::Tensor& other) {
@@ -170,29 +205,28 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask, const at::Tensor
               "masked_fill_ only supports a 0-dimensional value tensor, but got tensor with ",
               value.dim(), " dimension(s).");
   check_mask(self, mask);
+  if (value.is_cpu()) {
+    check_representable(self, value.item());
+  }
 }
 
-c10::List<std::optional<at::Tensor>> index_tensors(
-    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+namespace {
+
+void check_index_count(const at::Tensor& self,
+                       const c10::List<std::optional<at::Tensor>>& indices) {
   TORCH_CHECK_INDEX(static_cast<int64_t>(indices.size()) <= self.dim(),
                     "too many indices for tensor of dimension ", self.dim(), " (got ",
                     indices.size(), ")");
-  const auto is_ready = [&](const std::optional<at::Tensor>& index) {
-    return !index.has_value() || !index->defined() ||
-           (index->scalar_type() == at::kLong && index->device() == self.device());
-  };
-  size_t ready = 0;
-  while (ready < indices.size() && is_ready(indices.get(ready))) {
-    ++ready;
-  }
-  if (C10_LIKELY(ready == indices.size())) {
-    return indices;
-  }
+}
+
+// The indices on the device of `self`; those that are on the host are copied.
+c10::List<std::optional<at::Tensor>> move_indices(
+    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
   c10::List<std::optional<at::Tensor>> here;
   here.reserve(indices.size());
   for (const std::optional<at::Tensor>& index : indices.vec()) {
-    if (is_ready(index) || index->device() == self.device()) {
+    if (!index.has_value() || !index->defined() || index->device() == self.device()) {
       here.push_back(index);
     } else {
       TORCH_CHECK(index->is_cpu(),
@@ -202,12 +236,56 @@ c10::List<std::optional<at::Tensor>> index_tensors(
       here.push_back(index->to(self.device()));
     }
   }
+  return here;
+}
+
+// Whether a kernel takes all of them as they are. `masks`: those of bool too.
+bool are_ready(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
+               bool masks) {
+  for (size_t i = 0; i < indices.size(); ++i) {
+    const std::optional<at::Tensor> index = indices.get(i);
+    if (index.has_value() && index->defined() &&
+        !((index->scalar_type() == at::kLong || (masks && index->scalar_type() == at::kBool)) &&
+          index->device() == self.device())) {
+      return false;
+    }
+  }
+  return true;
+}
+
+}  // namespace
+
+c10::List<std::optional<at::Tensor>> index_tensors(
+    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+  check_index_count(self, indices);
+  if (C10_LIKELY(are_ready(self, indices, /*masks=*/false))) {
+    return indices;
+  }
   c10::List<std::optional<at::Tensor>> expanded;
-  for (const at::Tensor& index : at::native::expandTensors(self, here)) {
+  for (const at::Tensor& index : at::native::expandTensors(self, move_indices(self, indices))) {
     expanded.push_back(index.defined() ? std::optional<at::Tensor>(index.to(at::kLong))
                                        : std::nullopt);
   }
   return expanded;
+}
+
+c10::List<std::optional<at::Tensor>> written_indices(
+    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
+  check_index_count(self, indices);
+  if (C10_LIKELY(are_ready(self, indices, /*masks=*/true))) {
+    return indices;
+  }
+  c10::List<std::optional<at::Tensor>> here = move_indices(self, indices);
+  for (size_t i = 0; i < here.size(); ++i) {
+    const std::optional<at::Tensor> index = here.get(i);
+    if (index.has_value() && index->defined() && index->scalar_type() == at::kByte) {
+      return index_tensors(self, here);  // with torch's warning
+    }
+    if (index.has_value() && index->defined() && index->scalar_type() == at::kInt) {
+      here.set(i, index->to(at::kLong));
+    }
+  }
+  return here;
 }
 
 void check_index_put(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
@@ -221,6 +299,9 @@ void check_index_put(const at::Tensor& self, const c10::List<std::optional<at::T
     if (index.has_value() && index->defined()) {
       at::assert_no_overlap(self, *index);
     }
+  }
+  if (has_masks(self, indices)) {
+    return;  // what they select is not known yet
   }
   const at::DimVector sizes = indexed_sizes(self, indices);
   TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",

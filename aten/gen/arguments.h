@@ -33,6 +33,10 @@ bool is_real(at::ArrayRef<at::Scalar> scalars);
 // Whether `factor` is one number of the tensors' own device and dtype.
 bool is_factor(at::TensorList tensors, const at::Tensor& factor);
 
+// Increments the version counters of the tensors, as one in-place operator for each of them would:
+// not below ADInplaceOrView, and with torch's error for an inference tensor outside inference mode.
+void count_writes(at::TensorList tensors);
+
 // Throws unless the lists have the same length, sizes, floating-point dtypes and devices, those of
 // `optional_lists` that are not empty too, and `steps` a counter for each tensor, if there are any.
 void check_uniform(std::initializer_list<at::TensorList> lists,
@@ -40,6 +44,9 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
 
 // Throws if one of them has no bits to speak of: numbers that are not integers.
 void check_bits(const at::Tensor& self, const at::Tensor& other);
+
+// Throws if one of them holds truth values.
+void check_difference(const at::Tensor& self, const at::Tensor& other);
 
 // Throws if the number does not fit the tensor's dtype.
 void check_representable(const at::Tensor& self, const at::Scalar& value);
@@ -57,7 +64,13 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask, const at::Tensor
 c10::List<std::optional<at::Tensor>> index_tensors(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
 
-// Throws unless self[indices] = values is possible. The indices are those of index_tensors().
+// The same for what is written: masks stay masks, since the shape of no result follows from them,
+// and the kernel counts what they select.
+c10::List<std::optional<at::Tensor>> written_indices(
+    const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
+
+// Throws unless self[indices] = values is possible, as far as shapes tell. The indices are those of
+// written_indices().
 void check_index_put(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                      const at::Tensor& values);
 

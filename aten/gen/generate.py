@@ -24,6 +24,7 @@ from torchgen.api import cpp, meta, structured
 from torchgen.api.types import Binding, NativeSignature
 from torchgen.gen import get_grouped_native_functions, parse_native_yaml
 from torchgen.model import (
+    Argument,
     BackendMetadata,
     BaseTy,
     BaseType,
@@ -302,6 +303,12 @@ def _holds_tensors(binding: Binding) -> bool:
     return bool(binding.argument.type.is_tensor_like())
 
 
+def _is_written(binding: Binding) -> bool:
+    argument = binding.argument
+    annotation = argument.annotation if isinstance(argument, Argument) else None
+    return annotation is not None and annotation.is_write
+
+
 def _is_list(binding: Binding) -> bool:
     return isinstance(binding.argument.type, ListType)
 
@@ -360,7 +367,7 @@ class StructuredWriter:
         """The code of the functional, in-place and out= variants."""
         group = self._group
         code = _comment(str(group.functional.func))
-        code += f"namespace {self._space} {{\n\nconstinit ProvenDtypes proven;\n\n"
+        code += f"namespace {self._space} {{\n\n"
         if not self._always:
             code += self._kernel()
         if self._may_convert:
@@ -589,7 +596,7 @@ class StructuredWriter:
             condition = "mixes" if self._entry.converts is Converts.MIXED else "converts"
             code += f"  const bool converts = operands.{condition}();\n"
         code += "".join(f"  operands.add_device({name});\n" for name in given)
-        code += _site(function, self._entry)
+        code += _site(function, self._entry, self._keys(kind, given))
         if self._always:
             return code + self._convert(kind, inputs, given, indent=2) + "}\n\n"
         if self._may_convert:
@@ -597,17 +604,20 @@ class StructuredWriter:
         arguments = ["site", "operands.device()", "operands.device()", *inputs, *given]
         call = f"launch<Kernel<OutputKind::{kind}>>("
         if kind == "kFunctional":
-            code += _fill(f"auto result = {call}", arguments, ");", 2) + self._prove(kind, given, 2)
-            return code + "  return result;\n}\n\n"
-        code += _fill(call, arguments, ");", 2) + self._prove(kind, given, 2)
+            code += _fill(f"return {call}", arguments, ");", 2)
+            return code + "}\n\n"
+        code += _fill(call, arguments, ");", 2)
         return code + f"  return {self._result(kind)};\n}}\n\n"
 
-    def _prove(self, kind: str, given: Sequence[str], indent: int) -> str:
-        """The statement that throws what the kernel says of dtypes it does not support."""
-        tensors = [binding.name for binding in self._inputs if _holds_tensors(binding)]
-        # In place the result may have another dtype than out of place.
-        outputs = ["self"] if kind == "kInplace" else given
-        return _fill("proven.prove(Dtypes(", [*tensors, *outputs], "), operands.device());", indent)
+    def _keys(self, kind: str, given: Sequence[str]) -> list[str]:
+        """What the kernel may refuse besides dtypes."""
+        keys = _scalar_keys(self._inputs)
+        if not self._iterates and kind != "kFunctional":
+            # Where meta() builds a TensorIterator, that has looked for overlaps already.
+            outputs = ["self"] if kind == "kInplace" else list(given)
+            tensors = [binding.name for binding in self._inputs if _holds_tensors(binding)]
+            keys += [f"overlap_key({', '.join([output, *tensors])})" for output in outputs]
+        return keys
 
     def _add(self, binding: Binding, strict: bool) -> str:
         if _holds_tensors(binding):
@@ -642,7 +652,6 @@ class StructuredWriter:
             ");",
             indent,
         )
-        code += self._prove(kind, given, indent)
         return code + " " * indent + f"return {self._result(kind, outputs)};\n"
 
     def _meta_argument(self, name: str) -> str:
@@ -668,10 +677,21 @@ def _outputs(function: NativeFunction) -> list[Binding]:
     return [binding for binding in _arguments(function) if binding.name in names]
 
 
-def _site(function: NativeFunction, entry: Entry) -> str:
+def _scalar_keys(bindings: Iterable[Binding]) -> list[str]:
+    """Of arguments whose values the kernel checks."""
+    return [
+        f"{'width_of' if found[0] == 'Scalar' else 'text_key'}({binding.name})"
+        for binding in bindings
+        if (found := re.search(r"\b(Scalar|str)\b", str(binding.argument.type)))
+    ]
+
+
+def _site(function: NativeFunction, entry: Entry, keys: Sequence[str]) -> str:
     site = [f'.name = "aten::{function.func.name}"', f".cost = {_cost(entry)}"]
     if entry.name.startswith("_foreach_"):
         site += [".pointwise = true", ".loops = static_cast<int64_t>(self.size())"]
+    if keys:
+        site.append(f".argument_key = argument_key({', '.join(keys)})")
     return _fill("const LaunchSite site{", site, "};", 2)
 
 
@@ -710,7 +730,11 @@ def mutating_block(entry: Entry, torch: Torch) -> Block:
             strict = _is_list(binding) or _tidy(binding.type) == "at::Tensor&"
             add = "add_device" if strict and "c10::List" not in binding.type else "add"
             code += f"  operands.{add}({binding.name});\n"
-    code += _site(function, entry)
+    code += _site(function, entry, _scalar_keys(bindings))
+    if not function.func.returns and torch.composite_kernel(function):
+        # torch leaves the version counters to the in-place operators of its composite kernel.
+        written = [binding.name for binding in bindings if _is_written(binding)]
+        code += "".join(f"  count_writes({name});\n" for name in written)
     code += _fill("launch<Kernel>(", ["site", "operands.device()", *names], ");", 2)
     code += "" if returns == "void" else f"  return {names[0]};\n"
     code += f"}}\n\n}}  // namespace {space}\n"
@@ -772,7 +796,7 @@ def _shard(blocks: Sequence[Block]) -> str:
         + "".join(includes)
         + "#include <torch/library.h>\n\n"
         + "#include <cstddef>\n#include <optional>\n#include <tuple>\n\n"
-        + '#include "aten/gen/arguments.h"\n#include "aten/gen/proven_dtypes.h"\n'
+        + '#include "aten/argument_key.h"\n#include "aten/gen/arguments.h"\n'
         + '#include "aten/launch.h"\n#include "aten/owned.h"\n#include "aten/pointwise.h"\n'
         + '#include "aten/structured.h"\n\n'
         + "namespace openreg {\nnamespace {\n\n"

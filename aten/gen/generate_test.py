@@ -70,6 +70,18 @@ def test_two_runs_write_the_same_and_all_variants(
         assert text.count(f'm.impl("{name}"') == 1
 
 
+def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: generate.Torch) -> None:
+    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
+    mutating = [entry for entry in entries if entry.kind is generate.Kind.MUTATING]
+    counting = {
+        entry.name
+        for entry in mutating
+        if "count_writes(self);" in generate.mutating_block(entry, torch_operators).code
+    }
+    # torch counts those of operators that return a tensor; fused optimizers count none.
+    assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
+
+
 def test_command_names_the_operator_that_it_refuses(tmp_path: pathlib.Path) -> None:
     operators = tmp_path / "operators.yaml"
     operators.write_text(family("frobnicate.Tensor"))

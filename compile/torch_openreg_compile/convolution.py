@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Convolutions in compiled graphs: those of the device, with an order of results that is known.
 
-torch traces a convolution of a device as one whose results are contiguous; the device itself
-returns what the CPU does, which depends on the order of the operands. And where the device is not
-the CPU, the compiler takes the bias out of a convolution, and does not know which order is fast.
-So graphs get operators of their own: images are in the order of channels last, which the CPU's
-kernels like best, and weights as they are.
+The order of a convolution's results depends on the order of its operands. And where the device is
+not the CPU, the compiler takes the bias out of a convolution, and does not know which order is
+fast. So graphs get operators of their own: images are in the order of channels last, which the
+CPU's kernels like best, and weights as they are.
 """
 
 from typing import Any

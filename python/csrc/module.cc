@@ -4,17 +4,21 @@
 //
 // Thin: each function checks its arguments and calls runtime/c10 or aten. Only recording.h does
 // work of its own, which is about lists of Python. Loading the module loads those libraries, which
-// register the device with torch. Functions that may wait or take a lock that a waiting thread
-// holds release the GIL. Exceptions are translated as torch does it (c10::Error and its subclasses,
-// warnings of the call included).
+// register the device with torch. Waits release the GIL
+// (runtime/device/host_wait.h); functions that take a lock which a waiting thread may hold, or that
+// take long, release it themselves. Exceptions are translated as torch does it (c10::Error and its
+// subclasses, warnings of the call included).
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/Generator.h>
+#include <torch/csrc/utils/device_lazy_init.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <exception>
 #include <string>
 #include <vector>
 
@@ -37,6 +41,7 @@
 #include "runtime/c10/shutdown.h"
 #include "runtime/c10/stream.h"
 #include "runtime/c10/stream_sanitizer.h"
+#include "runtime/device/host_wait.h"
 #include "runtime/device/openreg.h"
 
 namespace py = pybind11;
@@ -136,6 +141,19 @@ void report_memory_at_exit(const std::vector<uintptr_t>& reachable) {
   stop_capturing_call_stacks();
 }
 
+// KeyboardInterrupt and SystemExit, which are no Exception. Python code that the dispatcher calls
+// raises through pybind11, other code of torch through python_error.
+bool is_interrupt(const std::exception& error) {
+  const py::gil_scoped_acquire gil;
+  PyObject* type = nullptr;
+  if (const auto* const raised = dynamic_cast<const py::error_already_set*>(&error)) {
+    type = raised->type().ptr();
+  } else if (const auto* const kept = dynamic_cast<const python_error*>(&error)) {
+    type = kept->type;
+  }
+  return type != nullptr && PyErr_GivenExceptionMatches(type, PyExc_Exception) == 0;
+}
+
 py::dict get_fallback_stats() {
   py::dict result;
   for (const FallbackRecord& record : fallback_stats()) {
@@ -149,6 +167,22 @@ py::dict get_fallback_stats() {
     result[py::str(record.name)] = entry;
   }
   return result;
+}
+
+// Waits release the GIL, whoever calls: many bindings of torch do not, and no destructor does. Not
+// while the interpreter ends, when a thread that releases it may not come back.
+void* release_gil() {
+  return Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
+}
+
+void take_gil_again(void* thread) {
+  if (thread == nullptr) {
+    return;
+  }
+  while (_Py_IsFinalizing() != 0) {
+    (void)::pause();  // until the process is gone (see shutdown.h)
+  }
+  PyEval_RestoreThread(static_cast<PyThreadState*>(thread));
 }
 
 // Python objects hold tensors, streams and events until the interpreter has gone through its
@@ -265,6 +299,7 @@ PYBIND11_MODULE(_C, module) {
              py::arg("reachable"));
   openreg::bind_memory_history(module);
 
+  openreg::set_interrupt_filter(&openreg::is_interrupt);
   module.def("fallback_stats", wrap_pybind_function(&openreg::get_fallback_stats));
   module.def("fallback_reset", wrap_pybind_function_no_gil(&openreg::fallback_reset));
   module.def("fallback_policy",
@@ -283,5 +318,11 @@ PYBIND11_MODULE(_C, module) {
   openreg::bind_recordings(module);
   openreg::bind_storage(module);
   openreg::bind_sharing(module);
+
+  static constexpr orHostWaitHooks kReleaseGil{&openreg::release_gil, &openreg::take_gil_again};
+  orSetHostWaitHooks(&kReleaseGil);
+  // torch would initialize the device in its own functions only, and takes it for unused until
+  // then: torch.accelerator.synchronize() would not wait. Here every use initializes the device.
+  torch::utils::set_requires_device_init(openreg::kOpenRegType, false);
   openreg::shut_down_at_exit();
 }

@@ -127,11 +127,7 @@ class Recording {
   }
   Recording(const Recording&) = delete;
   Recording& operator=(const Recording&) = delete;
-  ~Recording() {
-    // A graph waits for its replays; the GIL may be what they wait for.
-    const py::gil_scoped_release no_gil;
-    graph_.reset();
-  }
+  ~Recording() = default;
 
   // Replays the graph for these inputs, and clears their list; or returns None if it does not fit
   // them, or is occupied.

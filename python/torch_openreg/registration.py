@@ -32,7 +32,7 @@ def _register() -> None:
         return
     require_compatible(_DEVICE_TYPE)
     from torch_openreg import _C, openreg  # loads the libraries
-    from torch_openreg.openreg import dlpack, storage
+    from torch_openreg.openreg import dlpack, fakes, storage
 
     rename_privateuse1_backend(_DEVICE_TYPE)
     torch._register_device_module(_DEVICE_TYPE, openreg)
@@ -40,6 +40,7 @@ def _register() -> None:
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
     storage.register()
+    fakes.register(_DEVICE_TYPE)
     compiler.register()
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "runtime/allocator/size_class.h"
+#include "runtime/device/host_wait.h"
 
 namespace openreg::allocator {
 namespace {
@@ -35,6 +36,13 @@ void watch_for_forks() {
       "openreg: device memory was asked for in the child of a fork, where the device can not be "
       "used: start processes with the method \"spawn\" or \"forkserver\"");
 }
+
+// Thrown when memory is kept because work that may use it can not be waited for: it stays as it
+// was.
+class KeptError : public Error {
+ public:
+  explicit KeptError(const Error& reason) : Error(reason.code(), reason.what()) {}
+};
 
 Event segment_event(Action action, const void* base, size_t size, const Pool& pool) {
   return {.action = action,
@@ -95,6 +103,7 @@ CachingAllocator::~CachingAllocator() {
 
 Pool& CachingAllocator::add_pool(orStream_t stream) {
   check_may_wait("device memory was asked for");
+  const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
   if (Pool* pool = pools_.find(stream); pool != nullptr) {
     return *pool;
@@ -122,6 +131,7 @@ Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
     return *pool;
   }
   check_may_wait("device memory was asked for");
+  const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
   Pool* pool = private_.find(id, stream);
   if (pool == nullptr) {
@@ -181,6 +191,7 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   PoolLock lock(pool.lock);
   const bool had_pending = pool.has_pending();
   if (had_pending) [[unlikely]] {
+    mark_deferred(pool, &lock);
     pool.collect(timeline_, observer());
   }
   Block* block = pool.allocate(size.bytes, size.requested);
@@ -208,7 +219,9 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
                 "openreg: " + std::to_string(static_cast<ptrdiff_t>(size.requested)) +
                     " bytes of device memory were asked for: a size can not be negative");
   }
+  const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
+  release_ended_pools();
   std::string reason;
   if (size.bytes > kLargestRequest) {
     throw_out_of_memory(pool, size.requested, reason);
@@ -222,15 +235,28 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
     return block;
   }
   alloc_retries_.fetch_add(1, std::memory_order_relaxed);
-  if (release_free_segments()) {
+  std::string kept;
+  // Whether another attempt is worth it.
+  const auto make_room = [&](const auto& function) {
+    try {
+      return function();
+    } catch (const KeptError& error) {
+      kept = error.what();
+      return true;
+    }
+  };
+  if (make_room([this] { return release_free_segments(); })) {
     if (Block* block = attempt(); block != nullptr) {
       return block;
     }
   }
-  wait_for_pending();
-  release_free_segments();
+  make_room([this] { return wait_for_pending(); });
+  make_room([this] { return release_free_segments(); });
   if (Block* block = attempt(); block != nullptr) {
     return block;
+  }
+  if (!kept.empty()) {
+    reason += (reason.empty() ? "" : "; ") + kept;
   }
   throw_out_of_memory(pool, size.requested, reason);
 }
@@ -291,23 +317,63 @@ bool CachingAllocator::release_free_segments(PoolId id) {
     }
     try {
       released = release(*pool, [](const Segment&) { return true; }) || released;
+    } catch (const KeptError&) {
+      error = error != nullptr ? error : std::current_exception();
     } catch (...) {
-      released = true;
       error = std::current_exception();  // the device has been waited for
     }
   }
-  private_.end_unused();
+  end_unused_pools();
   if (error != nullptr) {
     std::rethrow_exception(error);
   }
   return released;
 }
 
-// Whether there were any. An error of waiting comes after they have been given back.
+// What is left of private pools without a use, as far as that needs no wait: a program that drops a
+// pool must not wait, and must not have to empty the cache.
+void CachingAllocator::release_ended_pools() {
+  const std::set<PoolId> ended = private_.without_use();
+  if (ended.empty()) {
+    return;
+  }
+  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    try {
+      if (ended.contains(pool->id) && is_idle(pool->stream())) {
+        release(*pool, [](const Segment&) { return true; });
+      }
+    } catch (const KeptError&) {
+      continue;  // they stay until a later call
+    }
+  }
+  end_unused_pools();
+}
+
+bool CachingAllocator::is_idle(orStream_t stream) {
+  const Mark mark = timeline_->mark(stream);
+  if (mark == kNoMark) {
+    return true;
+  }
+  const bool idle = timeline_->passed(mark);
+  timeline_->drop(mark);
+  return idle;
+}
+
+void CachingAllocator::end_unused_pools() {
+  private_.end_unused();
+  const std::lock_guard lock(private_reserved_lock_);
+  std::erase_if(private_reserved_, [this](const auto& entry) {
+    return entry.second[kAggregate].current == 0 && !private_.exists(entry.first);
+  });
+}
+
+// Whether there were any. A kernel's error comes after they have been given back; KeptError says
+// that they were not.
 bool CachingAllocator::release(Pool& pool, const std::function<bool(const Segment&)>& accept) {
   std::list<Segment> segments;
   {
     PoolLock lock(pool.lock);
+    mark_deferred(pool, &lock);
     pool.collect(timeline_, observer());
     pool.detach_free_segments(&segments, accept);
     leave(pool, std::move(lock));
@@ -317,10 +383,21 @@ bool CachingAllocator::release(Pool& pool, const std::function<bool(const Segmen
   }
   // Blocks are free for their stream before its work is done, but not for others.
   std::exception_ptr error;
+  OwnedMark mark;
   try {
-    wait_for(pool.stream());
+    mark = OwnedMark(timeline_, timeline_->mark(pool.stream()));
   } catch (...) {
-    error = std::current_exception();
+    error = std::current_exception();  // the device has been waited for
+  }
+  try {
+    mark.wait();
+  } catch (const Error& reason) {
+    PoolLock lock(pool.lock);
+    for (const Segment& segment : segments) {
+      pool.add_segment(segment.type, segment.base, segment.size);
+    }
+    leave(pool, std::move(lock));
+    throw KeptError(reason);
   }
   for (const Segment& segment : segments) {
     if (Observer* observer = this->observer(); observer != nullptr) {
@@ -372,35 +449,44 @@ void CachingAllocator::collect_garbage(size_t wanted) {
       break;
     }
     // Another thread may have taken it into use since.
-    if (release(*candidate.pool,
-                [&](const Segment& segment) { return segment.base == candidate.base; })) {
-      reserved -= candidate.size;
+    try {
+      if (release(*candidate.pool,
+                  [&](const Segment& segment) { return segment.base == candidate.base; })) {
+        reserved -= candidate.size;
+      }
+    } catch (const KeptError&) {
+      continue;  // another segment may do
     }
   }
-  private_.end_unused();
+  end_unused_pools();
 }
 
-void CachingAllocator::wait_for(orStream_t stream) {
-  if (const Mark mark = timeline_->mark(stream); mark != kNoMark) {
-    timeline_->wait(mark);
-    timeline_->drop(mark);
-  }
-}
-
-void CachingAllocator::wait_for_pending() {
+// Whether there was anything to wait for. Throws after it has waited for all that can be.
+bool CachingAllocator::wait_for_pending() {
   bool waited = false;
+  std::exception_ptr error;
   for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
     PoolLock lock(pool->lock);
+    mark_deferred(*pool, &lock);
     const std::vector<orStream_t> streams = pool->awaited_streams();
     lock.unlock();
     for (orStream_t stream : streams) {
-      wait_for(stream);
+      const OwnedMark mark(timeline_, timeline_->mark(stream));
+      try {
+        mark.wait();
+      } catch (const Error& reason) {
+        error = std::make_exception_ptr(KeptError(reason));
+      }
       waited = true;
     }
   }
   if (waited) {
     stream_waits_.fetch_add(1, std::memory_order_relaxed);
   }
+  if (error != nullptr) {
+    std::rethrow_exception(error);
+  }
+  return waited;
 }
 
 void CachingAllocator::throw_out_of_memory(const Pool& pool, size_t bytes,
@@ -457,7 +543,6 @@ void CachingAllocator::free(Block* block) {
     }
   }
   if (!block->users.empty()) [[unlikely]] {
-    check_may_wait("memory that several streams use was freed");
     free_pending(pool, block, std::move(lock));
     return;
   }
@@ -469,9 +554,23 @@ void CachingAllocator::free(Block* block) {
 
 void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
   pool.suspend(block);
+  const bool deferred = !timeline_->may_wait();
+  if (deferred) {
+    pool.defer(block);
+  }
   leave(pool, block->type, std::move(lock));
-  // Without the lock, for a mark may have to wait for room in a stream's queue. Nobody else touches
-  // a pending block until it awaits a mark.
+  if (deferred) {
+    return;
+  }
+  if (const std::exception_ptr error = await_users(pool, block); error != nullptr) {
+    std::rethrow_exception(error);
+  }
+}
+
+// Has a pending block await its users as they are now. The pool is not locked, for a mark may have
+// to wait for room in a stream's queue. Nobody else touches a pending block until it awaits a mark.
+// Gives an error that a mark brought up.
+std::exception_ptr CachingAllocator::await_users(Pool& pool, Block* block) {
   std::vector<std::pair<orStream_t, Mark>> marks;
   std::exception_ptr error;
   for (orStream_t stream : block->users) {
@@ -483,7 +582,7 @@ void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
       error = std::current_exception();
     }
   }
-  PoolLock again(pool.lock);
+  PoolLock lock(pool.lock);
   block->users.resize(marks.size());
   if (marks.empty()) {
     pool.resume(block, observer());
@@ -491,7 +590,24 @@ void CachingAllocator::free_pending(Pool& pool, Block* block, PoolLock lock) {
   for (const auto& [stream, mark] : marks) {
     pool.await(stream, mark, block);
   }
-  leave(pool, std::move(again));
+  leave(pool, std::move(lock));
+  return error;
+}
+
+// The same for blocks that were freed where nothing may wait. Unlocks the pool meanwhile.
+void CachingAllocator::mark_deferred(Pool& pool, PoolLock* lock) {
+  if (!pool.has_deferred() || !timeline_->may_wait()) {
+    return;
+  }
+  const std::vector<Block*> blocks = pool.take_deferred();
+  lock->unlock();
+  std::exception_ptr error;
+  for (Block* block : blocks) {
+    if (const std::exception_ptr brought_up = await_users(pool, block); brought_up != nullptr) {
+      error = brought_up;
+    }
+  }
+  lock->lock();
   if (error != nullptr) {
     std::rethrow_exception(error);
   }
@@ -505,6 +621,27 @@ void CachingAllocator::record_stream(Block* block, orStream_t stream) {
   if (std::ranges::find(block->users, stream) == block->users.end()) {
     block->users.push_back(stream);
   }
+}
+
+void CachingAllocator::record_stream_at(const void* pointer, orStream_t stream) {
+  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
+    std::unique_lock lock(pool->lock);
+    const Block* const block = pool->find(pointer);
+    lock.unlock();
+    if (block != nullptr) {
+      record_stream(const_cast<Block*>(block), stream);
+      return;
+    }
+  }
+}
+
+std::vector<orStream_t> CachingAllocator::streams_of(const Block* block) const {
+  std::vector<orStream_t> streams = {block->stream};
+  if (!in_forked_child()) {
+    const std::lock_guard lock(block->pool->lock);
+    streams.insert(streams.end(), block->users.begin(), block->users.end());
+  }
+  return streams;
 }
 
 void CachingAllocator::set_settings(const Settings& settings) {
@@ -559,8 +696,14 @@ void CachingAllocator::end_allocate_to_pool(PoolId id) {
 }
 
 void CachingAllocator::release_pool(PoolId id) {
-  if (!in_forked_child()) {
-    private_.release(id);
+  if (in_forked_child()) {
+    return;
+  }
+  private_.release(id);
+  if (timeline_->may_wait()) {
+    const HostWait wait;  // the holder of growth_ may wait
+    const std::lock_guard growth(growth_);
+    release_ended_pools();
   }
 }
 
@@ -599,6 +742,7 @@ void CachingAllocator::empty_cache(PoolId id) {
     return;
   }
   check_may_wait("the cache of device memory was emptied");
+  const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
   release_free_segments(id);
   source_->trim();
@@ -652,16 +796,11 @@ Stats CachingAllocator::totals() const {
   return totals;
 }
 
-// Pools of which nothing is left to tell are forgotten.
 void CachingAllocator::change_private_reserved(const std::function<void(Stat&)>& change) {
   const std::lock_guard lock(private_reserved_lock_);
   for (auto& [id, stats] : private_reserved_) {
     std::ranges::for_each(stats, change);
   }
-  std::erase_if(private_reserved_, [](const auto& entry) {
-    const Stat& all = entry.second[kAggregate];
-    return all.current == 0 && all.peak == 0 && all.allocated == 0 && all.freed == 0;
-  });
 }
 
 void CachingAllocator::reset_accumulated() {

@@ -23,8 +23,9 @@
 //
 // Threads. Every function may be called from every thread. allocate() and free() take one spin
 // lock, of the stream's pool; no system call, no heap allocation. Growing and giving back (one
-// mutex) may wait for streams and must not happen inside of a kernel or host callback. Waiting
-// leaves a kernel's error with its stream.
+// mutex) may wait for streams and must not happen inside of a kernel or host callback. There a
+// block that other streams use may be freed nevertheless; those are asked by the next call of a
+// thread that may wait. Waiting leaves a kernel's error with its stream.
 //
 // Fork. In a child process allocate() throws Error(orErrorForked), free() and the rest do nothing.
 #ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
@@ -35,6 +36,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -77,13 +79,20 @@ class OPENREG_API CachingAllocator {
 
   // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
   void record_stream(Block* block, orStream_t stream);
+  // The same for the block at an address, found by a search through all pools. Nothing if there is
+  // none.
+  void record_stream_at(const void* pointer, orStream_t stream);
+
+  // The block's own stream, and those of record_stream().
+  std::vector<orStream_t> streams_of(const Block* block) const;
 
   // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the
   // allocating thread, comes from pool `id` until end_allocate_to_pool(); other memory of the
   // pool's stays as it is. use_pool() and begin_allocate_to_pool() make the pool if there is none,
   // and count one use; release_pool() takes one back. While a pool has a use, its segments stay,
-  // also those that are free: a captured graph goes on to use their addresses. Throw Error for an
-  // id that does not fit.
+  // also those that are free: a captured graph goes on to use their addresses. After that, segments
+  // without a block in use go back to the device by themselves, when their stream has no work: at
+  // release_pool(), or when any pool takes a segment. Throw Error for an id that does not fit.
   void use_pool(PoolId id);
   void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
   void end_allocate_to_pool(PoolId id);
@@ -93,7 +102,8 @@ class OPENREG_API CachingAllocator {
 
   // Gives all segments without a block in use back to the device, when the work of their streams is
   // done, and the device's free pages to the system: of the common memory and of private pools
-  // without a use, or of the private pool `id` only, and nothing if that is in use.
+  // without a use, or of the private pool `id` only, and nothing if that is in use. Keeps what a
+  // captured stream may use, and throws Error after it has given the rest.
   void empty_cache(PoolId id = kCommonPool);
 
   // Take effect from the next allocation on; blocks that exist stay as they are.
@@ -164,12 +174,16 @@ class OPENREG_API CachingAllocator {
   Block* grow(Pool& pool, Size size, std::string* reason);
   // Each needs growth_.
   bool release_free_segments(PoolId id = kCommonPool);
+  void release_ended_pools();
+  void end_unused_pools();
   bool release(Pool& pool, const std::function<bool(const Segment&)>& accept);
   void collect_garbage(size_t wanted);
   void count_segment(const Pool& pool, PoolType type, int64_t bytes);
   void change_private_reserved(const std::function<void(Stat&)>& change);
-  void wait_for_pending();
-  void wait_for(orStream_t stream);
+  bool is_idle(orStream_t stream);
+  bool wait_for_pending();
+  void mark_deferred(Pool& pool, PoolLock* lock);
+  std::exception_ptr await_users(Pool& pool, Block* block);
   // Sums over all pools since the start, without peaks. The caller holds all pools.
   Stats totals() const;
   [[noreturn]] void throw_out_of_memory(const Pool& pool, size_t bytes, const std::string& reason);

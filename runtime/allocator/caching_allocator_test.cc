@@ -228,9 +228,9 @@ TEST_F(CachingAllocatorTest, OutOfMemoryTellsTheFigures) {
     EXPECT_EQ(figures.device_free, 20 * kMiB);
     EXPECT_EQ(figures.device_total, 100 * kMiB);
     const std::string text = error.what();
-    for (const char* part :
-         {"openreg: out of memory: device 5", "50.00 MiB", "62.00 MiB", "80.00 MiB", "18.00 MiB",
-          "20.00 MiB", "100.00 MiB", "the fake device is full", "OPENREG_DEVICE_MEMORY"}) {
+    for (const char* part : {"openreg: device 5 is out of memory. Tried to allocate 50.00 MiB.",
+                             "50.00 MiB", "62.00 MiB", "80.00 MiB", "18.00 MiB", "20.00 MiB",
+                             "100.00 MiB", "the fake device is full", "OPENREG_DEVICE_MEMORY"}) {
       EXPECT_NE(text.find(part), std::string::npos) << part << " in: " << text;
     }
   }
@@ -374,6 +374,40 @@ TEST_F(CachingAllocatorTest, MoreStreamsThanTheMapHadRoomFor) {
     }
   }
   EXPECT_EQ(allocator.stats().stat[kAllocation][kAggregate].peak, 1);
+}
+
+TEST_F(CachingAllocatorTest, WhatCanNotBeWaitedForIsKept) {
+  class Captured : public FakeTimeline {
+   public:
+    void wait(Mark mark) override {
+      if (captured) {
+        throw Error(orErrorCaptureUnsupported, "openreg: a capture");
+      }
+      FakeTimeline::wait(mark);
+    }
+    bool captured = true;
+  } timeline;
+  CachingAllocator allocator(0, &source_, &timeline);
+  const auto reserved = [&] { return allocator.stats().stat[kReservedBytes][kAggregate].current; };
+  Block* small = allocator.allocate(100, stream_);
+  Block* large = allocator.allocate(30 * kMiB, stream_);
+  Block* pending = allocator.allocate(100, other_);
+  allocator.record_stream(pending, stream_);
+  timeline.queue(stream_);
+  for (Block* block : {small, large, pending}) {
+    allocator.free(block);
+  }
+  const int64_t before = reserved();
+  EXPECT_THROW(allocator.empty_cache(), Error);
+  EXPECT_EQ(reserved(), before);
+  EXPECT_EQ(timeline.marks_in_use(), 1U) << "that of the pending block";
+  EXPECT_THROW(allocator.allocate(90 * kMiB, other_), OutOfMemoryError);
+  EXPECT_EQ(reserved(), before);
+  EXPECT_EQ(timeline.marks_in_use(), 1U);
+  timeline.captured = false;
+  Block* block = allocator.allocate(90 * kMiB, other_);
+  EXPECT_EQ(timeline.marks_in_use(), 0U);
+  allocator.free(block);
 }
 
 TEST_F(CachingAllocatorTest, ChildOfAForkGetsAnErrorAndHoldsNothingUp) {

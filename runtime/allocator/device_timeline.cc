@@ -14,8 +14,21 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
+// No capture forbids this thread to wait for a device: what is captured does not run.
+class BesideCaptures {
+ public:
+  BesideCaptures() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
+  ~BesideCaptures() { (void)orThreadExchangeStreamCaptureMode(&mode_); }  // it was valid
+  BesideCaptures(const BesideCaptures&) = delete;
+  BesideCaptures& operator=(const BesideCaptures&) = delete;
+
+ private:
+  orStreamCaptureMode mode_ = orStreamCaptureModeRelaxed;
+};
+
 // A stream that was destroyed runs what it had queued, but nothing can be asked about it any more.
 void wait_for_every_device() {
+  const BesideCaptures beside;
   int count = 0;
   check(orGetDeviceCount(&count));
   std::exception_ptr first;
@@ -123,7 +136,11 @@ bool DeviceTimeline::passed(Mark mark) {
   }
   // Every other answer means that nothing is left to wait for: done, or dropped by a reset or the
   // exit.
-  return orEventQuery(event_of(mark)) != orErrorNotReady;
+  const orError_t state = orEventQuery(event_of(mark));
+  if (state != orSuccess && state != orErrorNotReady) {
+    (void)orGetLastError();
+  }
+  return state != orErrorNotReady;
 }
 
 void DeviceTimeline::wait(Mark mark) {

@@ -25,11 +25,6 @@ std::string format_bytes(size_t bytes) {
 // What would have helped, by the figures.
 std::string advice(const OutOfMemoryError::Figures& figures) {
   std::string text;
-  if (figures.limit != 0) {
-    text += " The limit of this process, " + format_bytes(figures.limit) +
-            ", refused it: raise it by torch.openreg.set_per_process_memory_fraction, or "
-            "per_process_memory_fraction in PYTORCH_ALLOC_CONF.";
-  }
   if (figures.cached >= figures.asked && figures.private_free >= figures.cached / 2) {
     text +=
         " Of the cache, " + format_bytes(figures.private_free) +
@@ -45,19 +40,27 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
         "allocate on fewer streams.";
   }
   text += " Use smaller batches, or drop tensors that are not needed any more";
-  text += figures.limit == 0 ? ", or give the device more memory (OPENREG_DEVICE_MEMORY)." : ".";
+  text += figures.limit == 0 ? ", or give the device more memory (OPENREG_DEVICE_MEMORY)."
+                             : ", or raise the limit.";
   return text;
 }
 
+// Begins with the words by which programs recognize the error, such as accelerate's
+// find_executable_batch_size: " out of memory.".
 std::string describe(const OutOfMemoryError::Figures& figures) {
-  std::string text = "openreg: out of memory: device " + std::to_string(figures.device) +
-                     " was asked for " + format_bytes(figures.asked) + " and has " +
-                     format_bytes(figures.device_free) + " free of " +
-                     format_bytes(figures.device_total) + ". This process holds " +
-                     format_bytes(figures.reserved) + " of it: " + format_bytes(figures.allocated) +
-                     " in tensors, " + format_bytes(figures.cached) +
-                     " free in the cache, with the largest free block at " +
-                     format_bytes(figures.largest_free) + ".";
+  std::string text = "openreg: device " + std::to_string(figures.device) +
+                     " is out of memory. Tried to allocate " + format_bytes(figures.asked) + ". ";
+  if (figures.limit != 0) {
+    text += "The limit of this process is " + format_bytes(figures.limit) +
+            " (torch.openreg.set_per_process_memory_fraction, or per_process_memory_fraction in "
+            "PYTORCH_ALLOC_CONF). ";
+  }
+  text += "The device has " + format_bytes(figures.device_free) + " free of " +
+          format_bytes(figures.device_total) + ". This process holds " +
+          format_bytes(figures.reserved) + " of it: " + format_bytes(figures.allocated) +
+          " in tensors, " + format_bytes(figures.cached) +
+          " free in the cache, with the largest free block at " +
+          format_bytes(figures.largest_free) + ".";
   if (!figures.reason.empty()) {
     text += " The driver says: " + figures.reason + ".";
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <exception>
 #include <set>
 #include <utility>
 
@@ -58,6 +59,7 @@ struct Memcheck::Record {
   Context allocated;
   Context freed;                  // set before it is poisoned
   std::vector<orStream_t> users;  // guarded by held_mutex_ while the program holds the block
+  bool marked = false;            // `marks` were made
   std::vector<Mark> marks;        // of them, since free()
   std::atomic<uint8_t> told{0};   // faults: bit 1 << Fault
 
@@ -177,6 +179,21 @@ Mark Memcheck::mark(orStream_t stream) {
   }
 }
 
+orStream_t Memcheck::home_of(const Record& record) const {
+  int device = 0;
+  if (orStreamGetDevice(record.memory->stream, &device) == orSuccess) {
+    return record.memory->stream;
+  }
+  (void)orGetLastError();
+  orStream_t standard = nullptr;
+  openreg::allocator::check(orGetDefaultStream(&standard, device_));
+  return standard;
+}
+
+bool Memcheck::is_captured(const Record& record) const {
+  return DeviceTimeline::is_captured(home_of(record));
+}
+
 // ------------------------------------------------------------------------------------- the blocks
 
 void* Memcheck::allocate(const Block* block) {
@@ -241,23 +258,21 @@ void Memcheck::free(const Block* block) {
 }
 
 void Memcheck::collect() {
-  std::vector<RecordPtr> freed;
   {
     const std::lock_guard lock(held_mutex_);
-    freed.swap(freed_);
+    awaiting_.insert(awaiting_.end(), freed_.begin(), freed_.end());
+    freed_.clear();
   }
-  for (const RecordPtr& record : freed) {
-    if (DeviceTimeline::is_captured(record->memory->stream)) {
-      record->users.push_back(record->memory->stream);  // until the capture has ended
-    }
-    for (const orStream_t user : record->users) {
-      if (const Mark mark = this->mark(user); mark != kNoMark) {
-        record->marks.push_back(mark);
+  std::exception_ptr error;
+  std::erase_if(awaiting_, [&](const RecordPtr& record) {
+    if (!record->marked) {
+      for (const orStream_t user : record->users) {
+        if (const Mark mark = this->mark(user); mark != kNoMark) {
+          record->marks.push_back(mark);
+        }
       }
+      record->marked = true;
     }
-    awaiting_.push_back(record);
-  }
-  for (const RecordPtr& record : std::exchange(awaiting_, {})) {
     std::erase_if(record->marks, [this](Mark mark) {
       const bool passed = timeline_.passed(mark);
       if (passed) {
@@ -265,32 +280,41 @@ void Memcheck::collect() {
       }
       return passed;
     });
-    if (record->marks.empty()) {
-      retire(record);
-    } else {
-      awaiting_.push_back(record);
+    if (!record->marks.empty() || is_captured(*record)) {
+      return false;
     }
+    try {
+      retire(record);
+      return true;
+    } catch (const Error&) {
+      error = std::current_exception();
+      return false;
+    }
+  });
+  while (error == nullptr && quarantined_ > quarantine_limit_ && quarantine_.size() > 1 &&
+         release_oldest()) {
   }
-  while (quarantined_ > quarantine_limit_ && quarantine_.size() > 1 && release_oldest()) {
+  if (error != nullptr) {
+    std::rethrow_exception(error);
   }
 }
 
 void Memcheck::retire(const RecordPtr& record) {
+  launch_look(record, /*poisoned=*/false, /*poison=*/true);
   publish(record->memory->requested, record->memory->requested | kInQuarantine);
   quarantine_.push_back(record);
   quarantined_ += length_of(record->bytes);
-  launch_look(record, /*poisoned=*/false, /*poison=*/true);
 }
 
 // Not while its stream is captured.
 bool Memcheck::release_oldest() {
-  if (DeviceTimeline::is_captured(quarantine_.front()->memory->stream)) {
+  if (is_captured(*quarantine_.front())) {
     return false;
   }
+  launch_look(quarantine_.front(), /*poisoned=*/true, /*poison=*/false);
   const RecordPtr record = std::move(quarantine_.front());
   quarantine_.pop_front();
   quarantined_ -= length_of(record->bytes);
-  launch_look(record, /*poisoned=*/true, /*poison=*/false);
   // From here on the memory is its stream's: what comes next there runs behind the look.
   publish(record->memory->requested, length_of(record->bytes));
   memory_.free(record->memory);
@@ -298,21 +322,22 @@ bool Memcheck::release_oldest() {
 }
 
 void Memcheck::empty_quarantine() {
-  std::vector<Mark> marks;
+  std::vector<OwnedMark> marks;
   {
     const std::lock_guard lock(mutex_);
     collect();
     for (const RecordPtr& record : awaiting_) {
       for (const orStream_t user : record->users) {
-        if (const Mark mark = this->mark(user); mark != kNoMark) {
-          marks.push_back(mark);
-        }
+        marks.emplace_back(&timeline_, this->mark(user));
       }
     }
   }
-  for (const Mark mark : marks) {
-    timeline_.wait(mark);
-    timeline_.drop(mark);
+  for (const OwnedMark& mark : marks) {
+    try {
+      mark.wait();
+    } catch (const Error&) {
+      continue;  // it is captured: the block stays
+    }
   }
   {
     const std::lock_guard lock(mutex_);
@@ -345,7 +370,7 @@ void Memcheck::check_locked(const orStream_t* only) {
   }
   const auto look_at = [&](const RecordPtr& record, bool poisoned) {
     const orStream_t stream = record->memory->stream;
-    if ((only == nullptr || stream == *only) && !DeviceTimeline::is_captured(stream)) {
+    if ((only == nullptr || stream == *only) && !is_captured(*record)) {
       launch_look(record, poisoned, /*poison=*/false);
     }
   };

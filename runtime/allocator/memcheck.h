@@ -139,11 +139,15 @@ class OPENREG_API Memcheck {
   void launch_look(const RecordPtr& record, bool poisoned, bool poison);
 
   Mark mark(orStream_t stream);
+  // Where the kernels of a block go: its stream, or the default one if that was destroyed.
+  orStream_t home_of(const Record& record) const;
+  bool is_captured(const Record& record) const;
 
   void* mirror(const Block* block);
   void drop_mirror(void* segment);
 
-  // These need mutex_.
+  // These need mutex_. A look that can not be queued is an error, and comes again with the next
+  // call.
   void collect();
   void retire(const RecordPtr& record);
   bool release_oldest();
@@ -160,7 +164,7 @@ class OPENREG_API Memcheck {
   // What gives memory back, and what queues looking at it: so nothing is looked at that may belong
   // to another block by then. Held while kernels are queued.
   std::mutex mutex_;
-  std::deque<RecordPtr> awaiting_;    // freed; other streams may use them
+  std::deque<RecordPtr> awaiting_;    // freed; other streams, or a capture, may use them
   std::deque<RecordPtr> quarantine_;  // the oldest first
   size_t quarantined_ = 0;            // bytes
 

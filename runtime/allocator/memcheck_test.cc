@@ -5,6 +5,7 @@
 #include "runtime/allocator/memcheck.h"
 
 #include <gtest/gtest.h>
+#include <pthread.h>
 
 #include <atomic>
 #include <cstdint>
@@ -277,6 +278,123 @@ TEST_F(MemcheckTest, AFreeDuringACaptureIsNoPartOfIt) {
   ASSERT_EQ(orMemcpy(content.data(), pointer, 100, orMemcpyDeviceToHost), orSuccess);
   EXPECT_EQ(content, std::vector<uint8_t>(100, Memcheck::kPoison));
   ASSERT_EQ(orStreamDestroy(side), orSuccess);
+}
+
+TEST_F(MemcheckTest, ABlockThatIsFreeSinceBeforeACaptureIsNoPartOfIt) {
+  for (const bool destroyed : {false, true}) {
+    start(4 * kMiB);
+    orStream_t home = nullptr;
+    orStream_t side = nullptr;
+    ASSERT_EQ(orStreamCreate(&home), orSuccess);
+    ASSERT_EQ(orStreamCreate(&side), orSuccess);
+    char* pointer = allocate(100, home);
+    ASSERT_EQ(orDeviceSynchronize(), orSuccess);
+    const orStream_t captured = destroyed ? stream_ : home;  // where it is looked at
+    {
+      const Gate gate(side);
+      memcheck_->record_stream(blocks_.at(pointer), side);
+      program_->record_stream(blocks_.at(pointer), side);
+      free(pointer);
+      if (destroyed) {
+        ASSERT_EQ(orStreamDestroy(home), orSuccess);
+      }
+      ASSERT_EQ(orStreamBeginCapture(captured, orStreamCaptureModeRelaxed), orSuccess);
+    }
+    ASSERT_EQ(orStreamSynchronize(side), orSuccess);
+    memcheck_->check();
+    orGraph_t graph = nullptr;
+    ASSERT_EQ(orStreamEndCapture(captured, &graph), orSuccess) << orGetLastErrorDetail();
+    size_t nodes = 1;
+    EXPECT_EQ(orGraphGetNodeCount(graph, &nodes), orSuccess);
+    EXPECT_EQ(nodes, 0U);
+    EXPECT_EQ(orGraphDestroy(graph), orSuccess);
+    memcheck_->check();
+    EXPECT_TRUE(found().empty());
+    std::vector<uint8_t> content(100);
+    ASSERT_EQ(orMemcpy(content.data(), pointer, 100, orMemcpyDeviceToHost), orSuccess);
+    EXPECT_EQ(content, std::vector<uint8_t>(100, Memcheck::kPoison));
+    ASSERT_EQ(orStreamDestroy(side), orSuccess);
+    if (!destroyed) {
+      ASSERT_EQ(orStreamDestroy(home), orSuccess);
+    }
+  }
+}
+
+// No thread can be started while there is one.
+class NoMoreThreads {
+ public:
+  NoMoreThreads() {
+    EXPECT_EQ(pthread_getattr_default_np(&before_), 0);
+    pthread_attr_t huge;
+    EXPECT_EQ(pthread_attr_init(&huge), 0);
+    EXPECT_EQ(pthread_attr_setstacksize(&huge, size_t{1} << 47), 0);
+    EXPECT_EQ(pthread_setattr_default_np(&huge), 0);
+    EXPECT_EQ(pthread_attr_destroy(&huge), 0);
+  }
+  ~NoMoreThreads() {
+    EXPECT_EQ(pthread_setattr_default_np(&before_), 0);
+    EXPECT_EQ(pthread_attr_destroy(&before_), 0);
+  }
+  NoMoreThreads(const NoMoreThreads&) = delete;
+  NoMoreThreads& operator=(const NoMoreThreads&) = delete;
+
+ private:
+  pthread_attr_t before_{};
+};
+
+TEST_F(MemcheckTest, ALookThatIsRefusedLosesNothing) {
+  size_t free_before = 0;
+  size_t free_after = 0;
+  size_t total = 0;
+  ASSERT_EQ(orMemGetInfo(&free_before, &total), orSuccess);
+  orStream_t side = nullptr;
+  ASSERT_EQ(orStreamCreate(&side), orSuccess);
+  char* first = allocate(100, side);
+  char* second = allocate(3 * kMiB);
+  ASSERT_EQ(orDeviceSynchronize(), orSuccess);
+  write(first + 100, 1, side);  // a fault, which is found nevertheless
+  // While a kernel runs inline, the next one is queued, and needs a thread.
+  std::atomic<bool> entered{false};
+  std::atomic<bool> open{false};
+  std::thread launcher([&] {
+    const orLaunchAttributes cheap{"gate", orLaunchInline, 0, nullptr};
+    std::atomic<bool>* arguments[] = {&entered, &open};
+    EXPECT_EQ(orLaunchKernel(
+                  side,
+                  [](void* raw) {
+                    auto* const flags = static_cast<std::atomic<bool>**>(raw);
+                    *flags[0] = true;
+                    while (!*flags[1]) {
+                      std::this_thread::yield();
+                    }
+                    return orSuccess;
+                  },
+                  static_cast<void*>(arguments), sizeof(arguments), &cheap),
+              orSuccess);
+  });
+  while (!entered) {
+    std::this_thread::yield();
+  }
+  {
+    const NoMoreThreads none;
+    try {
+      memcheck_->free(blocks_.at(first));
+      ADD_FAILURE() << "no thread should start";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), orErrorSystem);
+    }
+    EXPECT_THROW(memcheck_->free(blocks_.at(second)), Error);
+  }
+  open = true;
+  launcher.join();
+  program_->free(blocks_.at(first));
+  program_->free(blocks_.at(second));
+  memcheck_->check();
+  EXPECT_EQ(found().size(), 1U);
+  memcheck_->empty_quarantine();
+  ASSERT_EQ(orMemGetInfo(&free_after, &total), orSuccess);
+  EXPECT_EQ(free_after, free_before);
+  EXPECT_EQ(orStreamDestroy(side), orSuccess);
 }
 
 TEST_F(MemcheckTest, FiguresAreThoseOfAProgramWithoutIt) {

@@ -88,6 +88,7 @@ void Pool::unlink(Slab* slab) {
 
 void Pool::suspend(Block* block) {
   publish(block->state, BlockState::kPending);
+  ++pending_;
   Usage& usage = usage_of(block);
   usage.freed(block->size, block->requested);
   usage.suspended(block->size);
@@ -98,6 +99,7 @@ void Pool::resume(Block* block, Observer* observer) {
     observer->observe(event_of(Action::kFreeCompleted, *block));
   }
   block->users.clear();
+  --pending_;
   usage_of(block).resumed(block->size);
   put_back(block);
 }

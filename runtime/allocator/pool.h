@@ -94,7 +94,11 @@ class Pool {
   // `block`, which is kPending, waits for one more mark of `stream`. collect() drops marks that
   // have passed and resumes the blocks that waited for nothing else.
   void await(orStream_t stream, Mark mark, Block* block);
-  bool has_pending() const { return !awaited_.empty(); }
+  // `block`, which is kPending, was freed where no mark can be made; it awaits none so far.
+  void defer(Block* block) { deferred_.push_back(block); }
+  bool has_deferred() const { return !deferred_.empty(); }
+  std::vector<Block*> take_deferred() { return std::exchange(deferred_, {}); }
+  bool has_pending() const { return pending_ != 0; }
   void collect(Timeline* timeline, Observer* observer = nullptr);
   std::vector<orStream_t> awaited_streams() const;
 
@@ -173,7 +177,9 @@ class Pool {
   Heap large_{kLargePool, &store_, &usage_[usage_index(kLargePool)]};
   std::deque<Slab> all_slabs_;  // owns them
   Slab* spare_slabs_ = nullptr;
+  size_t pending_ = 0;  // blocks
   std::vector<Awaited> awaited_;
+  std::vector<Block*> deferred_;
 };
 
 // `block` is handed out, or pending.

@@ -95,6 +95,17 @@ std::set<PoolId> PrivatePools::in_use() const {
   return ids;
 }
 
+std::set<PoolId> PrivatePools::without_use() const {
+  const std::lock_guard lock(mutex_);
+  std::set<PoolId> ids;
+  for (const auto& [id, pool] : pools_) {
+    if (pool.uses == 0) {
+      ids.insert(id);
+    }
+  }
+  return ids;
+}
+
 bool PrivatePools::redirecting() const {
   const std::lock_guard lock(mutex_);
   return !redirects_->empty();

@@ -47,6 +47,7 @@ class PrivatePools {
   bool exists(PoolId id) const;
   int64_t uses(PoolId id) const;  // 0 for a pool that does not exist
   std::set<PoolId> in_use() const;
+  std::set<PoolId> without_use() const;
   bool redirecting() const;
 
   // Keeps the private pool that an allocation goes to from ending meanwhile.

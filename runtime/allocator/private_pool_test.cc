@@ -113,6 +113,7 @@ TEST_F(PrivatePoolTest, KeepsItsSegmentsWhileItHasAUse) {
   EXPECT_THROW(allocator_.allocate(90 * kMiB, stream_), OutOfMemoryError);
   EXPECT_EQ(source_.reserved(), held);
 
+  timeline_.queue(stream_);  // so that nothing goes back by itself
   allocator_.release_pool(kPool);
   EXPECT_TRUE(allocator_.pool_exists(kPool));
   allocator_.empty_cache(kOtherPool);
@@ -287,16 +288,35 @@ TEST_F(PrivatePoolTest, StatisticsTellWhatEachPoolHolds) {
   EXPECT_EQ(stats.stat[kReservedBytes][kAggregate].current, 2 * int64_t{kSmallSegment});
 
   allocator_.release_pool(kPool);
-  allocator_.empty_cache();
-  stats = allocator_.stats();
-  const Stat& ended = stats.private_reserved.at(kPool)[kAggregate];
-  EXPECT_EQ(ended.current, 0);
-  EXPECT_EQ(ended.peak, int64_t{kSmallSegment});
-  EXPECT_EQ(ended.freed, int64_t{kSmallSegment});
-  allocator_.reset_peak();
-  EXPECT_EQ(allocator_.stats().private_reserved.at(kPool)[kAggregate].peak, 0);
-  allocator_.reset_accumulated();
-  EXPECT_TRUE(allocator_.stats().private_reserved.empty());
+  EXPECT_TRUE(allocator_.stats().private_reserved.empty());  // nothing is kept per pool
+}
+
+TEST_F(PrivatePoolTest, SegmentsOfAPoolWithoutAUseGoBackByThemselves) {
+  allocator_.use_pool(kPool);
+  Block* kept = allocate_in(kPool, 100, stream_);
+  allocator_.free(allocate_in(kPool, 30 * kMiB, stream_));
+  const auto reserved = [&] { return allocator_.stats().stat[kReservedBytes][kAggregate].current; };
+  const int64_t before = reserved();
+  allocator_.release_pool(kPool);
+  EXPECT_EQ(reserved(), before - int64_t{30 * kMiB});  // the other segment has a block in use
+  allocator_.free(kept);
+  EXPECT_TRUE(allocator_.pool_exists(kPool));
+  allocator_.free(allocator_.allocate(100, stream_));  // grows the common pool
+  EXPECT_FALSE(allocator_.pool_exists(kPool));
+  EXPECT_EQ(reserved(), int64_t{kSmallSegment});
+}
+
+TEST_F(PrivatePoolTest, TheEndOfAPoolDoesNotWait) {
+  allocator_.use_pool(kPool);
+  allocator_.free(allocate_in(kPool, 100, stream_));
+  timeline_.queue(stream_);
+  allocator_.release_pool(kPool);
+  EXPECT_TRUE(allocator_.pool_exists(kPool));
+  EXPECT_EQ(timeline_.waits(), 0);
+  timeline_.run(stream_, 1);
+  allocator_.use_pool(kOtherPool);
+  allocator_.release_pool(kOtherPool);
+  EXPECT_FALSE(allocator_.pool_exists(kPool));
 }
 
 TEST_F(PrivatePoolTest, ThreadsInPoolsOfTheirOwnAndBesideThem) {

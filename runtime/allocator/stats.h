@@ -50,8 +50,7 @@ struct Stats {
   int64_t num_sync_all_streams = 0;  // times that an allocation had to wait for streams
   int64_t num_device_alloc = 0;      // calls of Source::allocate that succeeded
   int64_t num_device_free = 0;       // calls of Source::free
-  // Bytes of segments of each private pool. One that has ended has `current` 0, until its figures
-  // are reset.
+  // Bytes of segments of each private pool, from its first segment until it ends.
   std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved;
 };
 

@@ -6,6 +6,7 @@
 #define RUNTIME_ALLOCATOR_TIMELINE_H_
 
 #include <cstdint>
+#include <utility>
 
 #include "runtime/device/openreg.h"
 
@@ -33,10 +34,40 @@ class OPENREG_API Timeline {
   virtual bool passed(Mark mark) = 0;
 
   // Returns when it is done. Leaves the error of a failed kernel with its stream, where the
-  // program's next synchronization finds it.
+  // program's next synchronization finds it. Throws Error if that can not be waited for now; then
+  // the work may go on, or come yet.
   virtual void wait(Mark mark) = 0;
 
   virtual void drop(Mark mark) = 0;
+};
+
+// A mark that is dropped at the end of its owner's life.
+class OwnedMark {
+ public:
+  OwnedMark() = default;
+  OwnedMark(Timeline* timeline, Mark mark) : timeline_(timeline), mark_(mark) {}
+  OwnedMark(OwnedMark&& other) noexcept
+      : timeline_(other.timeline_), mark_(std::exchange(other.mark_, kNoMark)) {}
+  OwnedMark& operator=(OwnedMark&& other) noexcept {
+    std::swap(timeline_, other.timeline_);
+    std::swap(mark_, other.mark_);
+    return *this;
+  }
+  ~OwnedMark() {
+    if (mark_ != kNoMark) {
+      timeline_->drop(mark_);
+    }
+  }
+
+  void wait() const {
+    if (mark_ != kNoMark) {
+      timeline_->wait(mark_);
+    }
+  }
+
+ private:
+  Timeline* timeline_ = nullptr;
+  Mark mark_ = kNoMark;
 };
 
 }  // namespace openreg::allocator

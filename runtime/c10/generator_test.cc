@@ -7,7 +7,12 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 #include <set>
+
+#include "runtime/c10/error.h"
+#include "runtime/c10/graph.h"
+#include "runtime/c10/stream.h"
 
 namespace openreg {
 namespace {
@@ -131,6 +136,27 @@ TEST(CpuGeneratorTest, LeavesTheDefaultGeneratorOfTheCpuAlone) {
   EXPECT_EQ(std::memcmp(before.const_data_ptr(), after.const_data_ptr(),
                         static_cast<size_t>(before.numel())),
             0);
+}
+
+TEST(GraphTest, AReplayThatFailsAfterItsBeginningLeavesNoNumbers) {
+  const c10::Stream before = exchange_stream(pooled_stream(kDevice, 0));
+  const orStream_t stream = current_native_stream(kDevice);
+  bool fails = true;
+  Graph graph;
+  graph.capture_begin({0, 0}, at::GraphCaptureMode::Global);
+  const PhiloxState drawn = reserve(std::nullopt, kDevice, 8);
+  OPENREG_CHECK(
+      orLaunchKernel(stream, [&fails] { return fails ? orErrorInvalidValue : orSuccess; }));
+  graph.capture_end();
+  OPENREG_CHECK(orSetLaunchBlocking(1));
+  EXPECT_THROW(graph.replay(), c10::Error);
+  OPENREG_CHECK(orSetLaunchBlocking(0));
+  fails = false;
+  const uint64_t offset = default_generator(kDevice).get<GeneratorImpl>()->get_offset();
+  graph.replay();
+  synchronize_stream(stream);
+  EXPECT_EQ(drawn.replayed->offset, offset);
+  (void)exchange_stream(before);
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 #include "runtime/c10/host_allocator.h"
 #include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/host_wait.h"
 
 namespace openreg {
 namespace {
@@ -53,14 +54,18 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
   void set_targets(std::vector<std::shared_ptr<ReplayedNumbers>> targets) {
     targets_ = std::move(targets);
   }
-  void push(Numbers numbers) {
+  // Returns the place of the numbers, for take_back().
+  uint64_t push(Numbers numbers) {
     const std::lock_guard lock(mutex_);
     queued_.push_back(std::move(numbers));
+    return taken_ + queued_.size();
   }
-  // Of a replay that was refused.
-  void take_back() {
+  // Of a replay that failed. Its first command may have run nevertheless.
+  void take_back(uint64_t place) {
     const std::lock_guard lock(mutex_);
-    queued_.pop_back();
+    if (place > taken_) {
+      queued_.erase(queued_.begin() + static_cast<ptrdiff_t>(place - taken_ - 1));
+    }
   }
 
   static orError_t begin(void* arguments) {
@@ -72,6 +77,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
         *self.targets_[i] = numbers[i];
       }
       self.queued_.pop_front();
+      ++self.taken_;
     }
     return orSuccess;
   }
@@ -82,6 +88,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
  private:
   std::mutex mutex_;
   std::deque<Numbers> queued_;
+  uint64_t taken_ = 0;  // numbers that first commands have taken
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
 
@@ -230,22 +237,23 @@ void Graph::replay() {
   }
   const DeviceScope scope(device_);
   const orStream_t stream = current_native_stream(device_);
-  const std::lock_guard lock(replaying_);
+  const auto lock = LockForWait(replaying_);  // the holder may wait for room in the queue
   if (replayed_ == nullptr) {
     OPENREG_CHECK(orEventCreate(&replayed_));
   }
   const bool draws = draws_ && !is_capturing(stream);  // the driver refuses that below
+  uint64_t place = 0;
   if (draws) {
     Replays::Numbers numbers;
     for (const Drawn& drawn : generators_) {
       const PhiloxState begin = drawn.state->advance(drawn.count, 0);
       numbers.push_back({begin.seed, begin.offset});
     }
-    replays_->push(std::move(numbers));
+    place = replays_->push(std::move(numbers));
   }
   const orError_t error = orGraphLaunch(graph_, stream);
-  if (error != orSuccess && error != orErrorLaunchFailure && draws) {
-    replays_->take_back();
+  if (error != orSuccess && draws) {
+    replays_->take_back(place);
   }
   OPENREG_CHECK(error);
   OPENREG_CHECK(orEventRecord(replayed_, stream));
@@ -256,6 +264,7 @@ void Graph::wait_for_replays() noexcept {
   if (replayed_ == nullptr) {
     return;
   }
+  const HostWait wait;
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; orEventQuery(replayed_) == orErrorNotReady;
        pause = std::min(pause * 2, kLongest)) {

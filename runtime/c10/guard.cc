@@ -198,7 +198,13 @@ C10_REGISTER_GUARD_IMPL(PrivateUse1, GuardImpl)
 
 void adopt_event(c10::Event& event, orEvent_t native, c10::DeviceIndex device) {
   adopted = native;
-  event.record(default_stream(device));
+  try {
+    event.record(default_stream(device));
+  } catch (...) {
+    (void)std::exchange(adopted, nullptr);
+    (void)orEventDestroy(native);
+    throw;
+  }
 }
 
 }  // namespace openreg

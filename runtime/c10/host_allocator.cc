@@ -3,7 +3,9 @@
 
 #include <ATen/core/CachingHostAllocator.h>
 
+#include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -13,6 +15,7 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/host_wait.h"
 
 namespace openreg {
 namespace {
@@ -20,7 +23,13 @@ namespace {
 struct DestroyEvent {
   void operator()(orEvent_t event) const noexcept { (void)orEventDestroy(event); }
 };
-using Event = std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent>;
+
+// That a stream has done what was queued on it when memory was freed. While the stream is captured
+// nothing can be recorded on it, so that is done when the capture has ended.
+struct Event {
+  c10::Stream stream;
+  std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
+};
 
 // Adds the microseconds of its life to a figure.
 class Timer {
@@ -41,7 +50,42 @@ class Timer {
   c10::CachingAllocator::DurationStat* const stat_;
 };
 
+void free_host_block(void* context);
+
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
+  using Base = at::CachingHostAllocatorImpl<c10::Stream, Event>;
+
+  // torch never gives memory back that was allocated during a capture and used by any stream: a
+  // replay may use it at any time. Here a captured copy owns its memory, so that no graph uses what
+  // is freed. And torch can not process events of such memory (it takes a lock twice), so that this
+  // waits for its streams here.
+  void free(void* context) override {
+    auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
+    if (block == nullptr || block->owning_pool_ == c10::MempoolId_t{0, 0}) {
+      Base::free(context);
+      return;
+    }
+    Used used{context, {}};
+    {
+      const std::lock_guard lock(block->mutex_);
+      block->was_allocated_during_stream_capture_ = false;
+      for (const c10::Stream& stream : block->streams_) {
+        used.events.push_back({stream, nullptr});
+      }
+      block->streams_.clear();
+    }
+    {
+      const auto lock = LockForWait(used_mutex_);
+      used_.push_back(std::move(used));
+    }
+    free_used();
+  }
+
+  void empty_cache() override {
+    free_used();
+    Base::empty_cache();
+  }
+
   void copy_data(void* dst, const void* src, std::size_t size) const override {
     OPENREG_CHECK(orMemcpy(dst, src, size, orMemcpyHostToHost));
   }
@@ -59,21 +103,50 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   }
 
   void record_stream(std::optional<std::vector<Event>>& events, c10::Stream stream) override {
-    if (stream_is_capturing(stream)) {
-      events->emplace_back(nullptr);
-      return;
-    }
-    const DeviceScope scope(stream.device_index());
-    orEvent_t event = nullptr;
-    OPENREG_CHECK(orEventCreate(&event));
-    events->emplace_back(event);
-    OPENREG_CHECK(orEventRecord(event, native_stream(stream)));
+    events->push_back({stream, nullptr});
+    (void)try_record(events->back());
   }
 
-  // No event stands for memory that a captured copy uses: replays may come at any time, so it is
-  // never given to anybody else.
   bool query_event(Event& event) override {
-    return event != nullptr && orEventQuery(event.get()) != orErrorNotReady;
+    return try_record(event) && orEventQuery(event.native.get()) != orErrorNotReady;
+  }
+
+  // Memory of captures that was freed while streams used it.
+  struct Used {
+    void* context;
+    std::vector<Event> events;
+  };
+
+  void free_used() {
+    std::vector<Used> done;
+    {
+      const auto lock = LockForWait(used_mutex_);  // recording an event may wait for room
+      const auto first = std::partition(used_.begin(), used_.end(), [this](Used& used) {
+        return !std::ranges::all_of(used.events,
+                                    [this](Event& event) { return query_event(event); });
+      });
+      std::move(first, used_.end(), std::back_inserter(done));
+      used_.erase(first, used_.end());
+    }
+    for (const Used& used : done) {
+      Base::free(used.context);
+    }
+  }
+
+  // False: the stream is captured.
+  bool try_record(Event& event) {
+    if (event.native != nullptr) {
+      return true;
+    }
+    if (stream_is_capturing(event.stream)) {
+      return false;
+    }
+    const DeviceScope scope(event.stream.device_index());
+    orEvent_t native = nullptr;
+    OPENREG_CHECK(orEventCreate(&native));
+    event.native.reset(native);
+    OPENREG_CHECK(orEventRecord(native, native_stream(event.stream)));
+    return true;
   }
 
   c10::Stream get_current_stream() const override { return current_stream(-1); }
@@ -81,9 +154,10 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   bool stream_is_capturing(c10::Stream stream) const override {
     return is_initialized() && is_capturing(native_stream(stream));
   }
-};
 
-void free_host_block(void* context);
+  std::mutex used_mutex_;
+  std::vector<Used> used_;
+};
 
 struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl, free_host_block> {
 };
@@ -112,6 +186,9 @@ bool is_pinned(const void* pointer) noexcept {
 }
 
 bool record_pinned_use(const c10::DataPtr& data, const c10::Stream& stream) {
+  if (is_capturing(native_stream(stream))) {
+    return data.get_deleter() == &free_host_block;
+  }
   return host_allocator().record_event(data.get(), data.get_context(), stream);
 }
 

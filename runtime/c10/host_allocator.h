@@ -21,7 +21,8 @@ OPENREG_API c10::Allocator* pinned_allocator() noexcept;
 OPENREG_API bool is_pinned(const void* pointer) noexcept;
 
 // Keeps the pinned memory of `data` from reuse until `stream` has done what is queued on it. False
-// if the memory is not from this allocator (then the caller has to keep it alive itself).
+// if the memory is not from this allocator (then the caller has to keep it alive itself). If the
+// stream is captured nothing is recorded: the captured command has to own the memory.
 OPENREG_API bool record_pinned_use(const c10::DataPtr& data, const c10::Stream& stream);
 
 }  // namespace openreg

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <list>
 #include <memory>
@@ -12,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/allocator/caching_allocator.h"
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/error.h"
@@ -194,6 +196,75 @@ void add_user(Shared& shared, orStream_t user) {
   }
 }
 
+// The streams other than `current` that may have work on the memory of a DataPtr, as far as the
+// allocator knows them.
+std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current) {
+  std::vector<orStream_t> streams;
+  if (const allocator::Block* const block = block_of(data)) {
+    streams = caching_allocator(static_cast<c10::DeviceIndex>(block->device)).streams_of(block);
+  } else if (data.get_deleter() == &let_go) {
+    const auto& shared = *static_cast<const Shared*>(data.get_context());
+    const std::lock_guard<std::mutex> lock(shared_memory().mutex);
+    if (shared.borrows != 0) {
+      streams = shared.users;
+      streams.push_back(shared.home);
+    } else if (const allocator::Block* const block = block_of(shared.own)) {
+      streams = caching_allocator(shared.device).streams_of(block);
+    }
+  }
+  std::erase(streams, current);
+  std::erase_if(streams, [](orStream_t stream) {
+    return allocator::DeviceTimeline::is_captured(stream) || orStreamQuery(stream) == orSuccess;
+  });
+  return streams;
+}
+
+// A stream of ours, which runs nothing but waits.
+orStream_t lending_stream(c10::DeviceIndex device) {
+  static std::array<orStream_t, OPENREG_MAX_DEVICES> streams{};
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  orStream_t& stream = streams[static_cast<size_t>(device)];
+  if (stream == nullptr) {
+    const DeviceScope scope(device);
+    OPENREG_CHECK(orStreamCreate(&stream));
+  }
+  return stream;
+}
+
+// Lets `later` begin after what is queued on `earlier` now.
+void order(orStream_t earlier, orStream_t later) {
+  orEvent_t event = nullptr;
+  OPENREG_CHECK(orEventCreate(&event));
+  orError_t error = orEventRecord(event, earlier);
+  if (error == orSuccess) {
+    error = orStreamWaitEvent(later, event, 0);
+  }
+  (void)orEventDestroy(event);
+  if (error == orErrorInvalidHandle) {
+    error = orDeviceSynchronize();  // someone has destroyed the stream
+  }
+  OPENREG_CHECK(error);
+}
+
+// A stream that has passed what has been queued on the memory, when it has passed what is queued on
+// it now. The current stream alone would not do: a queue of torch.multiprocessing pickles in a
+// thread of its own.
+orStream_t stream_behind(const c10::DataPtr& data, c10::DeviceIndex device) {
+  const orStream_t current = current_native_stream(device);
+  const std::vector<orStream_t> others = streams_of(data, current);
+  if (others.empty() || is_capturing(current)) {
+    return current;
+  }
+  const DeviceScope scope(device);
+  const orStream_t stream = lending_stream(device);
+  order(current, stream);
+  for (const orStream_t other : others) {
+    order(other, stream);
+  }
+  return stream;
+}
+
 c10::Storage borrow(SharedMemory& memory, const orIpcLoan& loan, size_t bytes,
                     c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
@@ -238,7 +309,8 @@ orIpcLoan lend_storage(const c10::Storage& storage) {
   TORCH_CHECK(storage.nbytes() != 0, "a storage without bytes can not be lent");
   void* const pointer = storage.mutable_data();  // a copy of its own, if it was to be made
   orIpcLoan loan;
-  OPENREG_CHECK(orIpcLend(&loan, pointer, storage.nbytes(), current_native_stream(device)));
+  OPENREG_CHECK(
+      orIpcLend(&loan, pointer, storage.nbytes(), stream_behind(storage.data_ptr(), device)));
   SharedMemory& memory = shared_memory();
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
@@ -276,13 +348,15 @@ void record_shared(const c10::DataPtr& data, const c10::Stream& stream) {
     return;
   }
   auto* const shared = static_cast<Shared*>(data.get_context());
-  if (shared->borrows == 0) {
-    device_allocator()->recordStream(shared->own, stream);
-    return;
-  }
   const orStream_t user = native_stream(stream);
-  const std::lock_guard<std::mutex> lock(shared_memory().mutex);
-  add_user(*shared, user);
+  {
+    const std::lock_guard<std::mutex> lock(shared_memory().mutex);
+    if (shared->borrows != 0) {
+      add_user(*shared, user);
+      return;
+    }
+  }
+  device_allocator()->recordStream(shared->own, stream);
 }
 
 }  // namespace openreg

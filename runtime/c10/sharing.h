@@ -21,7 +21,8 @@
 namespace openreg {
 
 // A loan of all bytes of `storage`, of which there is one at least, in the order of the current
-// stream of its device. Good for one borrow_storage, in any process.
+// stream of its device, the stream of the memory, and those that were recorded for it. Good for one
+// borrow_storage, in any process.
 OPENREG_API orIpcLoan lend_storage(const c10::Storage& storage);
 
 // The storage of `bytes` bytes that was lent; the current stream of `device` waits for the lender's

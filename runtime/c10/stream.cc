@@ -8,6 +8,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <utility>
 
 #include "runtime/c10/error.h"
 #include "runtime/c10/memcheck.h"
@@ -22,8 +23,18 @@ static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 // Current stream of each device in this thread; null stands for the default one. Most threads never
 // leave the default stream, so the array is made by the first that does: one pointer of static TLS.
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
-thread_local std::unique_ptr<CurrentStreams> owned_current_streams;
 thread_local CurrentStreams* current_streams = nullptr;
+
+// Deletes the array at the end of the thread. What other thread-local objects launch after that
+// goes to the default streams.
+struct CurrentStreamsOwner {
+  CurrentStreamsOwner() { current_streams = std::make_unique<CurrentStreams>().release(); }
+  ~CurrentStreamsOwner() {
+    std::unique_ptr<CurrentStreams>(std::exchange(current_streams, nullptr)).reset();
+  }
+  CurrentStreamsOwner(const CurrentStreamsOwner&) = delete;
+  CurrentStreamsOwner& operator=(const CurrentStreamsOwner&) = delete;
+};
 
 orStream_t default_handle(c10::DeviceIndex device) {
   static std::array<std::atomic<orStream_t>, OPENREG_MAX_DEVICES> handles{};
@@ -114,8 +125,10 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     if (handle == nullptr) {
       return previous;
     }
-    owned_current_streams = std::make_unique<CurrentStreams>();
-    current_streams = owned_current_streams.get();
+    static thread_local const CurrentStreamsOwner owner;
+    if (current_streams == nullptr) {
+      return previous;  // the thread ends, and its owner has gone already
+    }
   }
   (*current_streams)[static_cast<size_t>(device)] = handle;
   return previous;

@@ -18,6 +18,7 @@
 #include <thread>
 
 #include "runtime/c10/error.h"
+#include "runtime/c10/event.h"
 
 namespace openreg {
 namespace {
@@ -102,6 +103,39 @@ TEST(StreamTest, CurrentStreamBelongsToThreadAndDevice) {
   EXPECT_EQ(current_native_stream(0), native_stream(stream));
   EXPECT_EQ(current_stream(1), default_stream(1));
   std::thread([] { EXPECT_EQ(current_stream(0), default_stream(0)); }).join();
+}
+
+// Objects of a thread go in the reverse order of their making, so this one goes last.
+struct AsksAtTheEndOfItsThread {
+  ~AsksAtTheEndOfItsThread() {
+    const c10::Stream stream = guard().getStreamFromGlobalPool(device(0));
+    (void)exchange_stream(stream);
+    *answer = current_stream(0);
+    EXPECT_EQ(current_native_stream(0), native_stream(default_stream(0)));
+  }
+  c10::Stream* answer;
+};
+
+TEST(StreamTest, AThreadThatEndsIsOnTheDefaultStream) {
+  c10::Stream answer = guard().getStreamFromGlobalPool(device(0));
+  std::thread([&] {
+    static thread_local AsksAtTheEndOfItsThread asks;
+    asks.answer = &answer;
+    (void)exchange_stream(guard().getStreamFromGlobalPool(device(0)));
+  }).join();
+  EXPECT_EQ(answer, default_stream(0));
+}
+
+TEST(EventTest, ANativeEventThatCouldNotBeAdoptedGoesToNoOtherEvent) {
+  orEvent_t native = nullptr;
+  ASSERT_EQ(orEventCreate(&native), orSuccess);
+  c10::Event of_the_cpu(c10::DeviceType::CPU);
+  EXPECT_THROW(adopt_event(of_the_cpu, native, 0), c10::Error);
+  int index = 0;
+  EXPECT_EQ(orEventGetDevice(native, &index), orErrorInvalidHandle);  // destroyed
+  c10::Event event(kOpenRegType);
+  event.record(default_stream(0));
+  EXPECT_NE(event.eventId(), native);
 }
 
 TEST(StreamTest, NativeHandleRoundTrip) {

@@ -12,7 +12,7 @@
 namespace openreg {
 namespace {
 
-// Other backends of PrivateUse1 write keys of their own; what is not ours is left alone.
+// Other backends of PrivateUse1 write keys of their own.
 constexpr std::string_view kPrefix = "openreg:";
 
 // A FakeTensor's storage is on another device; a wrapper's is empty.
@@ -101,7 +101,10 @@ void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>&
     return;
   }
   if (const TensorMetaPtr meta = meta_of(tensor)) {
-    written[to_text(*meta)] = true;
+    written.insert(meta->others.begin(), meta->others.end());
+    if (meta->is_set) {
+      written[to_text(*meta)] = true;
+    }
   }
 }
 
@@ -110,10 +113,21 @@ void read_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& 
   if (!can_have_meta(tensor)) {
     return;
   }
+  TensorMetaPtr meta;
+  TensorMeta::Keys others;
   for (const auto& [key, value] : read) {
-    if (value && key.compare(0, kPrefix.size(), kPrefix) == 0) {
-      set_tensor_meta(tensor, parse_tensor_meta(key));
+    if (key.compare(0, kPrefix.size(), kPrefix) != 0) {
+      others.emplace(key, value);
+    } else if (value) {
+      meta = parse_tensor_meta(key);
     }
+  }
+  if (!others.empty()) {
+    meta = meta != nullptr ? c10::make_intrusive<TensorMeta>(*meta, std::move(others))
+                           : c10::make_intrusive<TensorMeta>(std::move(others));
+  }
+  if (meta != nullptr) {
+    set_tensor_meta(tensor, std::move(meta));
   }
 }
 
@@ -138,7 +152,8 @@ TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data
 
 TensorMetaPtr tensor_meta(const at::Tensor& tensor) {
   check_can_have_meta(tensor);
-  return meta_of(tensor);
+  TensorMetaPtr meta = meta_of(tensor);
+  return meta != nullptr && meta->is_set ? meta : TensorMetaPtr();
 }
 
 void set_tensor_meta(const at::Tensor& tensor, TensorMetaPtr meta) {

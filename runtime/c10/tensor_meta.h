@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <unordered_map>
+#include <utility>
 
 #include "runtime/c10/device.h"
 
@@ -39,12 +41,21 @@ constexpr size_t kLargestTensorData = size_t{64} << 10;
 
 // To be extended: a field more, its name in to_text() and parse(), its check in make_tensor_meta().
 struct TensorMeta final : c10::BackendMeta {
+  using Keys = std::unordered_map<std::string, bool>;
+
   TensorMeta(int64_t version, Format format, std::string data)
       : version(version), format(format), data(std::move(data)) {}
+  TensorMeta(const TensorMeta& meta, Keys others)
+      : version(meta.version), format(meta.format), data(meta.data), others(std::move(others)) {}
+  explicit TensorMeta(Keys others) : is_set(false), others(std::move(others)) {}
 
-  const int64_t version;  // of `data`: its owner's, from 0 to kLargestVersion
-  const Format format;
+  const bool is_set = true;   // false: there is nothing but `others`
+  const int64_t version = 0;  // of `data`: its owner's, from 0 to kLargestVersion
+  const Format format = Format::kPlain;
   const std::string data;  // the vendor's own bytes, kLargestTensorData at most
+  // Keys of torch's map that are not ours (torch._utils.set_tensor_metadata, or a file of another
+  // backend): they are kept as they are and written again.
+  const Keys others;
 };
 
 using TensorMetaPtr = c10::intrusive_ptr<TensorMeta>;

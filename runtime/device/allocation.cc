@@ -164,7 +164,7 @@ orError_t Allocations::Free(void* pointer) {
   if (found == nullptr) {
     return Fail(orErrorInvalidDevicePointer,
                 "orFree of %p: %s; free what orMalloc returned, and once", pointer,
-                arena.reserved() && arena.Contains(pointer)
+                IsReady() && arena.Contains(pointer)
                     ? "a device address where no allocation lives now"
                     : "not a device address");
   }
@@ -280,6 +280,7 @@ using openreg::device::EnterDevice;
 using openreg::device::EnterQuery;
 using openreg::device::EnterRelease;
 using openreg::device::Fail;
+using openreg::device::IsReady;
 using openreg::device::LeftBehind;
 using openreg::device::thread_state;
 
@@ -318,7 +319,7 @@ orError_t orMemTrim(size_t* released) {
   if (const orError_t error = EnterRelease("orMemTrim"); error != orSuccess) {
     return error;
   }
-  return arena.reserved() ? Allocations::Get().Trim(thread_state.device, released) : orSuccess;
+  return IsReady() ? Allocations::Get().Trim(thread_state.device, released) : orSuccess;
 }
 
 orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
@@ -348,6 +349,20 @@ orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer) {
   }
   *kernel_pointer = arena.Translate(pointer);
   return orSuccess;
+}
+
+orError_t orCheckKernelPointer(const void* pointer) {
+  if (const orError_t error = EnterQuery("orCheckKernelPointer"); error != orSuccess) {
+    return error;
+  }
+  if (pointer == nullptr || arena.Contains(pointer)) {
+    return orSuccess;
+  }
+  return Fail(
+      orErrorInvalidDevicePointer,
+      "launch of a kernel with the pointer %p: a kernel may not write to memory of the host, "
+      "nor keep its address: pass device memory",
+      pointer);
 }
 
 orError_t orGetAddressWindow(orAddressWindow* window) {

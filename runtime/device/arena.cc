@@ -116,14 +116,11 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     return undo("madvise", 2 * half);
   }
   for (int index = 0; index < device_count; ++index) {
-    const int file = CreateMemfd(&numbers_[index]);
+    const int file = CreateMemfd(file_size, &numbers_[index]);
     if (file < 0) {
-      return undo("memfd_create for the memory of a device", device_memory);
+      return undo("memfd_create for the memory of a device", file_size);
     }
     files_[opened++] = file;
-    if (ftruncate(file, static_cast<off_t>(file_size)) != 0) {
-      return undo("ftruncate of a device's memory", file_size);
-    }
     devices_[index] = {base + static_cast<size_t>(index) * stride, device_memory};
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
       return undo("mapping of a device's memory", device_memory);
@@ -162,6 +159,12 @@ void Arena::UnmapImport(uintptr_t address, size_t size) const {
     ReserveAddresses(Address(view), size, MAP_FIXED);
     madvise(Address(view), size, MADV_DONTFORK);
     madvise(Address(view), size, MADV_DONTDUMP);
+  }
+}
+
+void Arena::CloseFilesInChild() const {
+  for (int index = 0; index < device_count_; ++index) {
+    close(files_[index]);
   }
 }
 

@@ -77,12 +77,16 @@ class Arena {
 
   // Behind the memory of a device, its file has a table of the blocks which other processes may
   // open (ipc.cc); it is not mapped.
-  static constexpr size_t kExportTable = 64 * 1024;
+  static constexpr size_t kExportTable = 256 * 1024;
 
   // Maps `size` bytes of another process's file at `address` of the import range, in both halves,
   // or takes them away again. The caller has reserved that range for itself (allocation.cc).
   bool MapImport(uintptr_t address, size_t size, int file, size_t file_offset) const;
   void UnmapImport(uintptr_t address, size_t size) const;
+
+  // After a fork, in the child: closes the files of the devices, which would otherwise keep their
+  // memory when the parent has ended. Async-signal-safe.
+  void CloseFilesInChild() const;
 
   // Gives pages of a device back to the system; they read as zero afterwards.
   bool PunchHole(int device, uintptr_t address, size_t size) const;

@@ -3,6 +3,7 @@
 
 #include <linux/futex.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -14,6 +15,7 @@
 #include <mutex>
 
 #include "runtime/device/error.h"
+#include "runtime/device/host_wait.h"
 #include "runtime/device/process.h"
 
 namespace openreg::device {
@@ -29,7 +31,7 @@ struct Boards {
   std::shared_ptr<Peer> own;
   std::vector<std::shared_ptr<Peer>> others;  // those in use of late
   uint64_t next_serial = 1;
-  uint64_t slots = 0;  // of the own board that were ever in use
+  std::vector<uint64_t> given;  // by slot that was ever in use: its serial number; 0: free
   std::vector<uint64_t> free_slots;
 };
 
@@ -41,6 +43,7 @@ Boards& TheBoards() {
 // Marks queued on each stream so far. Written under the stream's lock of producers.
 uint64_t queued_marks[Board::kStreams];
 std::atomic<Board*> own_board{nullptr};
+std::atomic<int> own_file{-1};
 
 // Sleeps while the word, which other processes change, holds `expected`; 20 ms at most.
 void WaitShared(const std::atomic<uint32_t>& word, uint32_t expected) {
@@ -102,11 +105,8 @@ orError_t Peer::Own(const char* function, std::shared_ptr<Peer>* peer) {
   Boards& boards = TheBoards();
   if (boards.own == nullptr) {
     MemfdPlace place{getpid(), -1, 0};
-    place.file = CreateMemfd(&place.number);
-    Board* board = nullptr;
-    if (place.file >= 0 && ftruncate(place.file, sizeof(Board)) == 0) {
-      board = MapBoard(place.file);
-    }
+    place.file = CreateMemfd(sizeof(Board), &place.number);
+    Board* const board = place.file >= 0 ? MapBoard(place.file) : nullptr;
     if (board == nullptr) {
       const int error = errno;
       if (place.file >= 0) {
@@ -115,7 +115,9 @@ orError_t Peer::Own(const char* function, std::shared_ptr<Peer>* peer) {
       return Fail(orErrorSystem, "%s: the memory for other processes can not be made: %s", function,
                   std::strerror(error));
     }
+    board->magic.store(Board::kMagic, std::memory_order_release);
     boards.own = std::make_shared<Peer>(place, board);  // the file stays open for others to find
+    own_file.store(place.file, std::memory_order_relaxed);
     own_board.store(board, std::memory_order_release);
   }
   *peer = boards.own;
@@ -140,25 +142,38 @@ orError_t Peer::Open(const char* function, const MemfdPlace& place, orError_t lo
   if (const orError_t error = OpenMemfd(function, place, &file, lost); error != orSuccess) {
     return error;
   }
-  Board* const board = MapBoard(file);
+  struct stat status {};
+  const bool fits = fstat(file, &status) == 0 && status.st_size == sizeof(Board);
+  Board* const board = fits ? MapBoard(file) : nullptr;
   const int error = errno;
   close(file);
-  if (board == nullptr) {
+  if (fits && board == nullptr) {
     return Fail(orErrorSystem, "%s: the memory of process %d can not be mapped: %s", function,
                 place.process, std::strerror(error));
+  }
+  if (board == nullptr || board->magic.load(std::memory_order_acquire) != Board::kMagic) {
+    if (board != nullptr) {
+      munmap(board, sizeof(Board));
+    }
+    return Fail(orErrorInvalidValue,
+                "%s: the file of process %d is no board of this version of OpenReg", function,
+                place.process);
   }
   std::erase_if(boards.others, [](const auto& known) { return !IsThere(known->place()); });
   *peer = boards.others.emplace_back(std::make_shared<Peer>(place, board));
   return orSuccess;
 }
 
-bool Peer::Read(uint64_t serial, MarkWord* word) {
+bool Peer::Read(uint64_t serial, MarkWord* word, Board::Range* range) {
   Board::Slot& slot = board_->slot(serial);
   if (slot.serial.load(std::memory_order_acquire) != serial) {
     return false;
   }
   *word = slot.capture.load(std::memory_order_acquire);
-  // A slot gets its next serial number before its next capture.
+  if (range != nullptr) {
+    *range = slot.GetRange();
+  }
+  // A slot gets its next serial number before its next capture and range.
   return slot.serial.load(std::memory_order_acquire) == serial;
 }
 
@@ -177,6 +192,7 @@ Peer::State Peer::Wait(MarkWord word) const {
   if (SpinUntil([&] { return board_->Reached(word); })) {
     return State::kReached;
   }
+  const HostWait wait;
   for (;;) {
     const uint32_t seen = futex.load(std::memory_order_acquire);
     if (const State state = Look(word); state != State::kPending) {
@@ -216,36 +232,68 @@ orError_t Peer::Queue(const std::shared_ptr<Peer>& peer, MarkWord word, Stream* 
   return error;
 }
 
-orError_t TakeSlot(const char* function, uint64_t* serial) {
+namespace {
+
+// Of loans that somebody took; the lender has not looked at them since. Needs BoardMutex.
+void SweepSlots(Boards& boards) {
+  for (uint64_t& serial : boards.given) {
+    MarkWord word;
+    if (serial != 0 && !boards.own->Read(serial, &word)) {
+      boards.free_slots.push_back(serial % Board::kSlots);
+      serial = 0;
+    }
+  }
+}
+
+}  // namespace
+
+orError_t TakeSlot(const char* function, const Board::Range& range, uint64_t* serial) {
   std::shared_ptr<Peer> own;
   if (const orError_t error = Peer::Own(function, &own); error != orSuccess) {
     return error;
   }
   const std::lock_guard lock(BoardMutex());
   Boards& boards = TheBoards();
+  if (boards.free_slots.empty() && boards.given.size() == Board::kSlots) {
+    SweepSlots(boards);
+  }
   uint64_t index;
   if (!boards.free_slots.empty()) {
     index = boards.free_slots.back();
     boards.free_slots.pop_back();
-  } else if (boards.slots < Board::kSlots) {
-    index = boards.slots++;
+  } else if (boards.given.size() < Board::kSlots) {
+    index = boards.given.size();
+    boards.given.push_back(0);
   } else {
     return Fail(orErrorSystem,
                 "%s: %llu events between processes, and loans that nobody has taken, exist already",
                 function, static_cast<unsigned long long>(Board::kSlots));
   }
   *serial = boards.next_serial++ * Board::kSlots + index;
+  boards.given[index] = *serial;
   Board::Slot& slot = own->board().slot(*serial);
   slot.serial.store(*serial, std::memory_order_release);
   slot.capture.store(0, std::memory_order_release);
+  slot.SetRange(range);
   return orSuccess;
 }
 
 void GiveSlot(uint64_t serial) {
   const std::lock_guard lock(BoardMutex());
   Boards& boards = TheBoards();
+  uint64_t& given = boards.given[serial % Board::kSlots];
+  if (given != serial) {
+    return;  // swept, and maybe somebody else's by now
+  }
   (void)boards.own->Take(serial);
+  given = 0;
   boards.free_slots.push_back(serial % Board::kSlots);
+}
+
+void CloseBoardFileInChild() {
+  if (const int file = own_file.load(std::memory_order_relaxed); file >= 0) {
+    close(file);
+  }
 }
 
 orError_t Mark(Stream* stream, uint64_t expected, MarkWord* word, uint64_t* position) {

@@ -38,10 +38,36 @@ struct Board {
     std::atomic<uint32_t> signal;  // futex: changes with each
     uint32_t unused;
   };
+  // What a loan names; zeros for an event.
+  struct Range {
+    uint64_t file;  // its number
+    uint64_t offset;
+    uint64_t size;
+    uint64_t device;
+    bool operator==(const Range&) const = default;
+  };
   struct Slot {
     std::atomic<uint64_t> serial;  // 0: free. Its low bits are the slot's index
     std::atomic<MarkWord> capture;
+    std::atomic<uint64_t> range[4];  // a Range
+
+    void SetRange(const Range& to) {
+      const uint64_t words[4] = {to.file, to.offset, to.size, to.device};
+      for (int word = 0; word < 4; ++word) {
+        range[word].store(words[word], std::memory_order_release);
+      }
+    }
+    Range GetRange() const {
+      uint64_t words[4];
+      for (int word = 0; word < 4; ++word) {
+        words[word] = range[word].load(std::memory_order_acquire);
+      }
+      return {words[0], words[1], words[2], words[3]};
+    }
   };
+  // Tells other files, and other versions of this struct, from a board.
+  static constexpr uint64_t kMagic = 0x0000'0002'6472'426f;  // "oBrd", and the version
+  std::atomic<uint64_t> magic;
   Progress streams[kStreams];
   Slot slots[kSlots];
 
@@ -69,8 +95,9 @@ class Peer {
   const MemfdPlace& place() const { return place_; }
   Board& board() { return *board_; }
 
-  // The capture of the slot that has this serial number; false if no slot has it any more.
-  bool Read(uint64_t serial, MarkWord* word);
+  // The capture of the slot that has this serial number, and the range (may be null) of its loan;
+  // false if no slot has it any more.
+  bool Read(uint64_t serial, MarkWord* word, Board::Range* range = nullptr);
 
   // Takes the serial number out of its slot. False if another one was faster.
   bool Take(uint64_t serial) {
@@ -96,10 +123,14 @@ class Peer {
   Board* const board_;
 };
 
-// Slots of the own board. `function` is for the error when all are in use.
-orError_t TakeSlot(const char* function, uint64_t* serial);
+// Slots of the own board, for an event or a loan of `range`. `function` is for the error when all
+// are in use; a slot of which another process took the serial number is free again then.
+orError_t TakeSlot(const char* function, const Board::Range& range, uint64_t* serial);
 // Also for one whose serial number somebody took.
 void GiveSlot(uint64_t serial);
+
+// After a fork, in the child. Async-signal-safe.
+void CloseBoardFileInChild();
 
 // Captures what is queued on `stream` now. `position` is the stream's, for waits of this process.
 orError_t Mark(Stream* stream, uint64_t expected, MarkWord* word, uint64_t* position);

@@ -143,7 +143,7 @@ orError_t Submit(Stream* stream, uint64_t expected, orKernel_t kernel, const voi
     return RunInOrder(stream, expected, kernel, arguments, size, name);
   }
   if (is_short && (now & kInjecting) == 0 &&
-      stream->TryInline(kernel, arguments, size, name, &stream->sink())) {
+      stream->TryInline(expected, kernel, arguments, size, name, &stream->sink())) {
     return orSuccess;
   }
   return stream->Enqueue(expected, nullptr, [&](Command& command) {
@@ -257,15 +257,12 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, Strea
 
 // A synchronous one runs on the default stream, and waits.
 orError_t EnterSynchronous(const char* function, Stream** stream, uint64_t* expected) {
-  if (const orError_t error = EnterStream(function, nullptr, stream, expected);
+  constexpr WhenCaptured kWaits{"and this call waits: use its asynchronous form"};
+  if (const orError_t error = EnterStream(function, nullptr, kWaits, stream, expected);
       error != orSuccess) {
     return error;
   }
   if (Capturing()) [[unlikely]] {
-    if (const auto refused = Captures::Get().RefuseStream(
-            function, *stream, "and this call waits: use its asynchronous form")) {
-      return *refused;
-    }
     if (const auto refused = Captures::Get().RefuseUnsafe(function)) {
       return *refused;
     }
@@ -287,6 +284,7 @@ using openreg::device::CopyRequest;
 using openreg::device::EnterStream;
 using openreg::device::EnterSynchronous;
 using openreg::device::Finish;
+using openreg::device::kAllowedInCapture;
 using openreg::device::Stream;
 
 orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
@@ -303,7 +301,8 @@ orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind ki
                         orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orMemcpyAsync", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orMemcpyAsync", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -331,7 +330,8 @@ orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_
                             orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orMemcpyPeerAsync", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orMemcpyPeerAsync", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -359,7 +359,8 @@ orError_t orMemset(void* pointer, int value, size_t size) {
 orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orMemsetAsync", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orMemsetAsync", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }

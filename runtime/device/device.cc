@@ -120,7 +120,7 @@ orError_t orDeviceSynchronize(void) {
   if (const orError_t error = EnterDevice("orDeviceSynchronize"); error != orSuccess) {
     return error;
   }
-  if (Capturing()) {
+  if (Capturing() && thread_state.capture_mode != orStreamCaptureModeRelaxed) {
     if (const auto refused =
             Captures::Get().RefuseDevice("orDeviceSynchronize", thread_state.device)) {
       return *refused;

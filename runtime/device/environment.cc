@@ -4,11 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <limits>
+#include <mutex>
 #include <string>
 
 #include "runtime/device/arena.h"
@@ -139,12 +141,28 @@ size_t MemoryLimit() {
   return limit;
 }
 
+std::mutex& EnvironmentMutex() {
+  static std::mutex& mutex = *new std::mutex;  // a thread may ask while the process ends
+  return mutex;
+}
+
 orError_t GetEnvironment(const Environment** environment) {
-  static const Environment read = Read();
-  if (read.error != orSuccess) {
-    return Fail(read.error, "%s", read.detail);
+  static constinit std::atomic<const Environment*> read{nullptr};
+  const Environment* found = read.load(std::memory_order_acquire);
+  if (found == nullptr) [[unlikely]] {
+    const std::lock_guard lock(EnvironmentMutex());
+    found = read.load(std::memory_order_relaxed);
+    if (found == nullptr) {
+      static Environment kept;
+      kept = Read();
+      found = &kept;
+      read.store(found, std::memory_order_release);
+    }
   }
-  *environment = &read;
+  if (found->error != orSuccess) {
+    return Fail(found->error, "%s", found->detail);
+  }
+  *environment = found;
   return orSuccess;
 }
 

@@ -8,6 +8,7 @@
 #define RUNTIME_DEVICE_ENVIRONMENT_H_
 
 #include <cstddef>
+#include <mutex>
 #include <string_view>
 
 #include "runtime/device/openreg.h"
@@ -24,6 +25,9 @@ struct Environment {
 
 // Fails (with the thread's last error) when the environment is not understood.
 orError_t GetEnvironment(const Environment** environment);
+
+// Held while the variables are read, and across a fork (process.cc): the child asks again.
+std::mutex& EnvironmentMutex();
 
 // "123", "64K", "2M", "1G", "1T". False when it is nothing like that, zero, or too large.
 bool ParseBytes(std::string_view text, size_t* bytes);

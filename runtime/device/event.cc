@@ -125,7 +125,7 @@ Event* Events::Take(int device) {
 orError_t Events::Create(int device, unsigned flags, orEvent_t* handle) {
   uint64_t serial = 0;
   if ((flags & orEventInterprocess) != 0) {
-    if (const orError_t error = TakeSlot("orEventCreate", &serial); error != orSuccess) {
+    if (const orError_t error = TakeSlot("orEventCreate", {}, &serial); error != orSuccess) {
       return error;
     }
   }
@@ -200,6 +200,17 @@ orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   return orSuccess;
 }
 
+namespace {
+
+// Of a query, of work that is not complete. `stopped` was read before that was: what the exit of
+// the process has dropped is never ready.
+orError_t NotReady(const char* function, bool stopped) {
+  return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
+                        function)
+                 : orErrorNotReady;
+}
+
+}  // namespace
 }  // namespace openreg::device
 
 using openreg::device::Captures;
@@ -212,10 +223,13 @@ using openreg::device::Event;
 using openreg::device::Events;
 using openreg::device::Fail;
 using openreg::device::FindEvent;
+using openreg::device::kAllowedInCapture;
 using openreg::device::LeftBehind;
 using openreg::device::MarkWord;
+using openreg::device::NotReady;
 using openreg::device::Peer;
 using openreg::device::ReportKernelError;
+using openreg::device::Stopped;
 using openreg::device::Stream;
 using openreg::device::thread_state;
 
@@ -269,7 +283,8 @@ orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
   Event* event;
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orEventRecord", stream_handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orEventRecord", stream_handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -312,12 +327,12 @@ orError_t orEventQuery(orEvent_t handle) {
            : state == Peer::State::kPending ? orErrorNotReady
                                             : peer->FailEnded("orEventQuery");
   }
-  if (event->capture().complete()) {
-    return orSuccess;
+  const Event::Capture capture = event->capture();
+  if (capture.captured()) [[unlikely]] {
+    return Captures::Get().RefuseEvent("orEventQuery", reinterpret_cast<uint64_t>(handle));
   }
-  return event->captured()
-             ? Captures::Get().RefuseEvent("orEventQuery", reinterpret_cast<uint64_t>(handle))
-             : orErrorNotReady;
+  const bool stopped = Stopped();
+  return capture.complete() ? orSuccess : NotReady("orEventQuery", stopped);
 }
 
 orError_t orEventSynchronize(orEvent_t handle) {
@@ -344,13 +359,13 @@ orError_t orEventSynchronize(orEvent_t handle) {
            : state == Peer::State::kEnded ? peer->FailEnded("orEventSynchronize")
                                           : fail_at_exit();
   }
-  if (!event->recorded()) {
+  const Event::Capture capture = event->capture();
+  if (!capture.recorded()) {
     return orSuccess;
   }
-  if (event->captured()) [[unlikely]] {
+  if (capture.captured()) [[unlikely]] {
     return Captures::Get().RefuseEvent("orEventSynchronize", reinterpret_cast<uint64_t>(handle));
   }
-  const Event::Capture capture = event->capture();
   if (!capture.stream->WaitFor(capture.position)) {
     return fail_at_exit();
   }
@@ -381,18 +396,26 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
           "orEventElapsedTime: the %s event keeps no time; create it with orEventEnableTiming",
           which);
     }
-    if (!event->recorded()) {
+    const Event::Capture capture = event->capture();
+    if (!capture.recorded()) {
       return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
                   which);
     }
-    if (event->captured()) {
+    if (capture.captured()) {
       return Captures::Get().RefuseEvent(
           "orEventElapsedTime",
           reinterpret_cast<uint64_t>(event == start ? start_handle : end_handle));
     }
   }
+  if (start->device() != end->device()) {
+    return Fail(orErrorInvalidValue,
+                "orEventElapsedTime: the start event is of device %d and the end event of device "
+                "%d, but time is measured on one device",
+                start->device(), end->device());
+  }
+  const bool stopped = Stopped();
   if (!start->capture().complete() || !end->capture().complete()) {
-    return orErrorNotReady;
+    return NotReady("orEventElapsedTime", stopped);
   }
   *milliseconds = static_cast<float>(static_cast<double>(end->time() - start->time()) / 1e6);
   return orSuccess;
@@ -402,7 +425,8 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
   Stream* stream;
   uint64_t expected;
   Event* event;
-  if (const orError_t error = EnterStream("orStreamWaitEvent", stream_handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orStreamWaitEvent", stream_handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -414,9 +438,11 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
       error != orSuccess) {
     return error;
   }
-  if (Capturing() || event->captured()) [[unlikely]] {
-    if (const auto captured = Captures::Get().Wait("orStreamWaitEvent", stream, event,
-                                                   reinterpret_cast<uint64_t>(event_handle))) {
+  const Event::Capture capture = event->capture();
+  if (Capturing() || capture.captured()) [[unlikely]] {
+    if (const auto captured =
+            Captures::Get().Wait("orStreamWaitEvent", stream, event,
+                                 reinterpret_cast<uint64_t>(event_handle), capture)) {
       return *captured;
     }
   }
@@ -429,7 +455,6 @@ orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, un
     }
     return Peer::Queue(peer, word, stream, expected);
   }
-  const Event::Capture capture = event->capture();
   if (capture.stream == stream || capture.complete()) {
     return orSuccess;  // in order anyway, or done
   }

@@ -40,10 +40,15 @@ class alignas(64) Event : public HandleSlot {
   // Of its slot, on the own board or on the peer's.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
-  // What was captured: nothing is position 0, which every stream has passed.
+  // What was captured: nothing is position 0, which every stream has passed. It may change at any
+  // time, so it is read once, and all that is asked is asked of what was read.
   struct Capture {
     Stream* stream;
     uint64_t position;
+    bool recorded() const { return position != 0; }
+    // Recorded by the capture of a graph (graph.h), and not otherwise since: what it stands for is
+    // known there, and is never complete.
+    bool captured() const { return position == kCaptured >> Streams::kIndexBits; }
     bool complete() const { return stream->done() >= position; }
     // The stream has not been destroyed since.
     bool current() const { return position >= stream->first_position(); }
@@ -52,11 +57,6 @@ class alignas(64) Event : public HandleSlot {
     const uint64_t packed = capture_.load(std::memory_order_acquire);
     return {Streams::Get().At(packed & (kStreams - 1)), packed >> Streams::kIndexBits};
   }
-  bool recorded() const { return capture_.load(std::memory_order_acquire) != 0; }
-
-  // Recorded by the capture of a graph (graph.h), and not otherwise since: what it stands for is
-  // known there, and is never complete.
-  bool captured() const { return capture_.load(std::memory_order_acquire) == kCaptured; }
   void NoteCaptured();
 
   orError_t Record(Stream* stream, uint64_t expected);

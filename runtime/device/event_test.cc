@@ -186,6 +186,21 @@ TEST_F(EventTest, ElapsedTimeNeedsTwoCompleteTimedEvents) {
   EXPECT_OK(orEventElapsedTime(&milliseconds, timed, never));
 }
 
+TEST_F(EventTest, ElapsedTimeIsThatOfOneDevice) {
+  if (count_ == 1) {
+    GTEST_SKIP() << "needs an event of another device";
+  }
+  const orEvent_t here = CreateEvent(orEventEnableTiming);
+  ASSERT_OK(orEventRecord(here, nullptr));
+  ASSERT_OK(orSetDevice(1));
+  const orEvent_t there = CreateEvent(orEventEnableTiming);
+  ASSERT_OK(orEventRecord(there, nullptr));
+  ASSERT_OK(orSetDevice(0));
+  float milliseconds = 0;
+  EXPECT_FAILS(orEventElapsedTime(&milliseconds, here, there), orErrorInvalidValue,
+               "of device 0 and the end event of device 1");
+}
+
 TEST_F(EventTest, AnOldTimestampDoesNotOverwriteANewOne) {
   QueueLaunches();
   const orStream_t busy = CreateStream();

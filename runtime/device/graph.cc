@@ -12,6 +12,7 @@
 
 #include "runtime/device/error.h"
 #include "runtime/device/executor.h"
+#include "runtime/device/host_wait.h"
 #include "runtime/device/injected_fault.h"
 #include "runtime/device/kernel_error.h"
 #include "runtime/device/thread.h"
@@ -135,6 +136,7 @@ orError_t Graph::RunAll(void* arguments) {
   Stream* stream = thread.running;
   ErrorSink* sink = thread.sink;
   for (Node& node : graph->nodes_) {
+    thread.device = node.device;
     graph->Run(node, stream, sink, /*with_team=*/false);
   }
   return orSuccess;
@@ -187,7 +189,7 @@ orError_t Graph::Launch(Stream* stream, uint64_t expected) {
   ErrorSink* sink = blocking ? own.get() : &stream->sink();
   uint64_t position = stream->tail();
   {
-    std::lock_guard lock(launch_);
+    const auto lock = LockForWait(launch_);  // the holder may wait for room in the queue
     if (nodes_.empty()) {
       return orSuccess;
     }
@@ -206,7 +208,7 @@ orError_t Graph::Launch(Stream* stream, uint64_t expected) {
     }
     Graph* self = this;
     const bool ran = runs_inline_ && (now & kInjecting) == 0 &&
-                     stream->TryInline(RunAll, &self, sizeof(self), "(graph)", sink);
+                     stream->TryInline(expected, RunAll, &self, sizeof(self), "(graph)", sink);
     if (!ran) {
       if (const orError_t error = QueueReplay(stream, expected, sink, &position);
           error != orSuccess) {
@@ -540,8 +542,8 @@ std::optional<orError_t> Captures::Record(const char* function, Event* event, ui
   return orSuccess;
 }
 
-std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, Event* event,
-                                        uint64_t handle) {
+std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, const Event* event,
+                                        uint64_t handle, const Event::Capture& recorded_by) {
   std::lock_guard lock(mutex_);
   Capture* waiting = stream->capture();
   if (waiting != nullptr) {
@@ -549,8 +551,15 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, Ev
       return error;
     }
   }
-  if (!event->captured()) {
-    if (waiting == nullptr || !event->recorded()) {
+  if (waiting != nullptr && event->scope() == Event::Scope::kImported) {
+    return waiting->Invalidate(orErrorCaptureIsolation,
+                               "%s: stream %p is captured, and the event is another process's: a "
+                               "replay could not wait for "
+                               "it; wait for it before or after the capture",
+                               function, HandleOf(stream));
+  }
+  if (!recorded_by.captured()) {
+    if (waiting == nullptr || !recorded_by.recorded()) {
       return std::nullopt;
     }
     return waiting->Invalidate(
@@ -667,6 +676,7 @@ using openreg::device::Fail;
 using openreg::device::FindStream;
 using openreg::device::Graph;
 using openreg::device::Graphs;
+using openreg::device::kAllowedInCapture;
 using openreg::device::LeftBehind;
 using openreg::device::Stream;
 using openreg::device::thread_state;
@@ -717,7 +727,8 @@ orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
 orError_t orStreamBeginCapture(orStream_t handle, orStreamCaptureMode mode) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orStreamBeginCapture", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orStreamBeginCapture", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -731,7 +742,8 @@ orError_t orStreamBeginCapture(orStream_t handle, orStreamCaptureMode mode) {
 orError_t orStreamEndCapture(orStream_t handle, orGraph_t* graph) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orStreamEndCapture", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orStreamEndCapture", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -748,7 +760,8 @@ orError_t orStreamGetCaptureInfo(orStream_t handle, orStreamCaptureStatus* statu
   if (const orError_t error = EnterQuery("orStreamGetCaptureInfo"); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = FindStream("orStreamGetCaptureInfo", handle, &stream, &expected);
+  if (const orError_t error =
+          FindStream("orStreamGetCaptureInfo", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -769,7 +782,10 @@ orError_t orStreamGetCaptureInfo(orStream_t handle, orStreamCaptureStatus* statu
 orError_t orGraphLaunch(orGraph_t handle, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orGraphLaunch", stream_handle, &stream, &expected);
+  constexpr openreg::device::WhenCaptured kNested{
+      "and graphs do not nest: replay it after the capture"};
+  if (const orError_t error =
+          EnterStream("orGraphLaunch", stream_handle, kNested, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -782,12 +798,6 @@ orError_t orGraphLaunch(orGraph_t handle, orStream_t stream_handle) {
         orErrorInvalidDevice,
         "orGraphLaunch: the graph was captured on device %d, the stream is one of device %d",
         graph->device(), stream->device());
-  }
-  if (Capturing()) {
-    if (const auto refused = Captures::Get().RefuseStream(
-            "orGraphLaunch", stream, "and graphs do not nest: replay it after the capture")) {
-      return *refused;
-    }
   }
   return graph->Launch(stream, expected);
 }

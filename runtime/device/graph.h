@@ -153,8 +153,9 @@ class Captures {
                                const CapturedCommand& command);
   std::optional<orError_t> Record(const char* function, Event* event, uint64_t handle,
                                   Stream* stream);
-  std::optional<orError_t> Wait(const char* function, Stream* stream, Event* event,
-                                uint64_t handle);
+  // `recorded`: what the caller goes on with, if it is to go on.
+  std::optional<orError_t> Wait(const char* function, Stream* stream, const Event* event,
+                                uint64_t handle, const Event::Capture& recorded);
   // Calls that a capture does not allow. `why` ends the sentence "orX: stream S is captured, ".
   std::optional<orError_t> RefuseStream(const char* function, const Stream* stream,
                                         const char* why);

@@ -681,5 +681,137 @@ TEST_F(GraphTest, KernelsKnowTheThreadTheyRunOn) {
   EXPECT_EQ(orKernelOnHost(), 0);
 }
 
+TEST_F(GraphTest, KernelsOfAnInlineReplaySeeTheDeviceOfTheirStream) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream();
+  ASSERT_OK(orSetDevice(other()));
+  const orStream_t far = CreateStream();
+  const orEvent_t far_done = CreateEvent();
+  ASSERT_OK(orSetDevice(0));
+  const orEvent_t fork = CreateEvent();
+  std::vector<int> devices;
+  auto look = [&](orStream_t on) {
+    std::vector<int>* found = &devices;
+    const orLaunchAttributes attributes{"look", orLaunchInline, 0};
+    EXPECT_OK(orLaunchKernel(
+        on,
+        [](void* arguments) {
+          int device = -1;
+          EXPECT_OK(orGetDevice(&device));
+          (*static_cast<std::vector<int>**>(arguments))->push_back(device);
+          return orSuccess;
+        },
+        &found, sizeof(found), &attributes));
+  };
+  const orGraph_t graph = Capture(stream, [&] {
+    look(stream);
+    EXPECT_OK(orEventRecord(fork, stream));
+    EXPECT_OK(orStreamWaitEvent(far, fork, 0));
+    look(far);
+    EXPECT_OK(orEventRecord(far_done, far));
+    EXPECT_OK(orStreamWaitEvent(stream, far_done, 0));
+    look(stream);
+  });
+  ASSERT_OK(orSetDevice(other()));
+  EXPECT_OK(orGraphLaunch(graph, stream));
+  EXPECT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(devices, (std::vector<int>{0, other(), 0}));
+  int device = -1;
+  ASSERT_OK(orGetDevice(&device));
+  EXPECT_EQ(device, other());
+}
+
+// Of a captured launch, whose end waits.
+struct WaitsAtItsEnd {
+  orStream_t stream;
+  std::atomic<orError_t>* waited;
+  std::atomic<orError_t>* freed;
+  void* memory;
+  ~WaitsAtItsEnd() {
+    *freed = orFree(memory);
+    *waited = orStreamSynchronize(stream);
+  }
+};
+
+TEST_F(GraphTest, WhatTheLastReplayReleasesMayFreeButNotWait) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream();
+  std::atomic<orError_t> waited{orErrorUnknown}, freed{orErrorUnknown};
+  for (const bool last_is_replay : {true, false}) {
+    auto owned = std::make_shared<WaitsAtItsEnd>(stream, &waited, &freed, Allocate<char>(100));
+    const orGraph_t graph = Capture(stream, [&] {
+      EXPECT_OK(orLaunchKernel(stream, [](const std::shared_ptr<WaitsAtItsEnd>&) {}, owned));
+    });
+    owned.reset();
+    if (last_is_replay) {
+      Gate gate;
+      ASSERT_OK(gate.Launch(stream));
+      ASSERT_OK(orGraphLaunch(graph, stream));
+      ASSERT_OK(orGraphDestroy(graph));
+      gate.Open();
+      ASSERT_OK(orStreamSynchronize(stream));
+      EXPECT_EQ(waited, orErrorNotPermitted);  // it would wait for itself
+    } else {
+      ASSERT_OK(orGraphDestroy(graph));
+      EXPECT_EQ(waited, orSuccess);
+      EXPECT_EQ(freed, orSuccess);
+    }
+  }
+}
+
+TEST_F(GraphTest, WhoWaitsForAnEventWhileOthersCaptureItNeverHangs) {
+  for (const bool on_host : {true, false}) {
+    const orStream_t stream = CreateStream(), waiting = CreateStream();
+    const orEvent_t event = CreateEvent();
+    ASSERT_OK(orEventRecord(event, stream));
+    std::atomic<bool> stop{false};
+    std::thread waiter([&] {
+      while (!stop) {
+        const orError_t error =
+            on_host ? orEventSynchronize(event) : orStreamWaitEvent(waiting, event, 0);
+        EXPECT_TRUE(error == orSuccess || error == orErrorCaptureUnsupported ||
+                    error == orErrorCaptureIsolation || error == orErrorCaptureInvalidated)
+            << orGetLastErrorDetail();
+      }
+    });
+    for (int round = 0; round < 20000; ++round) {
+      for (int pause = 0; pause < 100; ++pause) {  // meanwhile it asks, and is behind no lock
+        SpinPause();
+      }
+      orGraph_t graph = nullptr;
+      ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeRelaxed));
+      (void)orEventRecord(event, stream);  // refused if the waiter has made the capture invalid
+      if (orStreamEndCapture(stream, &graph) == orSuccess) {
+        ASSERT_OK(orGraphDestroy(graph));
+      }
+      ASSERT_OK(orEventRecord(event, stream));
+    }
+    stop = true;
+    waiter.join();
+    ASSERT_OK(orStreamSynchronize(waiting));
+  }
+}
+
+TEST_F(GraphTest, AThreadInRelaxedModeMayWaitForADeviceBesideACapture) {
+  QueueLaunches();
+  const orStream_t stream = CreateStream(), beside = CreateStream();
+  std::atomic<int> sum{0};
+  Gate gate;
+  ASSERT_OK(gate.Launch(beside));
+  ASSERT_OK(LaunchAdd(beside, &sum, 1));
+  const orGraph_t graph = Capture(stream, [&] {
+    EXPECT_OK(LaunchAdd(stream, &sum, 10));
+    orStreamCaptureMode mode = orStreamCaptureModeRelaxed;
+    EXPECT_OK(orThreadExchangeStreamCaptureMode(&mode));
+    gate.Open();
+    EXPECT_OK(orDeviceSynchronize());
+    EXPECT_EQ(sum, 1);
+    EXPECT_OK(orThreadExchangeStreamCaptureMode(&mode));
+  });
+  EXPECT_OK(orGraphLaunch(graph, stream));
+  EXPECT_OK(orStreamSynchronize(stream));
+  EXPECT_EQ(sum, 11);
+}
+
 }  // namespace
 }  // namespace openreg::device

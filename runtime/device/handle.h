@@ -94,7 +94,7 @@ class HandleTable {
 
   // The object is known no more. False if another thread was faster.
   bool Retire(T* object, uint64_t handle) {
-    return object->handle.compare_exchange_strong(handle, 0, std::memory_order_acq_rel);
+    return object->handle.compare_exchange_strong(handle, 0, std::memory_order_seq_cst);
   }
 
   // Gives a retired object back.

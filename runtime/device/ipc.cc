@@ -42,16 +42,26 @@ static_assert(sizeof(Token) <= sizeof(orIpcMemHandle));
 constexpr uint32_t kMagic = 0x6f724d48;  // "orMH"
 constexpr uint32_t kVersion = 1;
 
+// An entry of the export table: what the handle of a block says, too. An importer compares all of
+// it, so that no damaged handle gives it other memory.
+struct Entry {
+  uint64_t serial;
+  uint64_t offset;
+  uint64_t size;
+  uint64_t device;
+  bool operator==(const Entry&) const = default;
+};
+
 // A serial number says in its low bits which entry of the file's export table it stands in.
-constexpr uint64_t kExports = Arena::kExportTable / sizeof(uint64_t);
+constexpr uint64_t kExports = Arena::kExportTable / sizeof(Entry);
 uint64_t next_serial = 1;
 bool export_used[OPENREG_MAX_DEVICES][kExports];
 
 uint64_t ExportSlot(uint64_t serial) { return serial % kExports; }
 
-bool WriteSerial(int device, uint64_t slot, uint64_t serial) {
-  const off_t place = static_cast<off_t>(arena.device(device).size + slot * sizeof(serial));
-  return pwrite(arena.file(device), &serial, sizeof(serial), place) == sizeof(serial);
+bool WriteEntry(int device, uint64_t slot, const Entry& entry) {
+  const off_t place = static_cast<off_t>(arena.device(device).size + slot * sizeof(entry));
+  return pwrite(arena.file(device), &entry, sizeof(entry), place) == sizeof(entry);
 }
 
 struct flock Range(short type, uint64_t offset, uint64_t size) {
@@ -166,8 +176,8 @@ void RetractExport(const Allocation& allocation) {
     return;
   }
   const uint64_t slot = ExportSlot(allocation.export_serial);
-  // Overwriting 8 bytes of a page that exists can not fail.
-  (void)WriteSerial(allocation.device, slot, 0);
+  // Overwriting bytes of a page that exists can not fail.
+  (void)WriteEntry(allocation.device, slot, {});
   export_used[allocation.device][slot] = false;
 }
 
@@ -223,7 +233,9 @@ orError_t Export(orIpcMemHandle* handle, void* pointer) {
     }
     const auto slot = static_cast<uint64_t>(unused - used);
     const uint64_t serial = next_serial++ * kExports + slot;
-    if (!WriteSerial(device, slot, serial)) {
+    if (!WriteEntry(device, slot,
+                    {serial, allocation->base - arena.device(device).base, allocation->size,
+                     static_cast<uint64_t>(device)})) {
       return Fail(orErrorSystem, "orIpcGetMemHandle: the table of exports can not be written: %s",
                   std::strerror(errno));
     }
@@ -261,7 +273,8 @@ orError_t Open(void** pointer, const Token& token) {
   Allocations& allocations = Allocations::Get();
   std::lock_guard lock(allocations.mutex());
   for (const Allocation& known : allocations.ImportsLocked(token.device)) {
-    if (known.import->number == token.number && known.import->serial == token.serial) {
+    if (known.import->number == token.number && known.import->serial == token.serial &&
+        known.import->offset == token.offset && known.size == token.size) {
       ++known.import->opens;
       *pointer = reinterpret_cast<void*>(known.base);
       return orSuccess;
@@ -280,7 +293,7 @@ orError_t Open(void** pointer, const Token& token) {
     return orErrorSystem;
   }
   struct stat status {};
-  uint64_t serial = 0;
+  Entry entry{};
   const size_t reserved = RoundUp(token.size, kPage);
   if (fstat(file->get(), &status) != 0 ||
       status.st_size < static_cast<off_t>(Arena::kExportTable) ||
@@ -293,14 +306,17 @@ orError_t Open(void** pointer, const Token& token) {
                 std::strerror(errno));
   }
   const off_t place = status.st_size - static_cast<off_t>(Arena::kExportTable) +
-                      static_cast<off_t>(ExportSlot(token.serial) * sizeof(serial));
-  if (pread(file->get(), &serial, sizeof(serial), place) != sizeof(serial) ||
-      serial != token.serial) {
+                      static_cast<off_t>(ExportSlot(token.serial) * sizeof(entry));
+  if (pread(file->get(), &entry, sizeof(entry), place) != sizeof(entry) ||
+      entry.serial != token.serial) {
     return Fail(
         orErrorInvalidValue,
         "orIpcOpenMemHandle: process %d has freed this memory before it was opened; keep it alive "
         "until the other side has it",
         token.process);
+  }
+  if (entry != Entry{token.serial, token.offset, token.size, static_cast<uint64_t>(token.device)}) {
+    return Fail(orErrorInvalidValue, "orIpcOpenMemHandle: the handle is damaged");
   }
   uintptr_t base;
   if (const orError_t error =

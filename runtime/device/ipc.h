@@ -11,7 +11,8 @@
 //    the file, which goes away with the process. The owner asks for conflicting locks before it
 //    uses a freed block again.
 //  - that a handle is still good: a table behind the device's memory in the same file has the
-//    serial number of each exported block; freeing takes it out.
+//    serial number of each exported block, and its range, which the handle has to name; freeing
+//    takes it out.
 // Opening locks first and looks at the serial afterwards; freeing takes the serial out first and
 // looks at the locks afterwards: one of both always sees the other.
 //

@@ -1,7 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstring>
 #include <string>
 #include <thread>
 
+#include "runtime/device/board.h"
 #include "runtime/device/device_fixture.h"
 #include "runtime/device/ipc_peer.h"
 
@@ -183,6 +190,35 @@ TEST_F(IpcEventTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use that event");
 }
 
+TEST_F(IpcEventTest, AFileThatIsNoBoardIsRefused) {
+  PeerProcess peer;
+  orIpcEventHandle handle = PeerEvent(peer);
+  orEvent_t event = nullptr;
+  // Its place (bytes 8 to 23): a file of this process, with the name of a board.
+  constexpr uint64_t kNumber = 0x123456789abcdef;
+  const struct {
+    off_t size;
+    bool sealed;
+    const char* text;
+  } kFiles[] = {{4096, false, "its size can change"},  // reading it would end the process
+                {sizeof(Board), false, "its size can change"},
+                {4096, true, "no board"},
+                {sizeof(Board), true, "no board"}};  // without a board's magic number
+  for (const auto& each : kFiles) {
+    const int file = memfd_create("openreg-0123456789abcdef", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    ASSERT_GE(file, 0);
+    ASSERT_EQ(ftruncate(file, each.size), 0);
+    if (each.sealed) {
+      ASSERT_EQ(fcntl(file, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+    }
+    const int32_t place[] = {getpid(), file};
+    std::memcpy(handle.reserved + 8, place, sizeof(place));
+    std::memcpy(handle.reserved + 16, &kNumber, sizeof(kNumber));
+    EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, each.text);
+    close(file);
+  }
+}
+
 TEST_F(IpcEventTest, ACaptureDoesNotRecordOne) {
   orEvent_t event = Create();
   orStream_t stream = nullptr;
@@ -193,6 +229,19 @@ TEST_F(IpcEventTest, ACaptureDoesNotRecordOne) {
   EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "between processes");
   EXPECT_OK(orEventRecord(event, stream));
   EXPECT_OK(orEventSynchronize(event));
+}
+
+TEST_F(IpcEventTest, ACapturedStreamCanNotWaitForAnotherProcess) {
+  PeerProcess peer;
+  orEvent_t event = Open(PeerEvent(peer));
+  orStream_t stream = nullptr;
+  ASSERT_OK(orStreamCreate(&stream));
+  ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
+  EXPECT_FAILS(orStreamWaitEvent(stream, event, 0), orErrorCaptureIsolation, "another process");
+  orGraph_t graph = nullptr;
+  EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "another process");
+  EXPECT_OK(orStreamWaitEvent(stream, event, 0));
+  EXPECT_OK(orStreamSynchronize(stream));
 }
 
 TEST_F(IpcEventTest, ManyEventsComeAndGo) {

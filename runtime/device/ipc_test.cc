@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/device/ipc.h"
 
+#include <fcntl.h>
 #include <signal.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <cstdio>
 #include <cstring>
 #include <string>
+#include <vector>
 
+#include "runtime/device/arena.h"
 #include "runtime/device/device_fixture.h"
 #include "runtime/device/ipc_peer.h"
 
@@ -181,23 +189,94 @@ TEST_F(IpcTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcCloseMemHandle(nullptr), orErrorInvalidDevicePointer,
                "not what orIpcOpenMemHandle returned");
 
-  // Every damaged byte is found, or changes nothing that counts.
+  // Every damaged byte is found: no process gets other memory than that which was exported.
   PeerProcess peer;
   for (size_t index = 0; index < sizeof(good.reserved); ++index) {
-    orIpcMemHandle damaged = good;
-    damaged.reserved[index] ^= 0x55;
-    const std::string answer = peer.Open(damaged);
     if (index >= 56 || (index >= 20 && index < 24)) {
       continue;  // bytes that mean nothing
     }
-    if (index >= 48 && answer.substr(0, 3) == "ok ") {
-      continue;  // a size that still lies inside of the file
+    for (const unsigned char damage : {0x55, 0x10}) {
+      orIpcMemHandle damaged = good;
+      damaged.reserved[index] ^= damage;
+      const std::string answer = peer.Open(damaged);
+      EXPECT_EQ(answer.substr(0, 6), "error ") << index << ": " << answer;
     }
-    if (index >= 40 && index < 48 && answer.substr(0, 3) == "ok ") {
-      continue;  // an offset that does
-    }
-    EXPECT_EQ(answer.substr(0, 6), "error ") << index << ": " << answer;
   }
+  EXPECT_EQ(peer.Open(good), "ok 0");
+}
+
+// A handle whose process and descriptor (bytes 8 to 15) name this file of this process.
+orIpcMemHandle NamingFile(orIpcMemHandle handle, int file) {
+  const int32_t place[] = {getpid(), file};
+  std::memcpy(handle.reserved + 8, place, sizeof(place));
+  return handle;
+}
+
+TEST_F(IpcTest, AFileThatIsNotMeantIsNotOpened) {
+  PeerProcess peer;
+  const auto handle = peer.Give<orIpcMemHandle>("export 10000 9");
+  // Opening a socket fails, and so tells from a look at its name.
+  const int file = socket(AF_UNIX, SOCK_STREAM, 0);
+  ASSERT_GE(file, 0);
+  const orIpcMemHandle forged = NamingFile(handle, file);
+  void* pointer = nullptr;
+  EXPECT_FAILS(orIpcOpenMemHandle(&pointer, &forged), orErrorInvalidValue,
+               "not the memory that the handle names");
+  close(file);
+}
+
+TEST_F(IpcTest, AFileThatCanShrinkIsNotMapped) {
+  PeerProcess peer;
+  const auto handle = peer.Give<orIpcMemHandle>("export 10000 9");
+  // Of the name that the handle has, and the size and the table that it needs.
+  char source[64];
+  char name[128];
+  int32_t place[2];
+  std::memcpy(place, handle.reserved + 8, sizeof(place));
+  std::snprintf(source, sizeof(source), "/proc/%d/fd/%d", place[0], place[1]);
+  const ssize_t length = readlink(source, name, sizeof(name));
+  ASSERT_GT(length, 0);
+  std::string of(name, static_cast<size_t>(length));
+  of = of.substr(of.find(':') + 1);
+  of = of.substr(0, of.find(' '));
+  const int file = memfd_create(of.c_str(), MFD_CLOEXEC);
+  const int original = open(source, O_RDONLY);
+  struct stat status {};
+  ASSERT_EQ(fstat(original, &status), 0);
+  ASSERT_EQ(ftruncate(file, status.st_size), 0);
+  std::vector<char> table(Arena::kExportTable);
+  const off_t behind = status.st_size - static_cast<off_t>(table.size());
+  ASSERT_EQ(pread(original, table.data(), table.size(), behind),
+            static_cast<ssize_t>(table.size()));
+  ASSERT_EQ(pwrite(file, table.data(), table.size(), behind), static_cast<ssize_t>(table.size()));
+  const orIpcMemHandle forged = NamingFile(handle, file);
+  void* pointer = nullptr;
+  EXPECT_FAILS(orIpcOpenMemHandle(&pointer, &forged), orErrorInvalidValue, "its size can change");
+  close(original);
+  close(file);
+}
+
+TEST_F(IpcTest, FilesThatOthersMayOpenKeepTheirSize) {
+  ASSERT_NE(Export(Allocate<unsigned char>(kSize)).reserved[0], 0);
+  orEvent_t event = nullptr;
+  ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
+  int found = 0;
+  for (int file = 0; file < 1024; ++file) {
+    char name[128] = "";
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    if (readlink(link.c_str(), name, sizeof(name) - 1) <= 0 ||
+        std::string(name).find("memfd:openreg") == std::string::npos) {
+      continue;
+    }
+    ++found;
+    constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+    EXPECT_EQ(fcntl(file, F_GET_SEALS) & kSeals, kSeals) << name;
+    EXPECT_NE(ftruncate(file, 0), 0) << name;
+    EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE), 0) << name;
+  }
+  EXPECT_EQ(found, count_ + 1);
+  size_t released = 0;
+  EXPECT_OK(orMemTrim(&released));  // punches holes, which no seal forbids
 }
 
 TEST_F(IpcTest, AProcessWithFewerDevicesRefusesTheBlockOfOneItLacks) {

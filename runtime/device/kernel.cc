@@ -79,8 +79,8 @@ Command::Place PlaceOf(uint32_t flags) {
 [[gnu::noinline]] orError_t LaunchAndWait(Stream* stream, uint64_t expected, const Launch& launch,
                                           bool may_inline) {
   auto sink = std::make_unique<ErrorSink>();
-  if (!may_inline ||
-      !stream->TryInline(launch.kernel, launch.arguments, launch.size, launch.name, sink.get())) {
+  if (!may_inline || !stream->TryInline(expected, launch.kernel, launch.arguments, launch.size,
+                                        launch.name, sink.get())) {
     uint64_t position;
     if (const orError_t error = Queue(stream, expected, launch, sink.get(), &position);
         error != orSuccess) {
@@ -105,6 +105,7 @@ using openreg::device::Command;
 using openreg::device::EnterStream;
 using openreg::device::Executor;
 using openreg::device::Fail;
+using openreg::device::kAllowedInCapture;
 using openreg::device::kBlocking;
 using openreg::device::kCapturing;
 using openreg::device::kInjecting;
@@ -119,7 +120,8 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
                          const orLaunchAttributes* attributes) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orLaunchKernel", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orLaunchKernel", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) [[unlikely]] {
     return error;
   }
@@ -143,7 +145,8 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
   const bool may_inline =
       (launch.flags & (orLaunchInline | kWithTeam)) == orLaunchInline && (now & kInjecting) == 0;
   if ((now & (kBlocking | kCapturing)) == 0) [[likely]] {
-    if (may_inline && stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
+    if (may_inline &&
+        stream->TryInline(expected, kernel, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;
     }
   } else if ((now & kCapturing) != 0) {
@@ -153,7 +156,7 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
       return *captured;
     }
     if ((now & kBlocking) == 0 && may_inline &&
-        stream->TryInline(kernel, arguments, size, launch.name, &stream->sink())) {
+        stream->TryInline(expected, kernel, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;
     }
   }
@@ -182,7 +185,8 @@ orError_t orKernelFail(orError_t error, const char* message, void* payload,
 orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orLaunchHostFunc", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orLaunchHostFunc", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }

@@ -378,5 +378,31 @@ TEST_F(KernelTest, KernelsOfAStreamSeeItsDeviceAsCurrent) {
   EXPECT_EQ(seen.load(), other());
 }
 
+TEST_F(KernelTest, AnInlineKernelSeesTheDeviceOfItsStreamAndLeavesThatOfItsCaller) {
+  ASSERT_OK(orSetDevice(other()));
+  const orStream_t stream = CreateStream();
+  ASSERT_OK(orSetDevice(0));
+  struct Found {
+    int device = -1;
+    int on_host = -1;
+    static orError_t Look(void* arguments) {
+      Found* found = *static_cast<Found**>(arguments);
+      found->on_host = orKernelOnHost();
+      EXPECT_OK(orGetDevice(&found->device));
+      return orSetDevice(0);
+    }
+  } found;
+  Found* argument = &found;
+  const orLaunchAttributes cheap{"look", orLaunchInline, 0};
+  ASSERT_OK(orLaunchKernel(stream, Found::Look, &argument, sizeof(argument), &cheap));
+  EXPECT_EQ(found.on_host, 1);
+  EXPECT_EQ(found.device, other());
+  ASSERT_OK(orSetDevice(other()));
+  ASSERT_OK(orLaunchKernel(stream, Found::Look, &argument, sizeof(argument), &cheap));
+  int device = -1;
+  ASSERT_OK(orGetDevice(&device));
+  EXPECT_EQ(device, other());
+}
+
 }  // namespace
 }  // namespace openreg::device

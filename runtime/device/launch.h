@@ -23,6 +23,7 @@
 #ifndef RUNTIME_DEVICE_LAUNCH_H_
 #define RUNTIME_DEVICE_LAUNCH_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
@@ -34,33 +35,35 @@
 
 namespace openreg {
 
-// The address window of the process. The first call asks for it; no base and no size if that
-// failed.
-inline const orAddressWindow& LaunchWindow() {
-  static const orAddressWindow window = [] {
-    orAddressWindow found{};
-    if (orGetAddressWindow(&found) != orSuccess) {
-      found = {};
-    }
-    return found;
-  }();
-  return window;
+// The address window of the process; null, with the last error, while that can not be had.
+inline const orAddressWindow* LaunchWindow() {
+  static constinit std::atomic<const orAddressWindow*> known{nullptr};
+  if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {
+    return window;
+  }
+  orAddressWindow found;
+  if (orGetAddressWindow(&found) != orSuccess) {
+    return nullptr;
+  }
+  static const orAddressWindow window = found;
+  known.store(&window, std::memory_order_release);
+  return &window;
 }
 
 namespace launch_detail {
 
-// How one parameter travels. Set returns false for a pointer which a kernel may not have; `taken`
-// is set when an element was read instead of a pointer kept, and is given back to Get. (The flags
-// of all parameters are beside them, in one word: a pointer then takes 8 bytes, and generated
+// How one parameter travels. Set returns the error of a pointer which a kernel may not have;
+// `taken` is set when an element was read instead of a pointer kept, and is given back to Get. (The
+// flags of all parameters are beside them, in one word: a pointer then takes 8 bytes, and generated
 // kernels have many.)
 template <class T>
 struct Parameter {
   static_assert(std::is_trivially_copyable_v<T>, "a kernel's parameters travel as bytes");
   static_assert(!std::is_reference_v<T>, "a kernel's parameters travel by value");
   T value;
-  bool Set(T given, const orAddressWindow&, bool*) {
+  orError_t Set(T given, const orAddressWindow&, bool*) {
     value = given;
-    return true;
+    return orSuccess;
   }
   T Get(bool) const { return value; }
 };
@@ -77,23 +80,23 @@ struct Parameter<T*> {
   static constexpr size_t kAlign = alignof(Element) > alignof(T*) ? alignof(Element) : alignof(T*);
   alignas(kAlign) unsigned char bytes[kSize];
 
-  bool Set(T* given, const orAddressWindow& window, bool* taken) {
+  orError_t Set(T* given, const orAddressWindow& window, bool* taken) {
     const auto address = reinterpret_cast<uintptr_t>(given);
     if (address - window.base < window.size) {
       const uintptr_t seen = address + static_cast<uintptr_t>(window.kernel_offset);
       std::memcpy(bytes, &seen, sizeof(seen));
-      return true;
+      return orSuccess;
     }
     if (given == nullptr) {
       std::memcpy(bytes, &given, sizeof(given));
-      return true;
+      return orSuccess;
     }
     if constexpr (kReadsElement) {
       std::memcpy(bytes, given, sizeof(Element));
       *taken = true;
-      return true;
+      return orSuccess;
     } else {
-      return false;
+      return orCheckKernelPointer(given);
     }
   }
   T* Get(bool taken) const {
@@ -112,7 +115,7 @@ struct Parameter<T*> {
 // place of the first of them in the word of flags.
 template <class... Parameters>
 struct Pack {
-  bool Set(const orAddressWindow&, uint64_t*, int) { return true; }
+  orError_t Set(const orAddressWindow&, uint64_t*, int) { return orSuccess; }
   template <class Function, class... Done>
   void Call(Function function, uint64_t, int, const Done&... done) const {
     function(done...);
@@ -125,11 +128,14 @@ struct Pack<First, Rest...> {
   Pack<Rest...> rest;
 
   template <class Given, class... More>
-  bool Set(const orAddressWindow& window, uint64_t* flags, int bit, Given&& given, More&&... more) {
+  orError_t Set(const orAddressWindow& window, uint64_t* flags, int bit, Given&& given,
+                More&&... more) {
     bool taken = false;
-    const bool good = first.Set(static_cast<First>(std::forward<Given>(given)), window, &taken);
+    const orError_t error =
+        first.Set(static_cast<First>(std::forward<Given>(given)), window, &taken);
     *flags |= uint64_t{taken} << bit;
-    return good && rest.Set(window, flags, bit + 1, std::forward<More>(more)...);
+    return error != orSuccess ? error
+                              : rest.Set(window, flags, bit + 1, std::forward<More>(more)...);
   }
   template <class Function, class... Done>
   void Call(Function function, uint64_t flags, int bit, const Done&... done) const {
@@ -164,9 +170,14 @@ inline orError_t Launch(orStream_t stream, const orLaunchAttributes& attributes,
   Packet packet;
   packet.function = function;
   packet.flags = 0;
-  if (!packet.parameters.Set(LaunchWindow(), &packet.flags, 0,
-                             std::forward<Arguments>(arguments)...)) {
-    return orErrorInvalidDevicePointer;
+  const orAddressWindow* const window = LaunchWindow();
+  if (window == nullptr) [[unlikely]] {
+    return orPeekAtLastError();
+  }
+  if (const orError_t error =
+          packet.parameters.Set(*window, &packet.flags, 0, std::forward<Arguments>(arguments)...);
+      error != orSuccess) [[unlikely]] {
+    return error;
   }
   return orLaunchKernel(stream, &Packet::Run, &packet, sizeof(packet), &attributes);
 }

@@ -9,14 +9,12 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <tuple>
 #include <utility>
 
 #include "runtime/device/arena.h"
 #include "runtime/device/board.h"
 #include "runtime/device/error.h"
-#include "runtime/device/graph.h"
 #include "runtime/device/memfd.h"
 #include "runtime/device/process.h"
 #include "runtime/device/stream.h"
@@ -41,6 +39,10 @@ struct Token {
 static_assert(sizeof(Token) <= sizeof(orIpcLoan));
 constexpr uint16_t kMagic = 0x6f4c;  // "oL"
 constexpr uint8_t kVersion = 1;
+
+Board::Range RangeOf(const Token& token) {
+  return {token.number, token.offset, token.size, token.device};
+}
 
 // A loan of this process that may not be taken yet. By the address of its first byte.
 struct Lent {
@@ -146,13 +148,6 @@ orError_t Lend(orIpcLoan* loan, void* pointer, size_t size, Stream* stream, uint
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   // So that lending the same bytes again and again keeps nothing.
   (void)DropLoans(address, address, address + 1, Taken);
-  if (const orError_t error = TakeSlot(kFunction, &serial); error != orSuccess) {
-    return error;
-  }
-  own->board().slot(serial).capture.store(word, std::memory_order_release);
-  TheLoans().lent.emplace(address, Lent{size, serial});
-  allocation->lent = true;
-
   const Import* const import = allocation->import;
   const int device = allocation->device;
   Token token{};
@@ -167,21 +162,28 @@ orError_t Lend(orIpcLoan* loan, void* pointer, size_t size, Stream* stream, uint
                                    : address - arena.device(device).base;
   token.size = size;
   token.board_number = own->place().number;
+  if (const orError_t error = TakeSlot(kFunction, RangeOf(token), &serial); error != orSuccess) {
+    return error;
+  }
+  own->board().slot(serial).capture.store(word, std::memory_order_release);
+  TheLoans().lent.emplace(address, Lent{size, serial});
+  allocation->lent = true;
   token.serial = serial;
   *loan = {};
   std::memcpy(loan->reserved, &token, sizeof(token));
   return orSuccess;
 }
 
-orError_t TakeLoan(Peer& peer, const Token& token) {
-  if (peer.Take(token.serial)) {
-    return orSuccess;
-  }
+orError_t FailTaken(const Token& token) {
   return Fail(
       orErrorInvalidValue,
       "orIpcBorrow: the loan of process %d was borrowed already (each is good for once), or "
       "its memory was freed",
       token.process);
+}
+
+orError_t TakeLoan(Peer& peer, const Token& token) {
+  return peer.Take(token.serial) ? orSuccess : FailTaken(token);
 }
 
 void ReleaseImport(Allocation* allocation) {
@@ -276,7 +278,13 @@ orError_t Borrow(void** pointer, const Token& token, Stream* stream, uint64_t ex
     return error;
   }
   MarkWord word = 0;
-  (void)peer->Read(token.serial, &word);  // if it is not there any more, TakeLoan says so
+  Board::Range lent{};
+  if (!peer->Read(token.serial, &word, &lent)) {
+    return FailTaken(token);
+  }
+  if (lent != RangeOf(token)) {
+    return Fail(orErrorInvalidValue, "orIpcBorrow: the loan is damaged");
+  }
   {
     const std::lock_guard lock(Allocations::Get().mutex());
     if (const orError_t error = BorrowLocked(pointer, token, *peer); error != orSuccess) {
@@ -321,15 +329,9 @@ orError_t ReturnInOrder(void* pointer, Stream* stream, uint64_t expected) {
 }
 
 // Loans are for what has been queued, and what a graph will run has not.
-std::optional<orError_t> RefuseCaptured(const char* function, const Stream* stream) {
-  if (!Capturing()) [[likely]] {
-    return std::nullopt;
-  }
-  return Captures::Get().RefuseStream(function, stream,
-                                      "and memory is handed to other processes in the order of "
-                                      "what runs: do it before or after the "
-                                      "capture");
-}
+constexpr WhenCaptured kHandsOver{
+    "and memory is handed to other processes in the order of what runs: do it before or after the "
+    "capture"};
 
 }  // namespace
 
@@ -349,25 +351,25 @@ void ForgetBorrowed(const Import& import, size_t size) {
 using openreg::device::Allocation;
 using openreg::device::Allocations;
 using openreg::device::EnterQuery;
-using openreg::device::EnterRelease;
 using openreg::device::EnterStream;
 using openreg::device::Fail;
 using openreg::device::FindStream;
+using openreg::device::kHandsOver;
 using openreg::device::LeftBehind;
+using openreg::device::Refuse;
 using openreg::device::Stream;
+using openreg::device::thread_state;
 
 orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orIpcLend", stream_handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orIpcLend", stream_handle, kHandsOver, &stream, &expected);
       error != orSuccess) {
     return error;
   }
   if (loan == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcLend: loan is null");
-  }
-  if (const auto refused = openreg::device::RefuseCaptured("orIpcLend", stream)) {
-    return *refused;
   }
   return openreg::device::Lend(loan, pointer, size, stream, expected);
 }
@@ -375,7 +377,8 @@ orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stre
 orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orIpcBorrow", stream_handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orIpcBorrow", stream_handle, kHandsOver, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -383,9 +386,6 @@ orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream_h
     return Fail(orErrorInvalidValue, "orIpcBorrow: pointer and loan must not be null");
   }
   *pointer = nullptr;
-  if (const auto refused = openreg::device::RefuseCaptured("orIpcBorrow", stream)) {
-    return *refused;
-  }
   openreg::device::Token token;
   std::memcpy(&token, loan->reserved, sizeof(token));
   if (token.magic != openreg::device::kMagic || token.version != openreg::device::kVersion ||
@@ -402,10 +402,14 @@ orError_t orIpcReturn(void* pointer, orStream_t stream_handle) {
   if (LeftBehind()) {
     return orSuccess;
   }
-  if (const orError_t error = EnterRelease("orIpcReturn"); error != orSuccess) {
+  // It may wait for room in the stream, which what a graph releases may not.
+  if (const orError_t error =
+          thread_state.running == nullptr ? orSuccess : Refuse("orIpcReturn", /*only_reads=*/false);
+      error != orSuccess) {
     return error;
   }
-  if (const orError_t error = FindStream("orIpcReturn", stream_handle, &stream, &expected);
+  if (const orError_t error =
+          FindStream("orIpcReturn", stream_handle, kHandsOver, &stream, &expected);
       error != orSuccess) {
     return error;
   }

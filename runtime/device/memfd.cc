@@ -17,6 +17,11 @@
 namespace openreg::device {
 namespace {
 
+// Who maps a file that shrinks dies of its next access.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
+
 struct Path {
   explicit Path(const MemfdPlace& place) {
     std::snprintf(text, sizeof(text), "/proc/%d/fd/%d", place.process, place.file);
@@ -41,35 +46,67 @@ MemfdName::MemfdName(uint64_t number) {
   std::snprintf(text, sizeof(text), "openreg-%016" PRIx64, number);
 }
 
-int CreateMemfd(uint64_t* number) {
+int CreateMemfd(size_t size, uint64_t* number) {
   if (getrandom(number, sizeof(*number), 0) != sizeof(*number)) {
     return -1;
   }
-  return memfd_create(MemfdName(*number).text, MFD_CLOEXEC);
+  const MemfdName name(*number);
+  int file = memfd_create(name.text, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal);
+  if (file < 0 && errno == EINVAL) {  // before Linux 6.3
+    file = memfd_create(name.text, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  }
+  if (file < 0) {
+    return -1;
+  }
+  if (ftruncate(file, static_cast<off_t>(size)) != 0 || fcntl(file, F_ADD_SEALS, kSeals) != 0) {
+    const int error = errno;
+    close(file);
+    errno = error;
+    return -1;
+  }
+  return file;
 }
 
 bool IsThere(const MemfdPlace& place) { return Names(Target(Path(place).text), place.number); }
 
 orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, orError_t lost) {
+  *file = -1;
   const Path path(place);
-  *file = open(path.text, O_RDWR | O_CLOEXEC);
-  if (*file < 0) {
-    const int error = errno;
+  const auto refuse = [&](int error) {
     return Fail(
         error == ENOENT ? lost : orErrorSystem,
         "%s: the file %s of the exporting process does not open: %s; that process has to live, and "
         "to belong to the same user",
         function, path.text, std::strerror(error));
+  };
+  // First only found: opening what may be any file, to write, can have effects of its own.
+  const int found = open(path.text, O_PATH | O_CLOEXEC);
+  if (found < 0) {
+    return refuse(errno);
   }
-  const std::string found = Target(Path({getpid(), *file, place.number}).text);
-  if (Names(found, place.number)) {
-    return orSuccess;
+  const Path own({getpid(), found, place.number});
+  const std::string name = Target(own.text);
+  if (!Names(name, place.number)) {
+    close(found);
+    return Fail(lost,
+                "%s: %s is %s, not the memory that the handle names: the exporting process is gone",
+                function, path.text, name.c_str());
   }
-  close(*file);
-  *file = -1;
-  return Fail(lost,
-              "%s: %s is %s, not the memory that the handle names: the exporting process is gone",
-              function, path.text, found.c_str());
+  const int opened = open(own.text, O_RDWR | O_CLOEXEC);
+  const int error = errno;
+  close(found);
+  if (opened < 0) {
+    return refuse(error);
+  }
+  const int seals = fcntl(opened, F_GET_SEALS);
+  if (seals < 0 || (seals & kSeals) != kSeals) {
+    close(opened);
+    return Fail(orErrorInvalidValue,
+                "%s: %s is no file of this version of OpenReg: its size can change", function,
+                path.text);
+  }
+  *file = opened;
+  return orSuccess;
 }
 
 }  // namespace openreg::device

@@ -33,8 +33,9 @@
 // Processes. In the child of a fork after the first use of a device, free, trim, destroy, close and
 // exit do nothing and return orSuccess; everything else that has to do with a device returns
 // orErrorForked, orGetDevice and orSetDevice included. (orGetDeviceCount, orGetDeviceProperties,
-// the version, the errors and the launch-blocking switch go on.) Use the start methods "spawn" or
-// "forkserver".
+// the version, the errors and the launch-blocking switch go on.) A fork waits for a first use that
+// is under way in another thread; the child has none of the device's files. Use the start methods
+// "spawn" or "forkserver".
 //
 // Environment, read at the first call that needs the device:
 //   OPENREG_DEVICE_COUNT      number of devices, 1 to OPENREG_MAX_DEVICES; default 2
@@ -62,7 +63,7 @@
 
 // Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of
 // its major version with the same or a smaller minor version.
-#define OPENREG_VERSION 10100
+#define OPENREG_VERSION 10200
 
 #define OPENREG_MAX_DEVICES 16
 
@@ -212,6 +213,11 @@ typedef struct orAddressWindow {
 } orAddressWindow;
 OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
 
+// For such a caller, when it finds a pointer that is neither null nor a device address, and that a
+// kernel would keep: fails with orErrorInvalidDevicePointer. orSuccess for those two. (It came with
+// version 1.2.)
+OPENREG_API orError_t orCheckKernelPointer(const void* pointer);
+
 // Copies. Both ranges have to lie inside one live allocation each (or in unmanaged host memory),
 // and the kind has to agree with the pointers. orMemcpy and orMemset run after all work of the
 // current device's default stream and return when they are done; they return, and clear, a pending
@@ -250,10 +256,11 @@ typedef int (*orMemoryDescriber_t)(const void* pointer, orMemoryRange* range);
 OPENREG_API orError_t orSetMemoryDescriber(orMemoryDescriber_t describer);
 
 // Sharing of an allocation between processes of one user. The handle may travel by any way; it
-// names the whole allocation that holds `pointer`. An imported allocation is memory of device
-// `device` in the importing process; closing it unmaps it. Memory that is still open elsewhere when
-// its owner frees it is kept until the last process closes it or dies, a kill included. Opening the
-// same handle again gives the same pointer, and each open needs its close.
+// names the whole allocation that holds `pointer`; a damaged one opens nothing. An imported
+// allocation is memory of device `device` in the importing process; closing it unmaps it. Memory
+// that is still open elsewhere when its owner frees it is kept until the last process closes it or
+// dies, a kill included. Opening the same handle again gives the same pointer, and each open needs
+// its close.
 //   orErrorInvalidValue  no handle; of this process itself; of memory that was freed, or a process
 //                        that ended, before the handle was opened
 //   orErrorInvalidDevice  this process has no device of that index
@@ -281,7 +288,8 @@ OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device);
 OPENREG_API orError_t orStreamGetPriority(orStream_t stream, int* priority);
 OPENREG_API orError_t orStreamGetDevice(orStream_t stream, int* device);
 
-// orSuccess when all commands are done, else orErrorNotReady. Does not return a kernel's error.
+// orSuccess when all commands are done, otherwise orErrorNotReady; orErrorShutdown when they will
+// not be done, because the process exits. Does not return a kernel's error.
 OPENREG_API orError_t orStreamQuery(orStream_t stream);
 OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 
@@ -308,11 +316,13 @@ OPENREG_API orError_t orEventGetDevice(orEvent_t event, int* device);
 // the time at which that is done too. The stream has to be one of the event's device, else
 // orErrorInvalidDevice. An event that was never recorded is complete.
 OPENREG_API orError_t orEventRecord(orEvent_t event, orStream_t stream);
-OPENREG_API orError_t orEventQuery(orEvent_t event);        // orSuccess or orErrorNotReady
+// orSuccess or orErrorNotReady; orErrorShutdown when the work was dropped by the process's exit.
+OPENREG_API orError_t orEventQuery(orEvent_t event);
 OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending error of its stream
 
 // Milliseconds between two timed events which are complete; orErrorNotReady while one is not,
-// orErrorNotSupported without timing, orErrorInvalidValue if one was never recorded.
+// orErrorNotSupported without timing, orErrorInvalidValue if one was never recorded or they are of
+// two devices.
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, orEvent_t end);
 
 // Events between processes of one user. The handle of an event with orEventInterprocess may travel
@@ -382,8 +392,9 @@ enum {
 // How a launch is captured whose kernel uses its arguments up. The graph then keeps `kernel` in
 // place of the launched one, which may run any number of times, also never; each time with a copy
 // of the argument bytes as they were launched, and never on two threads at once. `release` (may be
-// null) is called once with those bytes when the graph and all its replays are over, on any thread,
-// not inside a kernel. A null `kernel`: the launch can not be captured.
+// null) is called once with those bytes when the graph and all its replays are over, on any thread.
+// That may be the stream's own, so it can free and destroy, but what enqueues, waits or allocates
+// returns orErrorNotPermitted, as in a kernel. A null `kernel`: the launch can not be captured.
 typedef struct orRepeatable {
   orKernel_t kernel;
   void (*release)(void* arguments);
@@ -450,8 +461,8 @@ typedef enum orStreamCaptureMode {
 // Narrows that for the calling thread, and gives back what it had (at first: global).
 //   global        the rules above
 //   thread_local  captures of other threads forbid this thread nothing
-//   relaxed       no capture forbids this thread unsafe calls: for an allocator that knows what it
-//                 does
+//   relaxed       no capture forbids this thread unsafe calls, nor orDeviceSynchronize, which waits
+//                 for what runs: for an allocator that knows what it does
 OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode);
 
 // From now on commands of `stream` are captured, whatever thread queues them; what was queued
@@ -500,7 +511,8 @@ OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t graph, const char* path);
 
 // Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at
 // exit; a second call does nothing. Afterwards what allocates, launches or waits returns
-// orErrorShutdown; questions are answered, and memory can still be freed.
+// orErrorShutdown, and so does a query of work that was dropped; other questions are answered, and
+// memory can still be freed.
 OPENREG_API orError_t orShutdown(void);
 
 #ifdef __cplusplus

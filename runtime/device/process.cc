@@ -8,6 +8,7 @@
 
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
+#include "runtime/device/board.h"
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
 #include "runtime/device/fault_report.h"
@@ -28,11 +29,36 @@ std::mutex& InitializeMutex() {
   return mutex;
 }
 
-// The child has none of the device's threads and mappings. Only this word changes: every lock may
-// be held by a thread that the child does not have.
+// A fork waits for a first use that is under way. Otherwise the child would find these mutexes
+// locked, by a thread that it does not have, and half a device.
+void BeforeFork() {
+  InitializeMutex().lock();
+  EnvironmentMutex().lock();
+}
+
+void AfterFork() {
+  EnvironmentMutex().unlock();
+  InitializeMutex().unlock();
+}
+
+// The child has none of the device's threads and mappings. Only `mode` changes: every other lock
+// may be held by a thread that the child does not have. If nothing had used the device, the child
+// may. What is mapped is left out of the child also after a first use that failed.
 void LeaveBehind() {
-  mode.fetch_or(kForked, std::memory_order_seq_cst);
-  CloseImportFilesInChild();
+  if (IsReady() || arena.reserved()) {
+    mode.fetch_or(kForked, std::memory_order_seq_cst);
+    arena.CloseFilesInChild();
+    CloseBoardFileInChild();
+    CloseImportFilesInChild();
+  }
+  AfterFork();
+}
+
+// Before the first use, because a fork may come during it.
+[[gnu::constructor]] void WatchForks() {
+  if (pthread_atfork(BeforeFork, AfterFork, LeaveBehind) != 0) {
+    std::abort();  // the process has no memory to start with
+  }
 }
 
 void EndThreads() {
@@ -41,6 +67,7 @@ void EndThreads() {
     return;
   }
   Streams::Get().ShutDown();
+  mode.fetch_or(kStopped, std::memory_order_seq_cst);
 }
 
 }  // namespace
@@ -70,10 +97,10 @@ orError_t Initialize() {
     // Registered at the first use and not when the library is loaded: exit handlers run in reverse
     // order, so ours comes before the teardown of whatever was loaded until now and kernels may
     // use.
-    return pthread_atfork(nullptr, nullptr, LeaveBehind) == 0 && std::atexit(EndThreads) == 0;
+    return std::atexit(EndThreads) == 0;
   }();
   if (!hooked) {
-    return Fail(orErrorSystem, "the handlers of fork and exit can not be registered: no memory");
+    return Fail(orErrorSystem, "the handler of the exit can not be registered: no memory");
   }
   const int wish = blocking_wish.load(std::memory_order_relaxed);
   const bool blocking = wish == -1 ? environment->launch_blocking : wish == 1;
@@ -104,7 +131,9 @@ orError_t Refuse(const char* function, bool only_reads) {
 }
 
 orError_t EnterRelease(const char* function) {
-  return thread_state.running == nullptr ? orSuccess : Refuse(function, /*only_reads=*/false);
+  return thread_state.running == nullptr || thread_state.releasing
+             ? orSuccess
+             : Refuse(function, /*only_reads=*/false);
 }
 
 }  // namespace openreg::device

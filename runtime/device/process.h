@@ -2,9 +2,10 @@
 //
 // process.h - the life of the device in a process: first use, fork, exit.
 //
-// Loading the library does nothing. The first call that needs a device sets everything up; in the
-// child of a fork the device is gone; at exit its threads end. All of that is in one word, `mode`,
-// which the functions of the API look at first.
+// Loading the library registers the handlers of forks and does nothing else. The first call that
+// needs a device sets everything up, and a fork in the meantime waits for it; in the child of a
+// fork the device is gone, unless nothing had used it; at exit its threads end. All of that is in
+// one word, `mode`, which the functions of the API look at first.
 #ifndef RUNTIME_DEVICE_PROCESS_H_
 #define RUNTIME_DEVICE_PROCESS_H_
 
@@ -22,12 +23,19 @@ enum : uint32_t {
   kShutdown = 4,    // the device's threads end or have ended
   kBlocking = 8,    // launches wait for their kernel
   kInjecting = 16,  // faults are injected (fault_injection.h)
-  kCapturing = 32   // some stream is captured (graph.h)
+  kCapturing = 32,  // some stream is captured (graph.h)
+  kStopped = 64  // after kShutdown: the device's threads have ended, and what is queued is dropped
 };
 extern constinit std::atomic<uint32_t> mode;
 
 // The threads of the device watch this while they wait.
 inline bool Stopping() { return (mode.load(std::memory_order_seq_cst) & kShutdown) != 0; }
+
+// Nothing that is still queued will run.
+inline bool Stopped() { return (mode.load(std::memory_order_seq_cst) & kStopped) != 0; }
+
+// The device is set up: what that wrote may be read.
+inline bool IsReady() { return (mode.load(std::memory_order_acquire) & kReady) != 0; }
 
 // The slow way of the functions below; fails with the reason.
 [[gnu::cold, gnu::noinline]] orError_t Refuse(const char* function, bool only_reads);
@@ -52,7 +60,7 @@ inline orError_t EnterQuery(const char* function) {
 // For free, trim and destroy: true in the child of a fork, where they do nothing and succeed.
 inline bool LeftBehind() { return (mode.load(std::memory_order_acquire) & kForked) != 0; }
 
-// For free, trim and destroy: orSuccess unless a kernel calls.
+// For free, trim and destroy: orSuccess unless a kernel calls. (What a graph releases may.)
 orError_t EnterRelease(const char* function);
 
 // Sets up the device if that has not happened. Called by the functions above.

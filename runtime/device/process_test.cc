@@ -23,6 +23,7 @@
 #include <thread>
 #include <vector>
 
+#include "runtime/device/launch.h"
 #include "runtime/device/openreg.h"
 
 // The child of a fork has only one of its parent's threads: what the others hold would look like
@@ -94,6 +95,17 @@ int MappingsOfTheDevice() {
   int count = 0;
   for (std::string line; std::getline(maps, line);) {
     count += line.find("memfd:openreg") != std::string::npos;
+  }
+  return count;
+}
+
+int FilesOfTheDevice() {
+  int count = 0;
+  for (int file = 0; file < 1024; ++file) {
+    char name[128] = "";
+    const std::string link = "/proc/self/fd/" + std::to_string(file);
+    count += readlink(link.c_str(), name, sizeof(name) - 1) > 0 &&
+             std::strstr(name, "memfd:openreg") != nullptr;
   }
   return count;
 }
@@ -243,6 +255,9 @@ void ForksAfterUse() {
   REQUIRE(orMemset(memory, 7, 1 << 20) == orSuccess);
   REQUIRE(orStreamCreate(&stream) == orSuccess && orEventCreate(&event) == orSuccess);
   REQUIRE(orLaunchKernel(stream, [] { Sleep(1); }) == orSuccess);
+  orEvent_t shared_event;
+  REQUIRE(orEventCreateWithFlags(&shared_event, orEventInterprocess) == orSuccess);
+  REQUIRE(FilesOfTheDevice() == 3);
   const int status = Fork([&] {
     void* pointer = nullptr;
     char byte = 0;
@@ -299,6 +314,7 @@ void ForksAfterUse() {
     REQUIRE(orGetDeviceCount(&number) == orSuccess && number == 2);
     REQUIRE(orGetVersion(&number) == orSuccess);
     REQUIRE(MappingsOfTheDevice() == 0);
+    REQUIRE(FilesOfTheDevice() == 0);  // else it would keep the memory of a parent that ended
   });
   REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
   // The parent has lost nothing.
@@ -332,6 +348,98 @@ void ForksBeforeUse() {
 }
 
 TEST_F(ProcessTest, ForkingBeforeTheFirstUseIsFine) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
+
+// In a process of its own, for there is one first use of each.
+void ForksDuringTheFirstUse() {
+  for (int round = 0; round < 60; ++round) {
+    const int status = Fork([round] {
+      alarm(5);
+      std::atomic<bool> ready{false}, forks{false};
+      std::thread first([&, round] {
+        ready = true;
+        while (!forks) {
+        }
+        const auto end = std::chrono::steady_clock::now() + std::chrono::microseconds(5 * round);
+        while (std::chrono::steady_clock::now() < end) {
+        }
+        REQUIRE(orDeviceSynchronize() == orSuccess);
+      });
+      while (!ready) {
+      }
+      forks = true;
+      const int forked = Fork([] {
+        alarm(5);
+        int count = 0, blocking = 0;
+        REQUIRE(orGetDeviceCount(&count) == orSuccess && count == 2);
+        REQUIRE(orGetLaunchBlocking(&blocking) == orSuccess);
+        void* memory = nullptr;
+        const orError_t error = orMalloc(&memory, 100);
+        REQUIRE(error == orSuccess || error == orErrorForked);
+        REQUIRE(orFree(memory) == orSuccess);
+        REQUIRE(orDeviceSynchronize() == error);
+      });
+      first.join();
+      REQUIRE(WIFEXITED(forked) && WEXITSTATUS(forked) == 0);
+    });
+    REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+  }
+  std::exit(0);
+}
+
+TEST_F(ProcessTest, AForkDuringTheFirstUseWaitsForIt) {
+  if (kThreadSanitizer) {
+    GTEST_SKIP() << "ThreadSanitizer does not support forks of a process with threads";
+  }
+  EXPECT_PROCESS(ForksDuringTheFirstUse, 0, "");
+}
+
+void FreesBesideTheFirstUse() {
+  std::atomic<bool> begins{false};
+  std::thread other([&begins] {
+    int local = 0;
+    begins = true;
+    for (int round = 0; round < 1000; ++round) {
+      REQUIRE(orFree(&local) == orErrorInvalidDevicePointer);
+      REQUIRE(orMemTrim(nullptr) == orSuccess);
+    }
+  });
+  while (!begins) {
+  }
+  REQUIRE(orDeviceSynchronize() == orSuccess);
+  other.join();
+  std::exit(0);
+}
+
+// ThreadSanitizer sees what is read without care.
+TEST_F(ProcessTest, FreesMayComeBesideTheFirstUse) {
+  EXPECT_PROCESS(FreesBesideTheFirstUse, 0, "");
+}
+
+void LaunchesAfterAFirstUseThatFailed() {
+  int count = 0;
+  REQUIRE(orGetDeviceCount(&count) == orSuccess);  // reads files, which the limit would forbid
+  rlimit before{};
+  getrlimit(RLIMIT_NOFILE, &before);
+  rlimit low = before;
+  low.rlim_cur = 3;
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &low) == 0);
+  const auto store = [](int* to) { *to = 5; };
+  void (*const kernel)(int*) = store;
+  const orLaunchAttributes attributes{"store", orLaunchInline, 0, nullptr};
+  int* memory = nullptr;
+  REQUIRE(Launch(nullptr, attributes, kernel, memory) == orErrorSystem);
+  REQUIRE(LastErrorHas("RLIMIT_NOFILE") && orGetLastError() == orErrorSystem);
+  REQUIRE(setrlimit(RLIMIT_NOFILE, &before) == 0);
+  REQUIRE(orMalloc(reinterpret_cast<void**>(&memory), sizeof(int)) == orSuccess);
+  REQUIRE(Launch(nullptr, attributes, kernel, memory) == orSuccess);
+  int number = 0;
+  REQUIRE(orMemcpy(&number, memory, sizeof(number), orMemcpyDefault) == orSuccess && number == 5);
+  std::exit(0);
+}
+
+TEST_F(ProcessTest, LaunchesWorkAfterAFirstUseThatFailed) {
+  EXPECT_PROCESS(LaunchesAfterAFirstUseThatFailed, 0, "");
+}
 
 void ForksWhileOthersWork() {
   REQUIRE(orDeviceSynchronize() == orSuccess);  // the first use is over, however slow threads start
@@ -548,6 +656,40 @@ void UsesTheDeviceAfterTheShutdown() {
 
 TEST_F(ProcessTest, AfterTheShutdownLaunchesAreRefusedAndMemoryCanBeFreed) {
   EXPECT_PROCESS(UsesTheDeviceAfterTheShutdown, 0, "");
+}
+
+void AsksForWorkThatTheShutdownDropped() {
+  static std::atomic<bool> running{false};
+  orEvent_t event, before, timed;
+  REQUIRE(orEventCreate(&event) == orSuccess && orEventCreate(&before) == orSuccess);
+  REQUIRE(orEventCreateWithFlags(&timed, orEventEnableTiming) == orSuccess);
+  orStream_t idle;
+  REQUIRE(orStreamCreate(&idle) == orSuccess);
+  REQUIRE(orLaunchKernel(nullptr, [] {
+            running = true;
+            Sleep(50);
+          }) == orSuccess);
+  REQUIRE(orEventRecord(before, nullptr) == orSuccess);
+  while (!running.load()) {
+    Sleep(1);
+  }
+  REQUIRE(orLaunchKernel(nullptr, [] { REQUIRE(false); }) == orSuccess);
+  REQUIRE(orEventRecord(event, nullptr) == orSuccess);
+  REQUIRE(orEventRecord(timed, nullptr) == orSuccess);
+  REQUIRE(orEventQuery(event) == orErrorNotReady);
+  REQUIRE(orShutdown() == orSuccess);
+  float milliseconds = 0;
+  REQUIRE(orEventQuery(before) == orSuccess);
+  REQUIRE(orEventQuery(event) == orErrorShutdown);
+  REQUIRE(LastErrorHas("orEventQuery: queued commands were dropped"));
+  REQUIRE(orEventElapsedTime(&milliseconds, timed, timed) == orErrorShutdown);
+  REQUIRE(orStreamQuery(nullptr) == orErrorShutdown);
+  REQUIRE(orStreamQuery(idle) == orSuccess);
+  std::exit(0);
+}
+
+TEST_F(ProcessTest, WhoAsksForWorkThatTheShutdownDroppedIsTold) {
+  EXPECT_PROCESS(AsksForWorkThatTheShutdownDropped, 0, "");
 }
 
 // A static object that outlives the device's exit handler, like those of libraries loaded before.

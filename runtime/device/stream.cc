@@ -11,12 +11,14 @@
 #include "runtime/device/event.h"
 #include "runtime/device/executor.h"
 #include "runtime/device/graph.h"
+#include "runtime/device/host_wait.h"
 #include "runtime/device/injected_fault.h"
 
 namespace openreg::device {
 namespace {
 
 std::atomic<uint64_t> error_sequence{0};
+std::atomic<const orHostWaitHooks*> host_wait_hooks{nullptr};
 
 // So much queued work, in nanoseconds of one thread, is worth waking a team for; its threads then
 // spin for some milliseconds after the last kernel.
@@ -122,6 +124,7 @@ bool Stream::WaitFor(uint64_t position) {
   if (SpinUntil(reached)) {
     return true;
   }
+  const HostWait wait;
   for (;;) {
     // The signal is read before the registration: a consumer that takes the registration away
     // changes the signal afterwards, and then the sleep ends at once.
@@ -144,6 +147,10 @@ bool Stream::WaitIdle() {
   if (!WaitFor(tail())) {
     return false;
   }
+  if (token_.load(std::memory_order_acquire) != kInline) {
+    return true;
+  }
+  const HostWait wait;
   for (Backoff backoff; token_.load(std::memory_order_acquire) == kInline; backoff.Pause()) {
     if (Stopping()) {
       return false;
@@ -180,7 +187,7 @@ bool Stream::AcquireSoon(uint32_t token) {
   for (int round = 0; round < 64 && token != kInline; ++round) {
     SpinPause();
     token = kFree;
-    if (token_.compare_exchange_strong(token, kInline, std::memory_order_acquire,
+    if (token_.compare_exchange_strong(token, kInline, std::memory_order_seq_cst,
                                        std::memory_order_relaxed)) {
       if (done_.load(std::memory_order_acquire) == tail_.load(std::memory_order_relaxed)) {
         return true;
@@ -290,6 +297,19 @@ void Stream::RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink) {
   thread.running = nullptr;
 }
 
+void Stream::ReleaseGraph(Graph* graph, ErrorSink* sink) {
+  // A wait for this stream would never end.
+  ThreadState& thread = thread_state;
+  thread.running = this;
+  thread.sink = sink;
+  thread.kernel_name = "(release of a graph)";
+  thread.kernel_failed = false;
+  thread.releasing = true;
+  graph->Release();
+  thread.releasing = false;
+  thread.running = nullptr;
+}
+
 bool Stream::Execute(Command& command, bool with_team) {
   thread_state.device = device();
   switch (command.kind) {
@@ -311,7 +331,7 @@ bool Stream::Execute(Command& command, bool with_team) {
       if (!command.graph->RunSome(this, &command, with_team)) {
         return false;
       }
-      command.graph->Release();
+      ReleaseGraph(command.graph, command.sink);
       break;
   }
   return true;
@@ -358,7 +378,11 @@ void Stream::Work() {
     switch (Drain(Role::kWorker)) {
       case Outcome::kEmpty:
         if (closing_.load(std::memory_order_seq_cst) && tail() == done()) {
-          End();
+          // No kernel begins to run inline any more, but one may be at it.
+          if (AcquireToken()) {
+            token_.store(kFree, std::memory_order_release);
+            End();
+          }
           return;
         }
         if (!WatchTail()) {
@@ -494,6 +518,13 @@ orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
     stream->WakeConsumer();
     return orSuccess;
   }
+  // A kernel that runs inline on another thread may leave an error yet: Reap looks again.
+  if (stream->token_.load(std::memory_order_seq_cst) != Stream::kFree) {
+    std::lock_guard lock(mutex_);
+    ended_.push_back(stream);
+    ended_count_.fetch_add(1, std::memory_order_release);
+    return orSuccess;
+  }
   KeepOrphaned(stream);
   table_.Recycle(stream);
   return orSuccess;
@@ -526,14 +557,24 @@ void Streams::Reap() {
     if (Stopping()) {
       return;  // ShutDown joins them
     }
-    ended.swap(ended_);
-    ended_count_.store(0, std::memory_order_release);
+    std::erase_if(ended_, [&](Stream* stream) {
+      if (stream->token_.load(std::memory_order_acquire) != Stream::kFree) {
+        return false;
+      }
+      ended.push_back(stream);
+      return true;
+    });
+    ended_count_.store(static_cast<uint32_t>(ended_.size()), std::memory_order_release);
     for (Stream* stream : ended) {
       stream->joinable_ = false;
     }
   }
   for (Stream* stream : ended) {
-    pthread_join(stream->thread_, nullptr);  // it has left its loop, so this does not wait
+    if (stream->started_) {
+      pthread_join(stream->thread_, nullptr);  // it has left its loop, so this does not wait
+    } else {
+      KeepOrphaned(stream);
+    }
     table_.Recycle(stream);
   }
 }
@@ -602,7 +643,8 @@ void Streams::ShutDown() {
   }
 }
 
-orError_t FindStream(const char* function, orStream_t handle, Stream** stream, uint64_t* expected) {
+orError_t FindStream(const char* function, orStream_t handle, WhenCaptured when_captured,
+                     Stream** stream, uint64_t* expected) {
   *stream = Streams::Get().Find(handle);
   if (*stream == nullptr) [[unlikely]] {
     return Fail(orErrorInvalidHandle, "%s: %p is not a stream, or it was destroyed", function,
@@ -610,13 +652,18 @@ orError_t FindStream(const char* function, orStream_t handle, Stream** stream, u
   }
   *expected = handle == nullptr ? (*stream)->handle.load(std::memory_order_relaxed)
                                 : reinterpret_cast<uint64_t>(handle);
+  if (when_captured.refused_because != nullptr && Capturing()) [[unlikely]] {
+    return Captures::Get()
+        .RefuseStream(function, *stream, when_captured.refused_because)
+        .value_or(orSuccess);
+  }
   return orSuccess;
 }
 
 orError_t RunInOrder(Stream* stream, uint64_t expected, orKernel_t kernel, const void* arguments,
                      size_t size, const char* name) {
   if ((mode.load(std::memory_order_relaxed) & kInjecting) == 0 &&
-      stream->TryInline(kernel, arguments, size, name, &stream->sink())) {
+      stream->TryInline(expected, kernel, arguments, size, name, &stream->sink())) {
     return orSuccess;
   }
   uint64_t position;
@@ -646,18 +693,14 @@ using openreg::device::EnterRelease;
 using openreg::device::EnterStream;
 using openreg::device::Fail;
 using openreg::device::FindStream;
+using openreg::device::kAllowedInCapture;
+using openreg::device::kNothingRuns;
 using openreg::device::LeftBehind;
 using openreg::device::ReportKernelError;
+using openreg::device::Stopped;
 using openreg::device::Stream;
 using openreg::device::Streams;
 using openreg::device::thread_state;
-
-namespace {
-
-constexpr char kNothingRuns[] =
-    "so nothing runs that could be waited for: do it before or after the capture";
-
-}  // namespace
 
 orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least == nullptr || greatest == nullptr) {
@@ -719,7 +762,8 @@ orError_t orStreamGetPriority(orStream_t handle, int* priority) {
   if (const orError_t error = EnterQuery("orStreamGetPriority"); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = FindStream("orStreamGetPriority", handle, &stream, &expected);
+  if (const orError_t error =
+          FindStream("orStreamGetPriority", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -736,7 +780,8 @@ orError_t orStreamGetDevice(orStream_t handle, int* device) {
   if (const orError_t error = EnterQuery("orStreamGetDevice"); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = FindStream("orStreamGetDevice", handle, &stream, &expected);
+  if (const orError_t error =
+          FindStream("orStreamGetDevice", handle, kAllowedInCapture, &stream, &expected);
       error != orSuccess) {
     return error;
   }
@@ -753,30 +798,26 @@ orError_t orStreamQuery(orStream_t handle) {
   if (const orError_t error = EnterQuery("orStreamQuery"); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = FindStream("orStreamQuery", handle, &stream, &expected);
+  if (const orError_t error = FindStream("orStreamQuery", handle, kNothingRuns, &stream, &expected);
       error != orSuccess) {
     return error;
   }
-  if (Capturing()) [[unlikely]] {
-    if (const auto refused = Captures::Get().RefuseStream("orStreamQuery", stream, kNothingRuns)) {
-      return *refused;
-    }
+  const bool stopped = Stopped();  // before the look: then nothing comes any more
+  if (stream->Idle()) {
+    return orSuccess;
   }
-  return stream->Idle() ? orSuccess : orErrorNotReady;
+  return stopped ? Fail(orErrorShutdown,
+                        "orStreamQuery: queued commands were dropped: the process exits")
+                 : orErrorNotReady;
 }
 
 orError_t orStreamSynchronize(orStream_t handle) {
   Stream* stream;
   uint64_t expected;
-  if (const orError_t error = EnterStream("orStreamSynchronize", handle, &stream, &expected);
+  if (const orError_t error =
+          EnterStream("orStreamSynchronize", handle, kNothingRuns, &stream, &expected);
       error != orSuccess) {
     return error;
-  }
-  if (Capturing()) [[unlikely]] {
-    if (const auto refused =
-            Captures::Get().RefuseStream("orStreamSynchronize", stream, kNothingRuns)) {
-      return *refused;
-    }
   }
   if (!stream->WaitIdle()) {
     return Fail(orErrorShutdown,
@@ -799,4 +840,12 @@ orError_t orGetDefaultStream(orStream_t* stream, int device) {
   *stream = reinterpret_cast<orStream_t>(
       Streams::Get().Default(device)->handle.load(std::memory_order_relaxed));
   return orSuccess;
+}
+
+void orSetHostWaitHooks(const orHostWaitHooks* hooks) {
+  openreg::device::host_wait_hooks.store(hooks, std::memory_order_release);
+}
+
+const orHostWaitHooks* orGetHostWaitHooks(void) {
+  return openreg::device::host_wait_hooks.load(std::memory_order_acquire);
 }

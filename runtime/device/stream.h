@@ -117,10 +117,11 @@ class alignas(64) Stream : public HandleSlot {
   // First position of the current user of this slot.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Runs the kernel on this thread if the stream is idle and nobody else is running anything on it.
-  // False: it has to be queued. `arguments` are copied.
-  bool TryInline(orKernel_t kernel, const void* arguments, size_t size, const char* name,
-                 ErrorSink* sink);
+  // Runs the kernel on this thread, with the stream's device as the current one, if the stream is
+  // idle and nobody else is running anything on it. False: it has to be queued. `expected` as with
+  // Enqueue; `arguments` are copied.
+  bool TryInline(uint64_t expected, orKernel_t kernel, const void* arguments, size_t size,
+                 const char* name, ErrorSink* sink);
 
   // Only within `fill` of Enqueue: counts work for a team, in nanoseconds of one thread. Returns
   // how much was counted before, for ever.
@@ -156,10 +157,11 @@ class alignas(64) Stream : public HandleSlot {
   orError_t EnqueueWait(uint64_t expected, Stream* source, uint64_t position);
 
   // On the thread that runs commands of this stream: a kernel that was queued, with injected
-  // faults, and a function of the host.
+  // faults, a function of the host, and what a graph has left when its last replay is over.
   void RunQueuedKernel(Command::Kind kind, orKernel_t kernel, void* arguments, const char* name,
                        ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink);
+  void ReleaseGraph(Graph* graph, ErrorSink* sink);
 
   // For orKernelFail, on the thread which runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
@@ -291,19 +293,35 @@ class Streams {
   std::mutex errors_mutex_;                  // so that an error on its way there is not overlooked
   ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
 
-  std::mutex mutex_;            // of threads: who starts, has ended, is to be joined
-  std::vector<Stream*> ended_;  // whose threads have ended and are to be joined
+  std::mutex mutex_;  // of threads: who starts, has ended, is to be joined
+  // Whose threads have ended and are to be joined; or that had none, and whose last kernel ran
+  // inline when they were destroyed.
+  std::vector<Stream*> ended_;
   std::atomic<uint32_t> ended_count_{0};
 };
 
-// The stream a handle names; fails otherwise.
-orError_t FindStream(const char* function, orStream_t handle, Stream** stream, uint64_t* expected);
+// What becomes of a call while its stream is captured. Every function that takes a stream has to
+// say it when it looks the stream up, so that none passes a capture by.
+struct WhenCaptured {
+  // Not null: it is refused, and makes the capture invalid; ends the sentence "orX: stream S is
+  // captured, ".
+  const char* refused_because;
+};
+// It takes part in the capture, by a function of Captures, or is about the stream itself and not
+// about its work.
+inline constexpr WhenCaptured kAllowedInCapture{nullptr};
+inline constexpr WhenCaptured kNothingRuns{
+    "so nothing runs that could be waited for: do it before or after the capture"};
+
+// The stream a handle names; fails otherwise, and if `when_captured` refuses.
+orError_t FindStream(const char* function, orStream_t handle, WhenCaptured when_captured,
+                     Stream** stream, uint64_t* expected);
 
 // Begins a function of the device that works on a stream.
-inline orError_t EnterStream(const char* function, orStream_t handle, Stream** stream,
-                             uint64_t* expected) {
+inline orError_t EnterStream(const char* function, orStream_t handle, WhenCaptured when_captured,
+                             Stream** stream, uint64_t* expected) {
   const orError_t error = EnterDevice(function);
-  return error == orSuccess ? FindStream(function, handle, stream, expected) : error;
+  return error == orSuccess ? FindStream(function, handle, when_captured, stream, expected) : error;
 }
 
 // Fails with the error that a sink keeps, and clears it; or returns orSuccess.
@@ -352,8 +370,8 @@ bool Stream::WatchTailOr(Other other) const {
 orError_t RunInOrder(Stream* stream, uint64_t expected, orKernel_t kernel, const void* arguments,
                      size_t size, const char* name);
 
-inline bool Stream::TryInline(orKernel_t kernel, const void* arguments, size_t size,
-                              const char* name, ErrorSink* sink) {
+inline bool Stream::TryInline(uint64_t expected, orKernel_t kernel, const void* arguments,
+                              size_t size, const char* name, ErrorSink* sink) {
   // Whatever was queued before this call, by this thread or by one it has synchronized with, is
   // visible here; what others queue at this moment may go first or second. `done` is read first: it
   // never runs ahead of `tail`.
@@ -361,17 +379,27 @@ inline bool Stream::TryInline(orKernel_t kernel, const void* arguments, size_t s
     return false;
   }
   uint32_t token = kFree;
-  if (!token_.compare_exchange_strong(token, kInline, std::memory_order_acquire,
+  if (!token_.compare_exchange_strong(token, kInline, std::memory_order_seq_cst,
                                       std::memory_order_relaxed)) [[unlikely]] {
     if (!AcquireSoon(token)) {
       return false;
     }
   }
+  // Destroy changes the handle and then looks at the token: it sees that the token is taken, or
+  // this sees that the stream is gone.
+  if (handle.load(std::memory_order_seq_cst) != expected) [[unlikely]] {
+    token_.store(kFree, std::memory_order_release);
+    return false;
+  }
   alignas(16) unsigned char copy[OPENREG_MAX_ARGUMENT_BYTES];
   if (size != 0) {
     std::memcpy(copy, arguments, size);
   }
+  ThreadState& thread = thread_state;
+  const int current_device = thread.device;
+  thread.device = device();
   RunKernel(kernel, copy, name, sink);
+  thread.device = current_device;
   token_.store(kFree, std::memory_order_release);
   return true;
 }

@@ -3,9 +3,13 @@
 
 #include <dirent.h>
 
+#include <atomic>
 #include <cstdint>
+#include <mutex>
+#include <thread>
 
 #include "runtime/device/device_fixture.h"
+#include "runtime/device/host_wait.h"
 
 namespace openreg::device {
 namespace {
@@ -214,6 +218,75 @@ TEST_F(StreamTest, AFullQueueMakesTheLaunchWaitAndLosesNothing) {
   EXPECT_EQ(ran.load(), 1000);
 }
 
+// What a stream waits for can go on only when the hook has been called.
+Gate* gate_of_hooks = nullptr;
+std::atomic<int> hooks_inside{0};
+std::atomic<int> hooks_called{0};
+constexpr orHostWaitHooks kHooks{[] {
+                                   ++hooks_called;
+                                   ++hooks_inside;
+                                   gate_of_hooks->Open();
+                                   return static_cast<void*>(&hooks_inside);
+                                 },
+                                 [](void* state) { --*static_cast<std::atomic<int>*>(state); }};
+
+class HostWaitTest : public StreamTest {
+ protected:
+  void SetUp() override {
+    StreamTest::SetUp();
+    QueueLaunches();
+    stream_ = CreateStream();
+    gate_of_hooks = &gate_;
+    hooks_called = 0;
+    ASSERT_OK(gate_.Launch(stream_));
+    orSetHostWaitHooks(&kHooks);
+  }
+  void TearDown() override {
+    orSetHostWaitHooks(nullptr);
+    EXPECT_GT(hooks_called, 0);
+    EXPECT_EQ(hooks_inside, 0);
+    StreamTest::TearDown();
+  }
+
+  Gate gate_;
+  orStream_t stream_ = nullptr;
+};
+
+TEST_F(HostWaitTest, OfAStream) { EXPECT_OK(orStreamSynchronize(stream_)); }
+
+TEST_F(HostWaitTest, OfADevice) { EXPECT_OK(orDeviceSynchronize()); }
+
+TEST_F(HostWaitTest, OfAnEvent) {
+  orEvent_t event = nullptr;
+  ASSERT_OK(orEventCreate(&event));
+  ASSERT_OK(orEventRecord(event, stream_));
+  EXPECT_OK(orEventSynchronize(event));
+  EXPECT_OK(orEventDestroy(event));
+}
+
+TEST_F(HostWaitTest, OfALaunchForRoomInTheQueue) {
+  for (uint64_t i = 0; i <= Stream::kRing; ++i) {
+    ASSERT_OK(orLaunchKernel(stream_, [] {}));
+  }
+  ASSERT_OK(orStreamSynchronize(stream_));
+}
+
+TEST_F(HostWaitTest, OfACallerAndForALock) {
+  std::mutex mutex;
+  std::unique_lock held(mutex);
+  std::thread other([&] {
+    const auto lock = LockForWait(mutex);
+    EXPECT_TRUE(lock.owns_lock());
+  });
+  while (hooks_called == 0) {
+    std::this_thread::yield();
+  }
+  held.unlock();
+  other.join();
+  const HostWait wait;
+  EXPECT_EQ(hooks_inside, 1);
+}
+
 TEST_F(StreamTest, SynchronizeWaitsForAKernelThatRunsInlineOnAnotherThread) {
   const orStream_t stream = CreateStream();
   Gate gate;
@@ -231,6 +304,55 @@ TEST_F(StreamTest, SynchronizeWaitsForAKernelThatRunsInlineOnAnotherThread) {
   waiter.join();
   launcher.join();
   EXPECT_OK(orStreamQuery(stream));
+}
+
+TEST_F(StreamTest, ADestroyedStreamKeepsItsErrorFromTheNextOne) {
+  QueueLaunches();
+  for (const bool with_worker : {false, true}) {
+    const orStream_t stream = CreateStream();
+    if (with_worker) {
+      ASSERT_OK(orLaunchKernel(stream, [] {}));
+      ASSERT_OK(orStreamSynchronize(stream));
+    }
+    struct State {
+      std::atomic<bool> entered{false};
+      std::atomic<bool> open{false};
+      std::atomic<int> on_host{-1};
+      static orError_t Run(void* arguments) {
+        State& state = **static_cast<State**>(arguments);
+        state.on_host = orKernelOnHost();
+        state.entered = true;
+        while (!state.open) {
+          std::this_thread::sleep_for(std::chrono::microseconds(50));
+        }
+        return orKernelFail(orErrorLaunchFailure, "on purpose", nullptr, nullptr);
+      }
+    } state;
+    std::thread launcher([&] {
+      State* argument = &state;
+      const orLaunchAttributes cheap{"failing", orLaunchInline, 0};
+      EXPECT_OK(orLaunchKernel(stream, State::Run, &argument, sizeof(argument), &cheap));
+    });
+    ASSERT_TRUE(Eventually([&] { return state.entered.load(); }));
+    if (!with_worker) {  // a worker may hold the stream still, on a busy machine
+      EXPECT_EQ(state.on_host, 1);
+    }
+    ASSERT_OK(orStreamDestroy(stream));
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // its worker ends, if it has one
+    std::vector<orStream_t> next;
+    for (int number = 0; number < 3; ++number) {
+      next.push_back(CreateStream());
+    }
+    state.open = true;
+    launcher.join();
+    for (const orStream_t other_one : next) {
+      EXPECT_OK(orStreamSynchronize(other_one));
+    }
+    EXPECT_FAILS(orDeviceSynchronize(), orErrorLaunchFailure, "on purpose");
+    for (const orStream_t other_one : next) {
+      EXPECT_OK(orStreamDestroy(other_one));
+    }
+  }
 }
 
 }  // namespace

@@ -26,6 +26,7 @@ struct ThreadState {
   bool kernel_failed;       // that kernel called orKernelFail
   bool has_team;            // that kernel may use a team
   bool of_device;           // started by StartThread
+  bool releasing;           // it is no kernel that runs, but what a graph releases: it may free
   uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;

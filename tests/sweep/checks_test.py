@@ -77,6 +77,18 @@ def to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
     return torch.mul(x, 2, out=out)
 
 
+def copy_to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
+    return x * 2 if out is None else out.copy_(x * 2)
+
+
+def select_nothing(x: Tensor) -> Tensor:
+    """An index that is out of range only for a tensor without elements."""
+    table = torch.ones(4, device=x.device)
+    index = torch.full((1,), 0 if x.numel() else 9, device=x.device)
+    table.index_select(0, index * 0)  # the first kernel with these dtypes is waited for
+    return x.sum() * table.index_select(0, index)
+
+
 def new_memory(x: Tensor, out: Tensor | None = None) -> Tensor:
     result = x * 2
     if out is None or out.dtype != result.dtype or out.requires_grad:
@@ -104,6 +116,44 @@ def double(x: Tensor) -> Tensor:
     return x * 2
 
 
+def normalize(x: Tensor) -> Tensor:
+    return torch.nn.functional.layer_norm(x, x.shape[-1:])
+
+
+class Split(torch.autograd.Function):
+    """A tensor and its double, whose backward takes a gradient that there is not for ones."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        return x * 1, x * 2
+
+    @staticmethod
+    def backward(ctx: Any, first: Tensor | None, second: Tensor | None) -> Tensor | None:
+        if first is None and second is None:
+            return None
+        one = torch.ones(())
+        return (one if first is None else first) + 2 * (one if second is None else second)
+
+
+def split(x: Tensor) -> tuple[Tensor, Tensor]:
+    return x * 1, x * 2
+
+
+class Forgetful(torch.autograd.Function):
+    """A square that saves its argument where autograd does not see that it is changed."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.saved = x.detach()
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        doubled: Tensor = 2 * ctx.saved * gradient
+        return doubled
+
+
 def uncast(function: Function) -> Function:
     """A function in which the device's autocast is off."""
 
@@ -114,10 +164,19 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-@pytest.mark.parametrize("check", OPERATOR_CHECKS)
+# Its samples have other arguments, and a test of its own.
+HOST_MEMORY = "host_memory"
+
+
+@pytest.mark.parametrize("check", sorted({*OPERATOR_CHECKS} - {HOST_MEMORY}))
 def test_right_operator_agrees(check: str) -> None:
     right = planted(
-        lambda x, out=None: refuse(ValueError, "empty")(x) if out is None else to_out(x, out=out),
+        # The gradient of a norm is an operator with a mask of results.
+        normalize
+        if check == "optional"
+        else lambda x, out=None: (
+            refuse(ValueError, "empty")(x) if out is None else to_out(x, out=out)
+        ),
         inplace_variant=lambda x: x.mul_(2),
     )
     known = outcome(check, right, "float64" if check == "dtypes" else "float32")
@@ -147,6 +206,8 @@ def test_right_operator_agrees(check: str) -> None:
         ("errors", refuse(ValueError, "A"), refuse(ValueError, "B"), "says 'A', not 'B'"),
         ("errors", lambda x: x * 1, refuse(ValueError, "no"), "raises nothing, not ValueError: no"),
         ("errors", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError: no, not nothing"),
+        ("errors", select_nothing, select_nothing, "raises late: IndexError: index out of range"),
+        ("mixed_devices", copy_to_out, to_out, "call is 'accepted', not 'refused'.*out= on the"),
         ("sizes", refuse(ValueError, "no"), lambda x: x * 1, "raises ValueError.*empty"),
         (
             "forward_ad",
@@ -160,6 +221,9 @@ def test_right_operator_agrees(check: str) -> None:
             lambda x: x * x,
             "second gradient 0 is a NoneType, not a Tensor",
         ),
+        ("undefined", Split.apply, split, r"gradient of \(0,\), 0: Tensor-likes are not close"),
+        ("versions", Forgetful.apply, torch.square, "backward after a change of 0 is ''"),
+        ("versions", lambda x: x.detach().add_(0) * 1, lambda x: x.detach() * 1, "version of arg"),
         ("aot_eager", lambda x: x * (3 if torch.compiler.is_compiling() else 2), double, "close"),
         ("aot_eager", torch._dynamo.disable(double), double, "torch captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
@@ -223,3 +287,43 @@ def test_what_always_fails_on_the_cpu_does_not_count() -> None:
 
     found = outcome("layouts", planted(fail))
     assert (found.status, found.message) == (CPU_FAILS, "ValueError: never")
+
+
+def with_host_memory(
+    op: OpInfo, device: str, dtype: torch.dtype, requires_grad: bool, **_: Any
+) -> Iterator[SampleInput]:
+    number = torch.tensor(2.0, device=device, dtype=dtype)
+    yield SampleInput(torch.ones(3, device=device, dtype=dtype), args=(number, [1, 2]))
+
+
+def sees_list_later(x: Tensor, number: Tensor, sizes: list[int]) -> Any:
+    return x * number, sizes
+
+
+def sees_list_now(x: Tensor, number: Tensor, sizes: list[int]) -> Any:
+    return x * number, [*sizes]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "message"),
+    [
+        (sees_list_now, AGREES, ""),
+        (sees_list_later, DIFFERS, r"1 outputs, not 3: .*lists"),
+    ],
+)
+def test_host_memory_that_is_read_later_is_found(
+    wrong: Function, status: str, message: str
+) -> None:
+    def function(x: Tensor, number: Tensor, sizes: list[int]) -> Any:
+        return (sees_list_now if x.device.type == "cpu" else wrong)(x, number, sizes)
+
+    op = OpInfo(
+        "planted",
+        op=function,
+        dtypes=_dispatch_dtypes((torch.float32,)),
+        sample_inputs_func=with_host_memory,
+    )
+    found = outcome(HOST_MEMORY, op)
+    assert found.status == status
+    assert re.search(message, found.message)
+    assert found.samples > 0 or status == DIFFERS

@@ -60,11 +60,13 @@ class Run:
         outputs: leaves of the results, and what else was seen, by name.
         gradients: of inputs, or None, by name.
         error: what was raised instead, if anything.
+        complaint: what is wrong with the way that the error came, if anything.
     """
 
     outputs: dict[str, Any]
     gradients: dict[str, Tensor | None]
     error: Exception | None = None
+    complaint: str = ""
 
 
 class Entry(ABC):
@@ -220,6 +222,8 @@ def check_errors(actual: Exception | None, expected: Exception | None) -> None:
     if type(actual) is not type(expected):
         raise Difference(f"raises {describe(actual)}, not {describe(expected)}")
     found, wanted = (KERNEL.sub("", str(error).split("\n")[0]) for error in (actual, expected))
+    if "cpu" in found.lower() and "cpu" not in wanted.lower():
+        raise Difference(f"names the CPU: {found!r}, not {wanted!r}")
     if found != wanted and not (DEVICE_NAME.search(found) or DEVICE_NAME.search(wanted)):
         raise Difference(f"says {found!r}, not {wanted!r}")
 
@@ -248,6 +252,8 @@ def compare(
         Difference: the first difference.
     """
     check_errors(actual.error, expected.error)
+    if actual.complaint:
+        raise Difference(actual.complaint)
     for part, plural, found, wanted in (
         ("forward", "outputs", actual.outputs, expected.outputs),
         ("backward", "gradients", actual.gradients, expected.gradients),

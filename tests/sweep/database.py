@@ -13,12 +13,18 @@ from tests.sweep.comparison import Entry, evaluate
 from tests.sweep.compiled import Compiled, Traced
 from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
 from tests.sweep.errors import Errors
+from tests.sweep.foreach import Foreach, ForeachInPlace, foreach_operators, fused_optimizers
+from tests.sweep.host_memory import HostMemory
 from tests.sweep.inputs import Conjugates, Dtypes, Layouts, Sizes
+from tests.sweep.mixed_devices import MixedDevices
 from tests.sweep.modules import modules
 from tests.sweep.operators import Operator, operators
 from tests.sweep.optimizers import optimizers
 from tests.sweep.outcome import Case, Outcome
+from tests.sweep.refusals import refusals
 from tests.sweep.transforms import Batches, Fakes
+from tests.sweep.undefined import Optional, Undefined
+from tests.sweep.versions import Versions
 from tests.sweep.writes import InPlace, Out
 
 OPERATOR_CHECKS: dict[str, type[Operator]] = {
@@ -33,19 +39,30 @@ OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "dtypes": Dtypes,
     "errors": Errors,
     "forward_ad": ForwardDerivative,
+    "host_memory": HostMemory,
     "inplace": InPlace,
     "layouts": Layouts,
     "meta": Fakes,
+    "mixed_devices": MixedDevices,
+    "optional": Optional,
     "out": Out,
     "sizes": Sizes,
+    "undefined": Undefined,
+    "versions": Versions,
     "vmap": Batches,
 }
 
 # By database and check.
 DATABASES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
     "op": {check: functools.partial(operators, kind) for check, kind in OPERATOR_CHECKS.items()},
+    "foreach": {
+        "results": functools.partial(foreach_operators, Foreach),
+        "inplace": functools.partial(foreach_operators, ForeachInPlace),
+    },
+    "fused": {"results": fused_optimizers},
     "module": {"results": modules},
     "optim": {"results": optimizers},
+    "refusal": {"errors": refusals},
 }
 
 CHECKS = tuple(OPERATOR_CHECKS)

@@ -4,14 +4,14 @@
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.sweep.operators import Attempt
+from tests.sweep.timing import Punctual
 
 
-class Errors(Attempt):
+class Errors(Punctual):
     """The wrong inputs of the database.
 
-    The device raises what the CPU raises, at the call or when it is waited for. The inputs have
-    their own dtypes: they are tried once.
+    The device raises what the CPU raises, with the call where the error does not depend on data.
+    The inputs have their own dtypes: they are tried once.
     """
 
     raises = True

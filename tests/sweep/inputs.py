@@ -16,6 +16,7 @@ from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
 
 from tests.sweep.operators import Attempt, changed_tensors
+from tests.sweep.timing import Punctual
 
 # So many samples of an entry are taken.
 MOST = 12
@@ -131,7 +132,7 @@ def both_lazy(x: Tensor) -> Tensor:
     )
 
 
-class Dtypes(Attempt):
+class Dtypes(Punctual):
     """Inputs of a dtype that the CPU does not know for the operator."""
 
     raises = True

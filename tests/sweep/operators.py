@@ -63,9 +63,10 @@ class Operator(Entry):
         inputs = differentiable(sample)
         with self.around(device):
             outputs = self.call(sample, seed, self.function(device))
+        slopes = self.gradients(outputs, inputs)
         return Run(
             {f"output {number}": leaf for number, leaf in enumerate(outputs)},
-            {f"gradient {number}": leaf for number, leaf in enumerate(gradients(outputs, inputs))},
+            {f"gradient {number}": leaf for number, leaf in enumerate(slopes)},
         )
 
     def function(self, device: torch.device) -> Callable[..., Any]:
@@ -98,13 +99,21 @@ class Operator(Entry):
             The leaves of the results.
         """
         with seeded(seed):
-            output = (function or self.op)(sample.input, *sample.args, **sample.kwargs)
+            output = self.apply(function or self.op, sample)
         return tree_leaves(sample.output_process_fn_grad(output))
 
     def raw(self, sample: SampleInput, seed: int, **more: Any) -> Any:
         """Calls the operator, with more arguments by name; for what it returns as it is."""
         with seeded(seed):
-            return self.op(sample.input, *sample.args, **sample.kwargs, **more)
+            return self.apply(self.op, sample, **more)
+
+    def apply(self, function: Callable[..., Any], sample: SampleInput, **more: Any) -> Any:
+        """Calls a function with the arguments of a sample, and more by name."""
+        return function(sample.input, *sample.args, **sample.kwargs, **more)
+
+    def gradients(self, outputs: list[Any], inputs: list[Tensor]) -> list[Tensor | None]:
+        """Gradients of inputs for random gradients of outputs."""
+        return gradients(outputs, inputs)
 
 
 class Attempt(Operator):

@@ -172,9 +172,12 @@ def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):
         found[f"parameter {index}"] = parameter
+        found[f"version of parameter {index}"] = parameter._version
         for path, leaf in tree_flatten_with_path(optimizer.state[parameter])[0]:
             number = isinstance(leaf, Tensor) and leaf.dim() == 0
             found[f"state {keystr(path)} of parameter {index}"] = leaf.item() if number else leaf
+            if isinstance(leaf, Tensor) and not number:
+                found[f"version of {keystr(path)} of parameter {index}"] = leaf._version
     return found
 
 

@@ -10,7 +10,9 @@ import pytest
 
 from tests.sweep import hazards, known, merge
 from tests.sweep import sweep as program
+from tests.sweep.data_errors import DATA_ERRORS
 from tests.sweep.database import CHECKS, DATABASES, cases, prepare
+from tests.sweep.host_arguments import HOST_ARGUMENTS
 from tests.sweep.known import Known
 from tests.sweep.outcome import AGREES, CPU_FAILS, CRASHED, DIFFERS, TIMED_OUT, Case, Outcome
 from tests.sweep.summary import score, summary
@@ -193,6 +195,23 @@ AUTOCAST = (
     "tensordot",
 )
 
+# Operators on lists: kernels of our own, and torch's loops over the tensors.
+LISTS = (
+    "_foreach_add",
+    "_foreach_addcdiv",
+    "_foreach_copy",
+    "_foreach_exp",
+    "_foreach_lerp",
+    "_foreach_max",
+    "_foreach_mul",
+    "_foreach_sqrt",
+    "_foreach_sub",
+    "_foreach_zero",
+    "_fused_adagrad_",
+    "_fused_adamw_",
+    "_fused_sgd_",
+)
+
 OTHER_DTYPES = ("float16", "bfloat16", "complex64", "int32", "uint8", "bool")
 
 CHOSEN = [
@@ -202,6 +221,7 @@ CHOSEN = [
         (["module"], ["results"], ["float32"], MODULES),
         (["optim"], ["results"], ["float32"], OPTIMIZERS),
         (["op"], [check for check in CHECKS if check not in ELSEWHERE], ["float32"], CHECKED),
+        (["foreach", "fused"], ["results", "inplace"], ["float32"], LISTS),
         (["op"], ["aot_eager"], ["float32"], TRACED),
         (["op"], ["results", "dtypes"], OTHER_DTYPES, CHECKED),
         (["op"], ["autocast_bfloat16", "autocast_float16"], ["float32"], AUTOCAST),
@@ -234,6 +254,7 @@ def test_every_chosen_name_has_a_case() -> None:
         *MODULES,
         *OPTIMIZERS,
         *CHECKED,
+        *LISTS,
         *TRACED,
         *AUTOCAST,
     }
@@ -252,6 +273,13 @@ def test_cases_of_known_lists_exist() -> None:
     everything = {str(case) for case in cases(DATABASES, CHECKS, program.DTYPES)}
     for item in (*known.UNSUPPORTED, *known.FAILING):
         assert any(re.fullmatch(item.cases, case) for case in everything), item.cases
+        assert item.reason
+
+
+def test_entries_of_tables_exist() -> None:
+    names = {case.name for case in cases(["op"], CHECKS, program.DTYPES)}
+    for item in (*DATA_ERRORS, *HOST_ARGUMENTS):
+        assert any(re.fullmatch(item.entries, name) for name in names), item.entries
         assert item.reason
 
 
@@ -383,7 +411,10 @@ def test_time_limit_leaves_cases_for_later(
         (["--filter", "["], "'[' is no regular expression"),
         (["--filter", "no_such_operator"], "finds no entry that has such a check"),
         (["--database", "module", "--filter", "^add$"], "'^add$' finds no entry"),
-        (["--database", "dataset"], "'dataset' is none of op, module, optim, all"),
+        (
+            ["--database", "dataset"],
+            "'dataset' is none of op, foreach, fused, module, optim, refusal, all",
+        ),
         (["--check", "results,speed"], "'speed' is none of results, aliases"),
         (["--shard", "3/2"], "'3/2' is no shard"),
         (["--device", "nonsense"], "no device 'nonsense' here"),

@@ -13,9 +13,10 @@ from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.sweep.comparison import Run, gradients
+from tests.sweep.comparison import Run
 from tests.sweep.inputs import changed, expanded, spread
-from tests.sweep.operators import Attempt, changed_tensors, differentiable, named
+from tests.sweep.operators import changed_tensors, differentiable, named, with_arguments
+from tests.sweep.timing import Punctual
 
 FILL = 2
 
@@ -50,6 +51,9 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 RESIZED = frozenset({"without elements", "too large"})
 
+# out= begins one element behind the input, in its memory: refused, or not defined.
+OVERLAPPING = "overlapping the input"
+
 
 @contextmanager
 def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
@@ -70,7 +74,7 @@ def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
     into["warnings"] = sorted(words)
 
 
-class Out(Attempt):
+class Out(Punctual):
     """Results that are written to tensors of the caller.
 
     Tensors of the right size keep memory and strides, others are resized, with a warning if
@@ -84,12 +88,14 @@ class Out(Attempt):
         made = list(self.op.sample_inputs("cpu", dtype))
         few = spread(made, 5)
         return [named(sample, "right") for sample in made] + [
-            named(sample, way) for sample in few for way in WAYS if way != "right"
+            named(sample, way) for sample in few for way in (*WAYS, OVERLAPPING) if way != "right"
         ]
 
     def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
         arguments = self.copy(sample, device)
         plain = self.raw(arguments, seed)
+        if sample.name == OVERLAPPING:
+            return self.overlap(sample, plain, device, seed)
         out = tree_map_only(Tensor, WAYS[sample.name], plain)
         targets = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
         before = [(leaf.data_ptr(), leaf._version) for leaf in targets]
@@ -108,8 +114,21 @@ class Out(Attempt):
         found |= {f"output {number}": leaf for number, leaf in enumerate(processed)}
         return Run(found, {})
 
+    def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
+        """Whether the call is refused; without an error the values are not defined."""
+        arguments = self.copy(sample, device)
+        first = arguments.input
+        if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
+            memory = first.new_ones(max(first.numel(), result.numel()) + 1)
+            source = memory[: first.numel()].view(first.shape).copy_(first)
+            out = memory[1:][: result.numel()].view(result.shape)
+            self.raw(
+                with_arguments(arguments, source, arguments.args, arguments.kwargs), seed, out=out
+            )
+        return Run({}, {})
 
-class InPlace(Attempt):
+
+class InPlace(Punctual):
     """The variant that writes to its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -137,5 +156,5 @@ class InPlace(Attempt):
         found["memory kept"] = target.data_ptr() == pointer
         found |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
         found["target"] = target
-        slopes = gradients(outputs, inputs)
+        slopes = self.gradients(outputs, inputs)
         return Run(found, {f"gradient {number}": leaf for number, leaf in enumerate(slopes)})

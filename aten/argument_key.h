@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Argument keys: what a kernel may refuse of a call's arguments besides their dtypes, as a number.
+//
+// Kernels check scalars when they run: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
+// of a tensor holds the value. Many check there too whether the memory that they write overlaps.
+// Calls of one operator with equal keys pass the same checks. So a call whose key the operator has
+// accepted before need not wait for its kernel to learn whether the kernel throws
+// (accepted_calls.h). 0: nothing that a kernel would refuse.
+//
+// Threads: any.
+#ifndef ATEN_ARGUMENT_KEY_H_
+#define ATEN_ARGUMENT_KEY_H_
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/IListRef.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Scalar.h>
+#include <c10/util/ArrayRef.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+
+namespace openreg {
+
+// Between which limits of torch's dtypes a value lies; 0 if every dtype holds it. Limits of
+// integers count twice, since some operators take the number behind the last one.
+inline uint64_t width_of(double value) {
+  constexpr double kLimits[] = {127,
+                                128,
+                                255,
+                                256,
+                                448 /* Float8_e4m3fn */,
+                                2048 /* 2^11: Half */,
+                                32767,
+                                32768,
+                                65504 /* Half */,
+                                65535,
+                                65536,
+                                0x1p24 /* float */,
+                                0x1p31 - 1,
+                                0x1p31,
+                                0x1p32 - 1,
+                                0x1p32,
+                                0x1p53 /* double */,
+                                0x1p63,
+                                0x1p64,
+                                std::numeric_limits<float>::max(),
+                                std::numeric_limits<double>::max()};
+  uint64_t width = 0;
+  for (const double limit : kLimits) {
+    if (std::abs(value) <= limit) {
+      break;
+    }
+    ++width;
+  }
+  // An infinity is one further than the last limit, NaN two.
+  return width == 0 ? 0 : (width + (std::isnan(value) ? 1 : 0)) * 2 + (value < 0 ? 1 : 0);
+}
+
+// Width, sign, and whether the magnitude is below, at or above one.
+inline uint64_t range_of(double value) {
+  const double magnitude = std::abs(value);
+  const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 0;
+  const uint64_t unit = magnitude < 1 ? 0 : magnitude > 1 ? 2 : 1;
+  return width_of(value) * 16 + sign * 4 + unit;
+}
+
+// Width alone, of operators whose meta() has checked the rest. Complex scalars have one of their
+// own: real dtypes do not hold them.
+inline uint64_t width_of(const c10::Scalar& scalar) {
+  constexpr uint64_t kComplex = 64;
+  if (scalar.isComplex()) {
+    return kComplex;
+  }
+  return scalar.isSymbolic() ? 0 : width_of(scalar.to<double>());
+}
+
+inline uint64_t width_of(const std::optional<c10::Scalar>& scalar) {
+  return scalar.has_value() ? width_of(*scalar) : 0;
+}
+
+// Of the widest.
+inline uint64_t width_of(c10::ArrayRef<c10::Scalar> scalars) {
+  uint64_t widest = 0;
+  for (const c10::Scalar& scalar : scalars) {
+    widest = std::max(widest, width_of(scalar));
+  }
+  return widest;
+}
+
+// Of an option's name.
+inline uint64_t text_key(std::string_view text) { return std::hash<std::string_view>()(text); }
+inline uint64_t text_key(const std::optional<std::string_view>& text) {
+  return text.has_value() ? text_key(*text) : 0;
+}
+
+// Of the floating-point numbers and integers among boxed arguments: their ranges, and how each
+// compares with the one before it.
+inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
+  uint64_t key = 0;
+  std::optional<double> last;
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isDouble() && !argument.isInt()) {
+      continue;
+    }
+    const double value =
+        argument.isDouble() ? argument.toDouble() : static_cast<double>(argument.toInt());
+    const uint64_t order = !last.has_value() || value == *last ? 0 : value < *last ? 1 : 2;
+    key = key * 1009 + range_of(value) * 4 + order;
+    last = value;
+  }
+  return key;
+}
+
+// Of an output of the caller's: whether some of its elements share memory.
+inline uint64_t overlap_of(const at::Tensor& output) {
+  return at::has_internal_overlap(output.unsafeGetTensorImpl()) == at::MemOverlap::Yes ? 1 : 0;
+}
+
+// Of an output and another argument of the call: whether they share memory, in part or as a whole.
+inline uint64_t overlap_of(const at::Tensor& output, const at::Tensor& other) {
+  const c10::TensorImpl* const left = output.unsafeGetTensorImpl();
+  const c10::TensorImpl* const right = other.unsafeGetTensorImpl();
+  if (left == right || !other.defined() || !left->has_storage() || !right->has_storage() ||
+      left->unsafe_storage().unsafeGetStorageImpl() !=
+          right->unsafe_storage().unsafeGetStorageImpl()) {
+    return 0;
+  }
+  switch (at::get_overlap_status(left, right)) {
+    case at::MemOverlapStatus::Partial:
+      return 1;
+    case at::MemOverlapStatus::Full:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+inline uint64_t overlap_of(const at::Tensor& output, const std::optional<at::Tensor>& other) {
+  return other.has_value() ? overlap_of(output, *other) : 0;
+}
+
+inline uint64_t overlap_of(const at::Tensor& output, const at::ITensorListRef& others) {
+  uint64_t key = 0;
+  for (const at::Tensor& other : others) {
+    key = key * 3 + overlap_of(output, other);
+  }
+  return key;
+}
+
+// Other arguments have no memory.
+template <class T>
+  requires(!std::is_convertible_v<const T&, const at::Tensor&> &&
+           !std::is_convertible_v<const T&, at::ITensorListRef> &&
+           !std::is_convertible_v<const T&, std::optional<at::Tensor>>)
+uint64_t overlap_of(const at::Tensor& /*output*/, const T& /*other*/) {
+  return 0;
+}
+
+// Of an output and all other arguments.
+template <class... Others>
+uint64_t overlap_key(const at::Tensor& output, const Others&... others) {
+  uint64_t key = overlap_of(output);
+  ((key = key * 3 + overlap_of(output, others)), ...);
+  return key;
+}
+
+// One key of several.
+template <class... Keys>
+uint64_t argument_key(Keys... keys) {
+  uint64_t key = 0;
+  ((key = key * 131 + keys), ...);
+  return key;
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_ARGUMENT_KEY_H_

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Random programs that mix the features of the device; tests/feature_program.py has the rules.
+
+They run in a process of their own: one that crashes or hangs fails as any other does, and
+hypothesis shrinks it. ``OPENREG_FEATURE_PROGRAMS`` sets how many programs run (default: 300).
+"""
+
+import faulthandler
+import gc
+import itertools
+import multiprocessing
+import os
+import traceback
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from multiprocessing.context import ForkServerProcess
+from typing import Any
+
+import hypothesis.strategies as st
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.feature_program import RULES, RULES_OF_PROCESSES, Step, run
+
+PROGRAMS = int(os.environ.get("OPENREG_FEATURE_PROGRAMS", "300"))
+PATIENCE = 30.0  # seconds after which a program is taken to hang
+
+
+def serve(connection: Connection) -> None:
+    """Run programs until the connection is closed. A program that hangs ends the process."""
+    gc.freeze()  # torch has many objects
+    while True:
+        try:
+            steps = connection.recv()
+        except EOFError:
+            return
+        faulthandler.dump_traceback_later(PATIENCE, exit=True)
+        try:
+            run(steps)
+        except Exception:
+            connection.send(traceback.format_exc())
+        else:
+            connection.send(None)
+        faulthandler.cancel_dump_traceback_later()
+
+
+class Runner:
+    """The process; a new one takes its place when a program has failed.
+
+    A program is then shrunk without what earlier ones left behind. If it fails only because of
+    that, hypothesis calls it flaky.
+    """
+
+    def __init__(self) -> None:
+        self.context = multiprocessing.get_context("forkserver")
+        self.context.set_forkserver_preload(["tests.feature_program_test"])
+        self.process: ForkServerProcess | None = None
+
+    def run(self, steps: list[Step]) -> None:
+        """Run a program there."""
+        if self.process is None:
+            self.connection, theirs = self.context.Pipe()
+            self.process = self.context.Process(target=serve, args=(theirs,))
+            self.process.start()
+            theirs.close()
+        try:
+            self.connection.send(steps)
+            failure = self.connection.recv()
+        except (EOFError, ConnectionError):
+            failure = "the process ended"
+        if failure:
+            raise AssertionError(f"{failure} (exit code {self.end()})")
+
+    def end(self) -> int | None:
+        """End the process and return its exit code."""
+        if self.process is None:
+            return 0
+        self.connection.close()
+        self.process.join(PATIENCE)
+        if self.process.exitcode is None:
+            self.process.kill()
+            self.process.join()
+        code = self.process.exitcode
+        self.process = None
+        return code
+
+
+@pytest.fixture(scope="module")
+def runner() -> Iterator[Runner]:
+    it = Runner()
+    yield it
+    assert it.end() == 0
+
+
+def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Step]]:
+    """Return programs of these rules. One list would have six steps on average."""
+    part = st.lists(st.one_of(*rules.values()), max_size=8)
+    begin: st.SearchStrategy[list[Step]] = st.just([("begin", {})])
+    first = st.lists(st.one_of(*rules.values()), max_size=2)
+    return st.tuples(first, begin, *[part] * 5).map(lambda parts: list(itertools.chain(*parts)))
+
+
+def programs(number: int, rules: dict[str, st.SearchStrategy[Step]]) -> Callable[..., Any]:
+    """Have hypothesis call a test with so many programs of these rules."""
+    quick = settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
+    return lambda test: quick(given(program=steps_of(rules))(test))
+
+
+@programs(PROGRAMS, RULES)
+def test_programs(runner: Runner, program: list[Step]) -> None:
+    runner.run(program)
+
+
+@programs(PROGRAMS // 20, RULES)
+def test_first_programs_of_a_process(program: list[Step]) -> None:
+    runner = Runner()
+    runner.run(program)
+    assert runner.end() == 0
+
+
+@programs(PROGRAMS // 5, RULES | RULES_OF_PROCESSES)
+def test_programs_of_two_processes(runner: Runner, program: list[Step]) -> None:
+    runner.run(program)

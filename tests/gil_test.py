@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""No wait and no destructor waits with the GIL held, and no thread of the device takes it.
+
+The proof is an event, not a time: what is waited for needs the GIL, in two Python threads. A call
+that holds it while it waits never returns; the process in which it runs is then ended.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from tests import waits
+from tests.peer import Peer
+
+PATIENCE = 60.0  # seconds after which a call is taken to hang; importing torch is some of them
+
+
+class Process:
+    """A process that runs cases, and is replaced by another one when it hangs."""
+
+    def __init__(self) -> None:
+        self.peer: Peer | None = None
+
+    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        """Run ``function`` there."""
+        if self.peer is None:
+            self.peer = Peer()
+        self.peer.send(function, *arguments)
+        if not self.peer.connection.poll(PATIENCE):
+            self.close()
+            pytest.fail("the call never returns: it holds the GIL, which the device waits for")
+        try:
+            return self.peer.receive()
+        except EOFError:
+            self.close()
+            pytest.fail("the process died")
+
+    def close(self) -> None:
+        """End it."""
+        if self.peer is not None:
+            self.peer.kill()
+        self.peer = None
+
+
+@pytest.fixture(scope="module")
+def process() -> Iterator[Process]:
+    process = Process()
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("name", waits.WAITING)
+def test_a_call_that_waits(process: Process, name: str) -> None:
+    assert process.call(waits.run, name), "the call did not wait"
+
+
+@pytest.mark.parametrize("name", waits.OTHERS)
+def test_another_call(process: Process, name: str) -> None:
+    process.call(waits.run, name)
+
+
+@pytest.mark.parametrize("name", waits.WORK)
+def test_work_that_needs_no_gil(process: Process, name: str) -> None:
+    process.call(waits.run_without_gil, name)

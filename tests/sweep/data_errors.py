@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Errors that only a kernel can find, because they depend on the values of tensors.
+
+They come at the next synchronization. Every other error has to come with the call.
+"""
+
+import re
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class DataError:
+    """Errors that depend on data: regular expressions of whole entry names and of the message."""
+
+    entries: str
+    message: str
+    reason: str
+
+
+DATA_ERRORS: tuple[DataError, ...] = (
+    DataError(
+        r"__getitem__|gather|index_(add|copy|fill|put|reduce|select)(\.\w+)?|put|take(_along_dim)?|"
+        r"scatter(_add|_reduce\.\w+)?|nn\.functional\.(embedding(_bag)?|max_unpool\dd(\.grad)?)",
+        r"out of (range|bounds)|Found an invalid max index",
+        "values of an index",
+    ),
+    DataError(
+        r"nn\.functional\.(cross_entropy|multi_?label_margin_loss|multi_margin_loss|nll_loss|"
+        r"one_hot)",
+        r"out of (range|bounds)|Class values must be",
+        "the number of a class",
+    ),
+    DataError(
+        r"cholesky(_inverse|_solve)?|logdet|linalg\.\w+(\.\w+)?|lu(_solve|_unpack)?|ormqr",
+        r"singular|not positive-definite|did(n't| not) converge|failed to converge|[Pp]ivots",
+        "values of a matrix, or of what an earlier operator found for one",
+    ),
+    DataError(r"bernoulli|multinomial|normal(\.\w+)?", r"probability|elements of std", "values"),
+)
+
+
+def depends_on_data(name: str, error: Exception) -> bool:
+    """Whether an error of an entry may come late."""
+    return any(
+        re.fullmatch(known.entries, name) and re.search(known.message, str(error))
+        for known in DATA_ERRORS
+    )

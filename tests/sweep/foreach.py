@@ -1,0 +1,180 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Operators on lists of tensors: torch's databases of foreach operators, and fused optimizers.
+
+Those that work in place return nothing below Python, so the kernels of a device count the writes by
+themselves. Versions, identities and what autograd says of changed tensors must be the CPU's.
+"""
+
+from collections.abc import Iterable, Sequence
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._comparison import default_tolerances
+from torch.testing._internal import common_methods_invocations as databases
+from torch.testing._internal.opinfo.core import ForeachFuncInfo, SampleInput
+from torch.utils._pytree import tree_leaves
+
+from tests.sweep.comparison import Entry, Run, gradients
+from tests.sweep.inputs import spread
+from tests.sweep.operators import Attempt, changed_tensors, differentiable, seeded
+from tests.sweep.transfer import transfer
+from tests.sweep.versions import refusal
+
+# Samples of an entry; torch makes hundreds.
+MOST = 40
+
+
+class Foreach(Attempt):
+    """The operator that makes new tensors, forward and backward, and versions of its arguments."""
+
+    op: ForeachFuncInfo
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = spread(super().samples(dtype, device), MOST)
+        return made + [changed_tensors(sample, Tensor.detach) for sample in made]
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        sample = self.copy(sample, device)
+        arguments = [leaf for leaf in tree_leaves(sample_of(sample)) if isinstance(leaf, Tensor)]
+        before = [leaf._version for leaf in arguments]
+        outputs = self.call(sample, seed)
+        found: dict[str, Any] = {f"output {n}": leaf for n, leaf in enumerate(outputs)}
+        found |= writes(arguments, before)
+        for number, leaf in enumerate(outputs):
+            if isinstance(leaf, Tensor):
+                found[f"version of output {number}"] = leaf._version
+        slopes = gradients(outputs, differentiable(sample))
+        return Run(found, {f"gradient {number}": leaf for number, leaf in enumerate(slopes)})
+
+
+class ForeachInPlace(Foreach):
+    """The operator that writes to the tensors of its first argument."""
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return super().supports(dtype) and self.op.inplace_variant is not None
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        sample = self.copy(sample, device)
+        inputs = differentiable(sample)
+        targets = sample.input = [leaf * 1 if leaf.requires_grad else leaf for leaf in sample.input]
+        arguments = [leaf for leaf in tree_leaves(sample_of(sample)) if isinstance(leaf, Tensor)]
+        before = [leaf._version for leaf in arguments]
+        pointers = [leaf.data_ptr() for leaf in targets]
+        # A product saves its factors.
+        products = [leaf * leaf for leaf in targets if leaf.requires_grad]
+        with seeded(seed):
+            result = self.op.inplace_variant(targets, *sample.args, **sample.kwargs)
+        found: dict[str, Any] = {f"output {n}": leaf for n, leaf in enumerate(targets)}
+        found |= writes(arguments, before)
+        found["results are given"] = [a is b for a, b in zip(result, targets, strict=True)]
+        found["memory kept"] = [leaf.data_ptr() for leaf in targets] == pointers
+        if products:
+            found["backward of what was saved before"] = refusal(
+                lambda: gradients(products, inputs)
+            )
+        slopes = gradients(targets, inputs)
+        return Run(found, {f"gradient {number}": leaf for number, leaf in enumerate(slopes)})
+
+
+def sample_of(sample: SampleInput) -> tuple[Any, ...]:
+    """The arguments of a sample."""
+    return (sample.input, sample.args, sample.kwargs)
+
+
+def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
+    """How often tensors were written to since they had the versions."""
+    return {
+        f"version of argument {number}": leaf._version - version
+        for number, (leaf, version) in enumerate(zip(tensors, before, strict=True))
+    }
+
+
+def foreach_operators(check: type[Foreach]) -> Iterable[Entry]:
+    """torch's databases of foreach operators, as a check sees them."""
+    infos = [
+        *databases.foreach_unary_op_db,
+        *databases.foreach_binary_op_db,
+        *databases.foreach_pointwise_op_db,
+        *databases.foreach_reduce_op_db,
+        *databases.foreach_other_op_db,
+    ]
+    return map(check, infos)
+
+
+# Lists of tensors that a fused optimizer changes besides parameters and gradients, and the flags
+# and factors that it takes.
+FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
+    "_fused_adam_": (
+        ("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
+        {"beta1": (0.9,), "beta2": (0.99,), "eps": (1e-8,), "amsgrad": (False, True)},
+    ),
+    "_fused_adamw_": (
+        ("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
+        {"beta1": (0.9,), "beta2": (0.99,), "eps": (1e-8,), "amsgrad": (False, True)},
+    ),
+    "_fused_sgd_": (
+        ("momentum_buffer_list",),
+        {
+            "momentum": (0.9,),
+            "dampening": (0.0,),
+            "nesterov": (False, True),
+            "is_first_step": (False,),
+        },
+    ),
+    "_fused_adagrad_": (("state_sums",), {"lr_decay": (0.0,), "eps": (1e-8,)}),
+}
+
+
+class Fused(Entry):
+    """A fused optimizer's operator: what it changes, and what autograd knows of it."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return dtype in (torch.float32, torch.float64)
+
+    def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
+        return default_tolerances(dtype)
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
+        lists, flags = FUSED[self.name]
+        common = {"lr": (0.1,), "weight_decay": (0.0, 0.1), "maximize": (False, True)}
+        options = {**flags, **common}
+        made = []
+        for scaled, *values in product((False, True), *options.values()):
+            chosen: dict[str, Any] = dict(zip(options, values, strict=True))
+            state = [[torch.rand(4, 3, dtype=dtype), torch.rand(5, dtype=dtype)] for _ in lists]
+            if not chosen.get("amsgrad", True):
+                state[-1] = []
+            if self.name != "_fused_sgd_":
+                state.append([torch.ones(()), torch.ones(())])
+            if scaled:
+                chosen |= {"grad_scale": torch.tensor(2.0), "found_inf": torch.tensor(0.0)}
+            weights, slopes = (
+                [torch.randn(4, 3, dtype=dtype), torch.randn(5, dtype=dtype)] for _ in range(2)
+            )
+            made.append((weights, slopes, state, chosen))
+        return made
+
+    def run(self, sample: Any, device: torch.device, seed: int) -> Run:
+        weights, slopes, state, options = transfer(device)(sample)
+        for weight in weights:
+            weight.requires_grad_()
+        arguments = [leaf for leaf in tree_leaves((weights, slopes, state)) if leaf is not None]
+        before = [leaf._version for leaf in arguments]
+        products = [weight * weight for weight in weights]
+        with torch.no_grad():
+            result = getattr(torch, self.name)(weights, slopes, *state, **options)
+        found: dict[str, Any] = {f"output {n}": leaf for n, leaf in enumerate(arguments)}
+        found |= writes(arguments, before)
+        found["returns nothing"] = result is None
+        found["backward of what was saved before"] = refusal(lambda: gradients(products, weights))
+        return Run(found, {})
+
+
+def fused_optimizers() -> Iterable[Entry]:
+    """The operators of fused optimizers."""
+    return map(Fused, FUSED)

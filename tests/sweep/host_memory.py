@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check that no call reads host memory after it has returned."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.opinfo.core import SampleInput
+from torch.utils._pytree import tree_leaves
+
+from tests.sweep.comparison import CPU, Run, settle
+from tests.sweep.host_arguments import is_host_argument, placed, positions
+from tests.sweep.inputs import spread
+from tests.sweep.operators import Attempt, changed_tensors, named, with_arguments
+
+# So many samples of an entry are taken, each with each of its tensors as a number.
+MOST = 6
+
+# The stream is busy for so long when the call is made, ns. Where it is idle after the call, the
+# call has waited, or the host was slow: the second time decides.
+BUSY = (2_000_000, 50_000_000)
+
+NUMBERS = "numbers on the cpu"
+HOST = "host arguments"
+LISTS = "lists"
+AS_NUMBER = " as a number"
+
+
+class HostMemory(Attempt):
+    """Behind a busy stream, CPU tensors and lists are overwritten right after the call.
+
+    CPU tensors are those without dimensions, those that the table of host arguments has, and each
+    tensor in turn, as it is and with its first element in its place. Calls that the device refuses
+    do not count: the check of mixed devices is about these.
+    """
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        found = []
+        for sample in spread(list(self.op.sample_inputs("cpu", dtype)), MOST):
+            for made in self.derive(sample):
+                try:
+                    self.attempt(made, CPU, 0)
+                    outputs = self.attempt(made, device, 0).outputs.values()
+                except Exception:
+                    settle(device)
+                    continue
+                # A view or copy of a CPU tensor stays on the CPU.
+                if all(
+                    leaf.device.type == device.type for leaf in outputs if isinstance(leaf, Tensor)
+                ):
+                    found.append(made)
+        return found
+
+    def derive(self, sample: SampleInput) -> Iterator[SampleInput]:
+        """Samples whose names say what is in host memory: a kind, or one argument."""
+        places = positions(sample)
+        if not all(leaf.layout == torch.strided for leaf in places.values()):
+            return
+        if any(lists(sample)):
+            yield named(sample, LISTS)
+        if any(is_host_argument(self.name, place) for place in places):
+            yield named(sample, HOST)
+        if not any(leaf.dim() for leaf in places.values()):
+            return
+        if not all(leaf.dim() for leaf in places.values()):
+            yield named(sample, NUMBERS)
+        for place, leaf in places.items():
+            if len(places) > 1:
+                yield named(sample, place)
+            if leaf.dim() and leaf.numel() and len(places) > 1:
+                yield as_number(sample, place, leaf)
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        if device.type == "cpu":
+            return self.overwrite(sample, device, seed)[0]
+        backend = getattr(torch, device.type)
+        for ns in BUSY:
+            backend.synchronize()
+            backend._sleep(ns)
+            result, busy = self.overwrite(sample, device, seed)
+            if busy:
+                break
+        return result
+
+    def overwrite(self, sample: SampleInput, device: torch.device, seed: int) -> tuple[Run, bool]:
+        """Makes a call, overwrites host memory; and whether the device was busy until then."""
+        on_host = self.on_host(sample)
+        arguments = placed(sample, device, on_host)
+        hosts = [leaf for place, leaf in positions(arguments).items() if place in on_host]
+        arguments = with_arguments(
+            arguments, arguments.input, [*map(copied, arguments.args)], arguments.kwargs
+        )
+        result = self.raw(arguments, seed)
+        for leaf in hosts:
+            leaf.copy_(torch.zeros_like(leaf) if leaf.any() else torch.ones_like(leaf))
+        for numbers in lists(arguments):
+            numbers.clear()
+        busy = device.type != "cpu" and not getattr(torch, device.type).current_stream().query()
+        outputs = tree_leaves(sample.output_process_fn_grad(result))
+        return Run({f"output {number}": leaf for number, leaf in enumerate(outputs)}, {}), busy
+
+    def on_host(self, sample: SampleInput) -> set[str]:
+        """The arguments that are on the CPU."""
+        places = positions(sample)
+        if sample.name == LISTS:
+            return set()
+        if sample.name == HOST:
+            return {place for place in places if is_host_argument(self.name, place)}
+        if sample.name == NUMBERS:
+            return {place for place, leaf in places.items() if not leaf.dim()}
+        return {sample.name.removesuffix(AS_NUMBER)}
+
+
+def as_number(sample: SampleInput, place: str, leaf: Tensor) -> SampleInput:
+    """A sample in which one of the tensors has become its first element."""
+    number = leaf.flatten()[0].clone()
+    return changed_tensors(sample, lambda x: number if x is leaf else x, place + AS_NUMBER)
+
+
+def copied(argument: Any) -> Any:
+    """A list is copied, so that it can be overwritten."""
+    return list(argument) if isinstance(argument, list) else argument
+
+
+def lists(sample: SampleInput) -> list[list[Any]]:
+    """The lists of numbers among the arguments of a sample."""
+    return [
+        argument
+        for argument in (*sample.args, *sample.kwargs.values())
+        if isinstance(argument, list) and argument and not any(map(is_tensor, argument))
+    ]
+
+
+def is_tensor(value: Any) -> bool:
+    return isinstance(value, Tensor)

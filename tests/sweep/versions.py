@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check of version counters: what a call writes to, and what autograd saved of its arguments.
+
+Both are compared with the CPU's. Without the increment of a version a backward computes with values
+that were overwritten, and raises nothing.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.opinfo.core import SampleInput
+from torch.utils._pytree import tree_leaves, tree_map_only
+
+from tests.sweep.comparison import Run, gradients
+from tests.sweep.inputs import spread
+from tests.sweep.operators import (
+    STEERED_BY_CPU_TENSORS,
+    Attempt,
+    changed_tensors,
+    differentiable,
+    named,
+    tensors,
+)
+
+# The ways to call an operator.
+FUNCTIONAL, INPLACE, OUT = "functional", "in place", "out"
+# What autograd says of a tensor that was changed.
+VERSIONS = re.compile(r"is at version \d+; expected version \d+")
+
+
+class Versions(Attempt):
+    """How often each tensor of a call was written to, in all ways to call the operator.
+
+    And whether backward refuses to run when an argument or a result was changed before it.
+    """
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = spread(super().samples(dtype, device), 10)
+        ways = [FUNCTIONAL]
+        if self.op.get_inplace() is not None:
+            ways.append(INPLACE)
+        plain = [changed_tensors(sample, Tensor.detach) for sample in made]
+        calls = [named(sample, way) for way in ways for sample in made + plain]
+        if self.op.supports_out:
+            calls += [named(sample, OUT) for sample in plain]
+        return calls
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        found: dict[str, Any] = {}
+        call, arguments, targets = self._prepare(sample, device, seed)
+        written = [*arguments, *targets]
+        before = [leaf._version for leaf in written]
+        results = [leaf for leaf in tree_leaves(call()) if isinstance(leaf, Tensor)]
+        for number, (leaf, version) in enumerate(zip(written, before, strict=True)):
+            found[f"version of argument {number}"] = leaf._version - version
+        for number, leaf in enumerate(results):
+            found[f"result {number} is"] = [n for n, a in enumerate(written) if a is leaf]
+        if sample.name != OUT and differentiable(sample):
+            for number in range(len(arguments) + len(results)):
+                call, arguments, _ = self._prepare(sample, device, seed)
+                outputs = tree_leaves(call())
+                results = [leaf for leaf in outputs if isinstance(leaf, Tensor)]
+                changed = [*arguments, *results][number]
+                found[f"backward after a change of {number}"] = after_change(
+                    changed, results, [leaf for leaf in arguments if leaf.requires_grad]
+                )
+        return Run(found, {})
+
+    def _prepare(
+        self, sample: SampleInput, device: torch.device, seed: int
+    ) -> tuple[Callable[[], Any], list[Tensor], list[Tensor]]:
+        """A call, the tensors among its arguments, and those that it is given for results."""
+        copy = self.copy(sample, device)
+        steered = self.op.name in STEERED_BY_CPU_TENSORS
+        arguments = [copy.input] if steered else tensors(copy)
+        if sample.name == OUT:
+            plain = self.raw(self.copy(sample, device), seed)
+            out = tree_map_only(Tensor, torch.zeros_like, plain)
+            targets = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+            return lambda: self.raw(copy, seed, out=out), arguments, targets
+        if sample.name == INPLACE:
+            if isinstance(copy.input, Tensor) and copy.input.requires_grad:
+                copy.input = copy.input * 1
+                arguments = [copy.input, *arguments]
+            return lambda: self.call(copy, seed, self.op.get_inplace()), arguments, []
+        return lambda: self.raw(copy, seed), arguments, []
+
+
+def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tensor]) -> str:
+    """What backward says after a tensor was changed: torch's words on versions, or nothing."""
+    try:
+        with torch.no_grad():
+            changed.zero_()
+    except Exception as error:
+        return f"no change: {type(error).__name__}"
+    return refusal(lambda: gradients(results, inputs))
+
+
+def refusal(backward: Callable[[], Any]) -> str:
+    """The words on versions that a backward raises, "" if it raises none."""
+    try:
+        backward()
+    except RuntimeError as error:
+        found = VERSIONS.search(str(error))
+        return found[0] if found else type(error).__name__
+    return ""
