@@ -65,10 +65,11 @@ inline uint64_t width_of(double value) {
   return width == 0 ? 0 : (width + (std::isnan(value) ? 1 : 0)) * 2 + (value < 0 ? 1 : 0);
 }
 
-// Width, sign, and whether the magnitude is below, at or above one.
+// Width, sign, and whether the magnitude is below, at or above one. Never 0: zero is a number that
+// some kernels refuse.
 inline uint64_t range_of(double value) {
   const double magnitude = std::abs(value);
-  const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 0;
+  const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 3;
   const uint64_t unit = magnitude < 1 ? 0 : magnitude > 1 ? 2 : 1;
   return width_of(value) * 16 + sign * 4 + unit;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "aten/fallback.h"
 
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/Resize.h>
@@ -504,8 +505,12 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
 
 void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments) {
+  // Where these are set, some kernels refuse to run.
+  const at::Context& context = at::globalContext();
+  const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
+                         static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
   // Not 0: these operators may lack the common dtypes too.
-  const uint64_t key = argument_key(1, call.overlap, range_key(arguments));
+  const uint64_t key = argument_key(1, call.overlap, range_key(arguments), flags);
   launch_kernel(
       {.name = op.name.c_str(), .cost = call.numel * kCostPerElement, .argument_key = key},
       call.device, [&](AliasPool& aliases) {

@@ -39,6 +39,11 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
     "uniform_": (lambda d: empty(d).uniform_(1, 0), lambda d: empty(d).uniform_(0, 1)),
     "normal_": (lambda d: empty(d).normal_(0, -1), lambda d: empty(d).normal_(0, 1)),
     "exponential_": (lambda d: empty(d).exponential_(-1), lambda d: empty(d).exponential_(1)),
+    "exponential_ of zero": (
+        lambda d: empty(d).exponential_(0),
+        lambda d: empty(d).exponential_(1),
+    ),
+    "cauchy_ of zero": (lambda d: empty(d).cauchy_(0, 0), lambda d: empty(d).cauchy_(0, 1)),
     "geometric_": (lambda d: empty(d).geometric_(2.0), lambda d: empty(d).geometric_(0.5)),
     "cauchy_": (lambda d: empty(d).cauchy_(0, -1), lambda d: empty(d).cauchy_(0, 1)),
     "log_normal_": (lambda d: empty(d).log_normal_(0, -1), lambda d: empty(d).log_normal_(0, 1)),
@@ -201,6 +206,19 @@ def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
     with pytest.raises(IndexError, match="Kernels run later"):
         empty(DEVICE).uniform_(1, 0)
     torch.accelerator.synchronize(DEVICE)
+
+
+def test_what_deterministic_mode_refuses_is_refused_by_the_call() -> None:
+    def put(device: torch.device) -> Tensor:
+        index = torch.tensor([0, 0], device=device)
+        return torch.zeros(3, device=device).put_(index, torch.ones(2, device=device))
+
+    put(DEVICE)
+    torch.use_deterministic_algorithms(True)
+    try:
+        assert call(put, DEVICE) == call(put, torch.device("cpu"))
+    finally:
+        torch.use_deterministic_algorithms(False)
 
 
 def test_kernels_with_new_arguments_do_not_wait_in_a_capture() -> None:

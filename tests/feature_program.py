@@ -242,8 +242,22 @@ class GraphPool:
     users: dict[Place, torch.Event] = field(default_factory=dict)
 
 
-#: Operators that were called, with their dtypes.
+#: Calls that were made, with all that may tell one from another.
 called: set[tuple[Any, ...]] = set()
+
+
+def modes() -> tuple[bool, ...]:
+    """Return the modes of this thread."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("openreg"),
+    )
+
+
+def looks(x: Tensor) -> tuple[Any, ...]:
+    """Return what a call can see of a tensor besides its elements."""
+    return x.device, x.dtype, x.shape, x.stride(), x.storage_offset(), x.is_inference()
 
 
 def attempt(function: Operator, *arguments: Any) -> Any:
@@ -492,24 +506,28 @@ class Program:
     # ------------------------------------------------------------------------------------ calling
 
     def both(
-        self, name: str, function: Operator, *values: Value, write: bool = False
+        self, call: tuple[Any, ...], function: Operator, *values: Value, write: bool = False
     ) -> tuple[Any, Any]:
         """Call a function with values of one device, in order; both sides fail or none does.
+
+        ``call`` has the name of what is called, and its arguments besides the values.
 
         Returns:
             What the two sides returned. An exception in place of it, if they failed.
         """
         place = self.place_of(values[0])
-        # The first call of an operator may wait, to learn what it takes and returns.
-        call = (name, *((value.theirs.dtype, value.theirs.numel() == 0) for value in values))
-        if name in WAITING or call not in called:
-            self.settle(place)
-            called.add(call)
-        self.order(place, *(value.memory for value in values))
+        # A first call may wait, to learn what the operator takes and returns.
+        seen = (*call, *modes(), *(looks(value.ours) for value in values))
         versions = [self.version(value) for value in values]
         theirs = attempt(function, *(value.theirs for value in values))
+        # One that is refused is never known.
+        if isinstance(theirs, Exception) or WAITING.intersection(call) or seen not in called:
+            self.settle(place)
+            called.add(seen)
+        self.order(place, *(value.memory for value in values))
         ours = attempt(function, *(value.ours for value in values))
-        assert isinstance(ours, Exception) == isinstance(theirs, Exception), (theirs, ours)
+        if isinstance(ours, Exception) or isinstance(theirs, Exception):
+            assert type(ours) is type(theirs), (theirs, ours)
         self.used(place, *values, write=write)
         assert versions == [self.version(value) for value in values], "versions differ"
         return theirs, ours
@@ -648,31 +666,31 @@ class Program:
     @rule(a=some, operator=st.sampled_from(sorted(VIEWS)), n=st.integers(0, 3))
     def view(self, a: int, operator: str, n: int) -> None:
         x = self.pick(a)
-        self.keep_result(self.both(operator, lambda x: VIEWS[operator](x, n), x), x)
+        self.keep_result(self.both((operator, n), lambda x: VIEWS[operator](x, n), x), x)
 
     @rule(a=some, operator=st.sampled_from(sorted(FUNCTIONS)))
     def compute(self, a: int, operator: str) -> None:
         x = self.pick(a)
-        self.keep_result(self.both(operator, FUNCTIONS[operator], x), x)
+        self.keep_result(self.both((operator,), FUNCTIONS[operator], x), x)
 
     @rule(a=some, b=some)
     def combine(self, a: int, b: int) -> None:
         """Two values, which may have been made on different streams."""
         x = self.pick(a)
         y = self.pick(b, x.ours.device.index)
-        self.keep_result(self.both("combine", lambda x, y: wrap(x + wrap(y.sum())), x, y))
+        self.keep_result(self.both(("combine",), lambda x, y: wrap(x + wrap(y.sum())), x, y))
 
     @rule(a=some, n=st.integers(0, 9), operator=st.sampled_from(sorted(CHANGES)))
     def change(self, a: int, n: int, operator: str) -> None:
         x = self.pick(a)
-        self.both(operator, lambda x: CHANGES[operator](x, n), x, write=True)
+        self.both((operator, n), lambda x: CHANGES[operator](x, n), x, write=True)
 
     @rule(a=some, b=some)
     def change_by(self, a: int, b: int) -> None:
         x = self.pick(a)
         y = self.pick(b, x.ours.device.index)
         self.both(
-            "change_by",
+            ("change_by",),
             lambda x, y: x.add_(wrap(y.sum()).to(x.dtype)).remainder_(97),
             x,
             y,
@@ -686,7 +704,7 @@ class Program:
         """To ``out=`` without elements, which grows: a new tensor, or behind all of another."""
         x = self.pick(a)
         if way == "new":
-            self.keep_result(self.both("out", lambda x: OUTS[operator](x, x.new_empty(0)), x))
+            self.keep_result(self.both(("out",), lambda x: OUTS[operator](x, x.new_empty(0)), x))
             return
         base = self.pick(b, x.ours.device.index)
         if (
@@ -698,7 +716,7 @@ class Program:
             raise Missing
         with self.moving(base):
             self.both(
-                "out",
+                ("out",),
                 lambda x, base: OUTS[operator](x, base.detach().view(-1)[base.numel() :]),
                 x,
                 base,
@@ -719,7 +737,7 @@ class Program:
         if x.memory.fixed:
             raise Missing
         with self.moving(x):
-            self.both("resize_", lambda x: x.resize_(size).fill_(n), x, write=True)
+            self.both(("resize_", size, n), lambda x: x.resize_(size).fill_(n), x, write=True)
 
     @rule(a=some, b=some)
     def swap(self, a: int, b: int) -> None:
@@ -728,7 +746,7 @@ class Program:
         y = self.pick(b, x.ours.device.index)
         if x.theirs.dtype != y.theirs.dtype:
             raise Missing
-        result = self.both("set_", lambda x, y: x.set_(y), x, y)
+        result = self.both(("set_",), lambda x, y: x.set_(y), x, y)
         if not isinstance(result[0], Exception):
             x.memory = y.memory
 
@@ -758,7 +776,7 @@ class Program:
             index.fill_(-1)
             return torch.cat([part.flatten() for part in result])
 
-        self.keep_result(self.both("host_argument", function, x))
+        self.keep_result(self.both(("host_argument",), function, x))
 
     @rule(a=some)
     def queue_python(self, a: int) -> None:
@@ -766,7 +784,7 @@ class Program:
         x = self.pick(a)
         self.settle(self.place_of(x))  # the kernel is waited for where its sizes are new
         self.fall_behind(x.ours.device.index, 2000)
-        self.keep_result(self.both("trace", lambda x: x.reshape(1, -1).trace(), x))
+        self.keep_result(self.both(("trace",), lambda x: x.reshape(1, -1).trace(), x))
 
     @rule(a=some)
     def forget(self, a: int) -> None:
@@ -815,7 +833,7 @@ class Program:
             before.wait_stream(self.streams[place])
             return gradient
 
-        self.keep_result(self.both("gradient", function, x))
+        self.keep_result(self.both(("gradient",), function, x))
 
     # ------------------------------------------------------------------- rules: streams, errors
 
@@ -932,6 +950,8 @@ class Program:
     def reclaim(self, device: int, stream: int) -> None:
         """The device is full, and memory that another stream still uses has to be waited for."""
         place, user = self.place(device), (device, stream)
+        self.settle(place)
+        self.settle(user)
         where = f"openreg:{device}"
         with torch.inference_mode():
             torch.openreg.empty_cache()
@@ -1418,6 +1438,7 @@ class Program:
         consumer = (place[0], device_stream)
         self.order(place, x.memory)
         stream = self.streams[consumer]
+        self.settle(consumer)
         # The consumer keeps the producer's tensor, whose storage set_() would take away.
         theirs = attempt(torch.from_dlpack, x.theirs.detach())
         handle = int(stream.native_handle)
