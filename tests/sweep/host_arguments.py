@@ -37,7 +37,11 @@ HOST_ARGUMENTS: tuple[HostArgument, ...] = (
     HostArgument(
         r"_unsafe_masked_index(_put_accumulate)?", r"args\[1\].*", "indices, as for index_put"
     ),
-    HostArgument(r"nn\.functional\.ctc_loss", r"args\[[12]\]", "lengths are read by the host"),
+    HostArgument(
+        r"nn\.functional\.ctc_loss",
+        r"input|args\[[012]\]",
+        "lengths are read by the host; torch copies targets to the device of the probabilities",
+    ),
     HostArgument(r"tensor_split", r"args\[0\]", "indices are read by the host"),
     HostArgument(r"narrow", r"input", "the start is read by the host"),
     HostArgument(

@@ -109,7 +109,11 @@ FAILING = (
         r"op/meta/\w+/nonzero_static|op/meta/\w+/_?native_batch_norm(_legit)?",
         "fake tensors of the CPU become what no other device's do",
     ),
-    Known(r"op/out/\w+/hash_tensor", "the CPU writes to elements that share memory"),
+    Known(
+        r"op/mixed_devices/\w+/(linalg\.pinv|nn\.functional\.(batch_norm|bilinear))",
+        "without elements, torch returns a tensor like the input before it looks at the others",
+    ),
+    Known(r"op/mixed_devices/\w+/lu", "torch's function in Python copies its results to any out="),
     Known(
         r"op/(results/b?float16|autocast_\w+/float32)/"
         r"nn\.functional\.linear_cross_entropy\.chunked(_none)?",
