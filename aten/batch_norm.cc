@@ -71,8 +71,15 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                dense ? dense_format(input) : input.suggest_memory_format());
   at::Tensor save_mean = empty_on(device, {training ? channels : 0}, statistics);
   at::Tensor save_invstd = empty_on(device, {training ? channels : 0}, statistics);
-  launch_kernel({"aten::native_batch_norm", input.numel() * kForwardCost}, device,
-                [&](AliasPool& aliases) {
+  // The kernel has the words for statistics without their counterpart, and of several dimensions.
+  bool fits = defined(running_mean).defined() == defined(running_var).defined();
+  for (const Optional* parameter : {&weight, &bias, &running_mean, &running_var}) {
+    fits &= !defined(*parameter).defined() || (*parameter)->dim() == 1;
+  }
+  launch_kernel({.name = "aten::native_batch_norm",
+                 .cost = input.numel() * kForwardCost,
+                 .check = fits ? Check::kNewArguments : Check::kAlways},
+                device, [&](AliasPool& aliases) {
                   return [input = aliases.alias(input), weight = Owned<Optional>(aliases, weight),
                           bias = Owned<Optional>(aliases, bias),
                           running_mean = Owned<Optional>(aliases, running_mean),

@@ -180,7 +180,12 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
   library.impl("copy_", TORCH_FN(at::native::copy_sparse_compressed_));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { make_quantized_tensors(library); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  make_quantized_tensors(library);
+  // torch's calls a DispatchStub that no header declares.
+  library.impl("_validate_sparse_coo_tensor_args",
+               torch::CppFunction::makeFromBoxedFunction<&fallback>());
+}
 
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {
   make_quantized_tensors(library);

@@ -16,9 +16,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdint>
 #include <optional>
 #include <tuple>
 
+#include "aten/argument_key.h"
 #include "aten/factories.h"
 #include "aten/launch.h"
 #include "aten/owned.h"
@@ -75,6 +77,20 @@ struct Geometry {
     return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
+  // Of what the kernel refuses, of all that output_sizes() does not look at.
+  uint64_t key(const at::Tensor& weight) const {
+    uint64_t key = transposed ? 2 : 1;
+    for (const at::DimVector* numbers : {&stride, &padding, &dilation, &output_padding}) {
+      for (const int64_t number : *numbers) {
+        key = argument_key(key, static_cast<uint64_t>(number));
+      }
+    }
+    for (const int64_t size : weight.sizes()) {
+      key = argument_key(key, uint64_t{size == 0});
+    }
+    return key;
+  }
+
   at::DimVector stride;
   at::DimVector padding;
   at::DimVector dilation;
@@ -119,8 +135,10 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight,
   at::detail::check_size_nonnegative(sizes);
   const int64_t numel = c10::multiply_integers(sizes);
   const int64_t cost = numel == 0 ? kEmptyCost : geometry.cost(input, weight, numel);
-  launch_kernel({"aten::convolution_overrideable", cost}, operands.device(),
-                [&](AliasPool& aliases) {
+  launch_kernel({.name = "aten::convolution_overrideable",
+                 .cost = cost,
+                 .argument_key = geometry.key(weight)},
+                operands.device(), [&](AliasPool& aliases) {
                   Owned<at::Tensor> input_alias(aliases, input);
                   Owned<at::Tensor> weight_alias(aliases, weight);
                   Owned<std::optional<at::Tensor>> bias_alias(aliases, bias);
@@ -149,6 +167,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   check_dtypes(input, weight, grad_output);
   const Geometry geometry(stride, padding, dilation, transposed, output_padding, groups);
   const int64_t channels = grad_output.size(1);
+  const bool fits = grad_output.sizes() == geometry.output_sizes(input, weight);
   at::Tensor grad_input;
   at::Tensor grad_weight;
   at::Tensor grad_bias;
@@ -157,8 +176,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
                            : geometry.cost(input, weight, grad_output.numel()) *
                                  (1 + int64_t{output_mask[0]} + int64_t{output_mask[1]});
   launch_kernel(
-      {"aten::convolution_backward_overrideable", cost}, operands.device(),
-      [&](AliasPool& aliases) {
+      {.name = "aten::convolution_backward_overrideable",
+       .cost = cost,
+       .check = fits ? Check::kNewArguments : Check::kAlways,
+       .argument_key = geometry.key(weight)},
+      operands.device(), [&](AliasPool& aliases) {
         Owned<at::Tensor> input_alias(aliases, input);
         Owned<at::Tensor> weight_alias(aliases, weight);
         const c10::MemoryFormat format =

@@ -139,6 +139,12 @@ constexpr HostArgument kHostArguments[] = {
     {"aten::_nested_from_padded", "cpu_nested_shape_example"},
 };
 
+// Operators that tell what is wrong with their data, as on CUDA: they wait for it. So do all with
+// `check_errors`, if it is set.
+constexpr std::string_view kReporting[] = {
+    "aten::_linalg_eigvals", "aten::_linalg_svd", "aten::_validate_sparse_coo_tensor_args",
+    "aten::cholesky",        "aten::linalg_eig",  "aten::linalg_eigvals"};
+
 // ------------------------------------------------------------------- what is known of operators
 
 // How to know what the results look like before the kernel has run, when there is no precedent: by
@@ -158,6 +164,8 @@ struct Operator {
   const char* irreplaceable = nullptr;  // why it must not fall back
   std::vector<bool> writes;             // for each argument
   std::vector<bool> takes_host;         // likewise: kHostArguments
+  bool reports = false;                 // kReporting
+  std::optional<size_t> check_errors;   // which argument this is
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> asynchronous{0};
   std::atomic<uint64_t> synchronous{0};
@@ -184,7 +192,13 @@ std::unique_ptr<Operator> examine(const c10::OperatorHandle& handle) {
         std::begin(kHostArguments), std::end(kHostArguments), [&](const HostArgument& host) {
           return host.operation == found->name && host.argument == argument.name();
         }));
+    if (argument.name() == "check_errors") {
+      found->check_errors = found->writes.size() - 1;
+    }
   }
+  const std::string_view base = std::string_view(found->name).substr(0, found->name.find('.'));
+  found->reports =
+      std::find(std::begin(kReporting), std::end(kReporting), base) != std::end(kReporting);
   for (const auto& [name, reason] : kIrreplaceable) {
     if (name == found->name) {
       found->irreplaceable = reason;
@@ -266,6 +280,7 @@ struct Call {
   bool sparse = false;
   bool on_host = false;  // a tensor with dimensions is the CPU's
   bool to_cpu = false;   // the operator was asked for a result on the CPU
+  bool reports = false;  // the caller wants to know at once if the data is wrong
 };
 
 void refuse(const Call& call, c10::Device other) {
@@ -321,6 +336,8 @@ uint64_t written_overlaps(const Operator& op, const Stack& stack, size_t first) 
 // devices, but for CPU tensors of zero dimensions, which count as numbers, and kHostArguments.
 Call inspect(const Operator& op, const Stack& stack, size_t first) {
   Call call;
+  call.reports =
+      op.reports || (op.check_errors.has_value() && stack[first + *op.check_errors].toBool());
   bool on_device = false;
   std::optional<c10::Device> other;  // than the device's: of a tensor that has to be on it
   bool writes = false;
@@ -511,12 +528,14 @@ void queue(const Operator& op, const Call& call, const c10::OperatorHandle& hand
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
   // Not 0: these operators may lack the common dtypes too.
   const uint64_t key = argument_key(1, call.overlap, range_key(arguments), flags);
-  launch_kernel(
-      {.name = op.name.c_str(), .cost = call.numel * kCostPerElement, .argument_key = key},
-      call.device, [&](AliasPool& aliases) {
-        own_tensors(aliases, arguments);
-        return BoxedCall{handle, std::move(arguments), {}};
-      });
+  launch_kernel({.name = op.name.c_str(),
+                 .cost = call.numel * kCostPerElement,
+                 .check = call.reports ? Check::kAlways : Check::kNewArguments,
+                 .argument_key = key},
+                call.device, [&](AliasPool& aliases) {
+                  own_tensors(aliases, arguments);
+                  return BoxedCall{handle, std::move(arguments), {}};
+                });
 }
 
 // False, with nothing done, if the Meta kernel refuses these arguments. Some refuse what the CPU's
@@ -643,7 +662,9 @@ void run_by_precedent(Operator& op, const c10::OperatorHandle& handle, const Cal
     promised.clear();
   }
   launch_kernel(
-      {.name = op.name.c_str(), .cost = call.numel * kCostPerElement, .check = Check::kNever},
+      {.name = op.name.c_str(),
+       .cost = call.numel * kCostPerElement,
+       .check = call.reports ? Check::kAlways : Check::kNever},
       call.device, [&](AliasPool& aliases) {
         GradientAliases flagged(aliases);
         for (c10::IValue& value : arguments) {

@@ -67,11 +67,22 @@ at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written
 }
 
 at::Tensor HostArguments::composite_to_host(const at::Tensor& tensor, bool written) {
+  // Kernels ask whether two arguments are the same tensor.
+  const auto known =
+      std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& argument) {
+        return argument.composite && argument.tensor.is_same(tensor);
+      });
+  if (known != arguments_.end()) {
+    const auto parts = static_cast<std::ptrdiff_t>(composite_parts(tensor).size());
+    std::for_each(known - parts, known + 1, [&](Argument& one) { one.written |= written; });
+    return known->host;
+  }
   std::vector<at::Tensor> parts;
   for (const at::Tensor& part : composite_parts(tensor)) {
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_composite(tensor, parts);
+  // Behind its parts.
   arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }

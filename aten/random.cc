@@ -7,6 +7,7 @@
 // CPU's kernel draws from that (runtime/c10/generator.h). One boxed function serves them all: they
 // have the tensor to fill as their first argument and differ in numbers only. Random operators that
 // are not here go through the fallback, which treats their generator alike. Threads: any.
+#include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <torch/library.h>
@@ -52,9 +53,15 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   const at::Tensor self = arguments[0].toTensor();
   Operands operands;
   size_t generator = 0;
+  bool fits = true;
+  uint64_t key = argument_key(range_key(arguments), overlap_of(self));
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (arguments[i].isTensor()) {
       operands.add(arguments[i].toTensor());
+      fits &= at::is_expandable_to(arguments[i].toTensor().sizes(), self.sizes());
+    } else if (arguments[i].isInt() && self.scalar_type() == c10::kBool) {
+      // The only dtype with limits among numbers that are common for others.
+      key = argument_key(key, static_cast<uint64_t>(arguments[i].toInt()));
     }
     if (parameters[i].name() == "generator") {
       generator = i;
@@ -65,7 +72,8 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   // Without elements, too: the kernel refuses dtypes.
   const LaunchSite site{.name = handle.schema().name().c_str(),
                         .cost = self.numel() * kCostPerElement,
-                        .argument_key = argument_key(range_key(arguments), overlap_of(self))};
+                        .check = fits ? Check::kNewArguments : Check::kAlways,
+                        .argument_key = key};
   launch_kernel(site, operands.device(), [&](AliasPool& aliases) {
     for (c10::IValue& argument : arguments) {
       if (argument.isTensor()) {

@@ -51,10 +51,15 @@ at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
   operands.add(self_);
   operands.add(other_);
   operands.add_device(out_);
-  const at::Tensor condition = to_condition(condition_);
-  const at::Tensor self = to_dtype(self_, dtype);
-  const at::Tensor other = to_dtype(other_, dtype);
   const c10::Device device(kOpenRegType, operands.device());
+  // The TensorIterator takes one number on the CPU.
+  const bool numbers = int{condition_.is_cpu()} + int{self_.is_cpu()} + int{other_.is_cpu()} > 1;
+  const auto placed = [&](const at::Tensor& tensor) {
+    return numbers && tensor.is_cpu() ? tensor.to(device) : tensor;
+  };
+  const at::Tensor condition = placed(to_condition(condition_));
+  const at::Tensor self = placed(to_dtype(self_, dtype));
+  const at::Tensor other = placed(to_dtype(other_, dtype));
   StructuredMeta<at::TensorIteratorBase, 1, kKind> meta(device.index());
   at::TensorIteratorConfig config;
   config.check_all_same_dtype(false).allow_cpu_scalars(true);

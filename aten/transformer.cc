@@ -30,6 +30,37 @@ int64_t layer_cost(const at::Tensor& tokens, int64_t weights) {
   return tokens.numel() / std::max<int64_t>(1, tokens.size(-1)) * weights / 8;
 }
 
+// Whether the attention's parameters and its mask have the sizes that the kernel wants: (tokens,
+// tokens) for type 0, (batch, tokens) for 1, (batch, heads, tokens, tokens) for 2. If not, the
+// kernel has the words.
+bool fits(const at::Tensor& query, const at::Tensor& key, int64_t num_heads,
+          const at::Tensor& qkv_weight, const at::Tensor& qkv_bias, const at::Tensor& proj_weight,
+          const at::Tensor& proj_bias, const Optional& mask, std::optional<int64_t> mask_type) {
+  const int64_t embed_dim = query.size(2);
+  if (qkv_weight.sizes() != at::IntArrayRef({3 * embed_dim, embed_dim}) ||
+      qkv_bias.sizes() != at::IntArrayRef({3 * embed_dim}) ||
+      proj_weight.sizes() != at::IntArrayRef({embed_dim, embed_dim}) ||
+      proj_bias.sizes() != at::IntArrayRef({embed_dim})) {
+    return false;
+  }
+  if (!mask.has_value() || !mask->defined()) {
+    return true;
+  }
+  const int64_t batch = query.size(0);
+  const int64_t targets = query.size(1);
+  const int64_t sources = key.size(1);
+  switch (mask_type.value_or(-1)) {
+    case 0:
+      return mask->sizes() == at::IntArrayRef({targets, sources});
+    case 1:
+      return mask->sizes() == at::IntArrayRef({batch, sources});
+    case 2:
+      return mask->sizes() == at::IntArrayRef({batch, num_heads, targets, sources});
+    default:
+      return false;
+  }
+}
+
 at::Tensor encoder_layer(const at::Tensor& src, int64_t embed_dim, int64_t num_heads,
                          const at::Tensor& qkv_weight, const at::Tensor& qkv_bias,
                          const at::Tensor& proj_weight, const at::Tensor& proj_bias, bool use_gelu,
@@ -55,9 +86,17 @@ at::Tensor encoder_layer(const at::Tensor& src, int64_t embed_dim, int64_t num_h
   at::Tensor output = empty_on(operands.device(), src.sizes(), src.scalar_type());
   const int64_t weights =
       qkv_weight.numel() + proj_weight.numel() + ffn_weight_1.numel() + ffn_weight_2.numel();
+  const int64_t hidden = ffn_weight_1.size(0);
+  const bool layer_fits =
+      fits(src, src, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask, mask_type) &&
+      ffn_weight_1.sizes() == at::IntArrayRef({hidden, embed_dim}) &&
+      ffn_bias_1.sizes() == at::IntArrayRef({hidden}) &&
+      ffn_weight_2.sizes() == at::IntArrayRef({embed_dim, hidden}) &&
+      ffn_bias_2.sizes() == at::IntArrayRef({embed_dim});
   launch_kernel({.name = "aten::_transformer_encoder_layer_fwd",
                  .cost = layer_cost(src, weights),
-                 .loops = kLayerLoops},
+                 .loops = kLayerLoops,
+                 .check = layer_fits ? Check::kNewArguments : Check::kAlways},
                 operands.device(), [&](AliasPool& aliases) {
                   std::array<at::Tensor, 13> arguments;
                   for (size_t i = 0; i < tensors.size(); ++i) {
@@ -110,8 +149,12 @@ std::tuple<at::Tensor, at::Tensor> multi_head_attention(
     weights = empty_on(device, sizes, query.scalar_type());
   }
   launch_kernel(
-      {"aten::_native_multi_head_attention",
-       layer_cost(query, qkv_weight.numel() + proj_weight.numel())},
+      {.name = "aten::_native_multi_head_attention",
+       .cost = layer_cost(query, qkv_weight.numel() + proj_weight.numel()),
+       .check = fits(query, key, num_heads, qkv_weight, qkv_bias, proj_weight, proj_bias, mask,
+                     mask_type)
+                    ? Check::kNewArguments
+                    : Check::kAlways},
       device, [&](AliasPool& aliases) {
         const at::Tensor query_alias = aliases.alias(query);
         // The kernel asks if they are the same tensor: then there is one product instead of three.

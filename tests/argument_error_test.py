@@ -34,6 +34,10 @@ def empty(device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.empty(3, device=device, dtype=dtype)
 
 
+def conv2d(x: Tensor, **options: Any) -> Tensor:
+    return torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2, device=x.device), **options)
+
+
 # A call that the CPU refuses, and one of the same sizes and dtypes that it takes.
 SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "uniform_": (lambda d: empty(d).uniform_(1, 0), lambda d: empty(d).uniform_(0, 1)),
@@ -77,6 +81,18 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
+    "random_ of bool": (
+        lambda d: empty(d, torch.bool).random_(0, 3),
+        lambda d: empty(d, torch.bool).random_(0, 2),
+    ),
+    "stride of a convolution": (
+        lambda d: conv2d(torch.ones(1, 1, 4, 4, device=d), stride=0),
+        lambda d: conv2d(torch.ones(1, 1, 4, 4, device=d), stride=1),
+    ),
+    "dilation of a convolution": (
+        lambda d: conv2d(torch.ones(1, 1, 4, 4, device=d), dilation=0),
+        lambda d: conv2d(torch.ones(1, 1, 4, 4, device=d), dilation=1),
+    ),
     "gelu": (
         lambda d: torch.nn.functional.gelu(torch.ones(3, device=d), approximate="rough"),
         lambda d: torch.nn.functional.gelu(torch.ones(3, device=d), approximate="tanh"),
@@ -116,6 +132,152 @@ def test_a_dtype_without_a_kernel_is_refused_by_the_call(name: str) -> None:
     expected = call(DTYPES[name], torch.device("cpu"))
     for _ in range(2):
         assert call(DTYPES[name], DEVICE) == expected
+
+
+def attend(
+    device: torch.device,
+    mask: Tensor | None = None,
+    mask_type: int | None = None,
+    wrong: int | None = None,
+) -> object:
+    """Self-attention over 2 rows of 3 tokens of 4 features in 2 heads."""
+    sizes = [(12, 4), (12,), (4, 4), (4,)]
+    weight, bias, out_weight, out_bias = (
+        torch.ones((5, *own[1:]) if i == wrong else own, device=device)
+        for i, own in enumerate(sizes)
+    )
+    if mask is not None:
+        mask = mask.to(device)
+    x = torch.ones(2, 3, 4, device=device)
+    return torch._native_multi_head_attention(
+        x, x, x, 4, 2, weight, bias, out_weight, out_bias, mask, mask_type=mask_type
+    )
+
+
+def normalize(device: torch.device, *statistics: tuple[int, ...] | None) -> object:
+    weight, bias, mean, var = (
+        None if sizes is None else torch.ones(sizes, device=device) for sizes in statistics
+    )
+    x = torch.ones(2, 3, 4, device=device)
+    return torch.batch_norm(x, weight, bias, mean, var, True, 0.1, 1e-5, False)
+
+
+def convolve_backward(device: torch.device, *sizes: int) -> object:
+    return torch.ops.aten.convolution_backward(
+        torch.ones(sizes, device=device),
+        torch.ones(1, 1, 4, device=device),
+        torch.ones(1, 1, 2, device=device),
+        None, [1], [0], [1], False, [0], 1, [True, True, False],
+    )  # fmt: skip
+
+
+# Each is called with sizes that the CPU takes first.
+SIZES: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
+    "addmm": (
+        lambda d: torch.addmm(torch.ones(3, device=d), full(d), full(d)),
+        lambda d: torch.addmm(torch.ones(4, device=d), full(d), full(d)),
+    ),
+    "addmm with out=": (
+        lambda d: torch.addmm(torch.ones(2, 4, device=d), full(d), full(d), out=full(d)),
+        lambda d: torch.addmm(torch.ones(4, 4, device=d), full(d), full(d), out=full(d)),
+    ),
+    "linear": (
+        lambda d: torch.nn.functional.linear(full(d), full(d), torch.ones(3, device=d)),
+        lambda d: torch.nn.functional.linear(full(d), full(d), torch.ones(4, device=d)),
+    ),
+    "batch_norm without a mean": (
+        lambda d: normalize(d, None, None, None, (3,)),
+        lambda d: normalize(d, None, None, (3,), (3,)),
+    ),
+    "batch_norm without a variance": (
+        lambda d: normalize(d, None, None, (3,), None),
+        lambda d: normalize(d, None, None, None, None),
+    ),
+    "bernoulli_": (
+        lambda d: empty(d).bernoulli_(torch.full((4,), 0.5, device=d)),
+        lambda d: empty(d).bernoulli_(torch.full((3,), 0.5, device=d)),
+    ),
+    "convolution_backward": (
+        lambda d: convolve_backward(d, 1, 1, 4),
+        lambda d: convolve_backward(d, 1, 1, 3),
+    ),
+    "a mask of type 0": (
+        lambda d: attend(d, torch.zeros(2, 3, dtype=torch.bool), 0),
+        lambda d: attend(d, torch.zeros(3, 3, dtype=torch.bool), 0),
+    ),
+    "a mask of type 1": (
+        lambda d: attend(d, torch.zeros(3, 3, dtype=torch.bool), 1),
+        lambda d: attend(d, torch.zeros(2, 3, dtype=torch.bool), 1),
+    ),
+    "a mask of type 2": (
+        lambda d: attend(d, torch.zeros(2, 3, 3, 3, dtype=torch.bool), 2),
+        lambda d: attend(d, torch.zeros(2, 2, 3, 3, dtype=torch.bool), 2),
+    ),
+    "a weight of attention": (
+        lambda d: attend(d, wrong=0),
+        lambda d: attend(d),
+    ),
+    "a bias of attention": (
+        lambda d: attend(d, wrong=1),
+        lambda d: attend(d),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes_that_do_not_fit_are_refused_by_the_call(name: str) -> None:
+    refused, accepted = SIZES[name]
+    expected = call(refused, torch.device("cpu"))
+    for _ in range(2):
+        accepted(DEVICE)
+    for _ in range(2):
+        assert call(refused, DEVICE) == expected
+
+
+def nan(device: torch.device) -> Tensor:
+    return torch.full((4, 4), torch.nan, device=device)
+
+
+def negative(device: torch.device) -> Tensor:
+    return -torch.eye(4, device=device)
+
+
+# Operators that tell what is wrong with their data, as on CUDA.
+DATA: dict[str, Callable[[torch.device], object]] = {
+    "svd": lambda d: torch.linalg.svd(nan(d)),
+    "svdvals": lambda d: torch.linalg.svdvals(nan(d)),
+    "eig": lambda d: torch.linalg.eig(nan(d)),
+    "cholesky": lambda d: torch.linalg.cholesky(negative(d)),
+    "torch.cholesky": lambda d: torch.cholesky(negative(d)),
+    "cholesky_ex": lambda d: torch.linalg.cholesky_ex(negative(d), check_errors=True),
+    "inv_ex": lambda d: torch.linalg.inv_ex(torch.zeros(4, 4, device=d), check_errors=True),
+    "lu_factor_ex": lambda d: torch.linalg.lu_factor_ex(
+        torch.zeros(4, 4, device=d), check_errors=True
+    ),
+    "ldl_factor_ex": lambda d: torch.linalg.ldl_factor_ex(
+        torch.zeros(4, 4, device=d), check_errors=True
+    ),
+    "solve_ex": lambda d: torch.linalg.solve_ex(
+        torch.zeros(4, 4, device=d), full(d), check_errors=True
+    ),
+    "sparse_coo_tensor": lambda d: torch.sparse_coo_tensor(
+        torch.tensor([[0, 5]], device=d), torch.ones(2, device=d), (3,), check_invariants=True
+    ),
+    "sparse_coo_tensor that is not coalesced": lambda d: torch.sparse_coo_tensor(
+        torch.tensor([[1, 1]], device=d),
+        torch.ones(2, device=d),
+        (3,),
+        is_coalesced=True,
+        check_invariants=True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_wrong_data_is_told_by_operators_that_look_for_it(name: str) -> None:
+    expected = call(DATA[name], torch.device("cpu"))
+    for _ in range(3):
+        assert call(DATA[name], DEVICE) == expected
 
 
 def row(device: torch.device) -> Tensor:

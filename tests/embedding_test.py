@@ -143,8 +143,13 @@ def test_where_with_numbers_and_to_a_given_tensor() -> None:
     number = torch.tensor(3.0)
     torch.openreg._sleep(50_000_000)
     result = torch.where(condition.to("openreg"), x.to("openreg"), number)
+    numbers = torch.where(condition.to("openreg"), number, torch.tensor(4.0))
     number.zero_()
     assert torch.equal(result.cpu(), torch.where(condition, x, 3.0))
+    assert torch.equal(numbers.cpu(), torch.where(condition, 3.0, 4.0))
+    single = torch.where(torch.tensor(True), x[0, 0].to("openreg"), torch.tensor(4.0))
+    assert single.device.type == "openreg"
+    assert torch.equal(single.cpu(), x[0, 0])
 
 
 def test_uint8_conditions_are_deprecated() -> None:

@@ -212,3 +212,13 @@ def test_many_threads_at_once() -> None:
     with ThreadPoolExecutor(8) as pool:
         results = list(pool.map(chain, start.to("openreg")))
     torch.testing.assert_close([x.cpu() for x in results], expected)
+
+
+@pytest.mark.parametrize("periodic", [False, True])
+@pytest.mark.parametrize("length", [0, 1, 2, 300])
+def test_kaiser_window(length: int, periodic: bool) -> None:
+    for dtype in (torch.float32, torch.float64):
+        options: dict[str, Any] = {"periodic": periodic, "beta": 7.5, "dtype": dtype}
+        expected = torch.kaiser_window(length, **options)
+        actual = torch.kaiser_window(length, device="openreg", **options)
+        assert torch.equal(actual.cpu(), expected)

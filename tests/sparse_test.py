@@ -110,6 +110,7 @@ UNARY: dict[str, Callable[[Tensor], Any]] = {
     "mm": lambda x: x @ torch.ones(6, 3, dtype=x.dtype, device=x.device),
     "mv": lambda x: x @ torch.ones(6, dtype=x.dtype, device=x.device),
     "transpose": lambda x: x.transpose(0, 1),
+    "add itself": lambda x: x + x,
 }
 
 
@@ -140,6 +141,7 @@ COO: dict[str, Callable[[Tensor], Any]] = {
         x,
         torch.ones(6, 2, dtype=x.dtype, device=x.device),
     ),
+    "smm": lambda x: torch.smm(x, torch.ones(6, 2, dtype=x.dtype, device=x.device)),
     "index_select": lambda x: x.index_select(0, torch.tensor([2, 0], device=x.device)),
     "cat": lambda x: torch.cat([x, x]),
     "narrow_copy": lambda x: x.narrow_copy(0, 1, 2),

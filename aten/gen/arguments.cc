@@ -172,6 +172,14 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
               " step counters of a fused optimizer, but found ", steps.size());
 }
 
+void check_bias(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2) {
+  if (mat1.dim() != 2 || mat2.dim() != 2 || mat1.size(1) != mat2.size(0) ||
+      (self.dim() == 1 && self.size(0) == mat2.size(1))) {
+    return;
+  }
+  (void)self.expand({mat1.size(0), mat2.size(1)}, /*implicit=*/true);
+}
+
 void check_difference(const at::Tensor& self, const at::Tensor& other) {
   at::native::sub_check(self, other);
 }

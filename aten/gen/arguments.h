@@ -45,6 +45,10 @@ void check_uniform(std::initializer_list<at::TensorList> lists,
 // Throws if one of them has no bits to speak of: numbers that are not integers.
 void check_bits(const at::Tensor& self, const at::Tensor& other);
 
+// Throws unless `self` has, or can be expanded to, the sizes of the product of two matrices. What
+// is wrong with the matrices themselves is left to meta().
+void check_bias(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2);
+
 // Throws if one of them holds truth values.
 void check_difference(const at::Tensor& self, const at::Tensor& other);
 

@@ -119,10 +119,6 @@ FAILING = (
         r"nn\.functional\.linear_cross_entropy\.chunked(_none)?",
         "torch sums in float32 where the device is called cpu",
     ),
-    Known(
-        r"op/sizes/\w+/(addmm(\.decomposed)?|nn\.functional\.linear)",
-        "a bias of a wrong shape is found by the kernel, after another error",
-    ),
     Known(r"op/sizes/\w+/addmv", "the CPU's result has the shape of the scalar it begins with"),
     Known(
         r"op/sizes/\w+/(_?native_batch_norm(_legit)?|_batch_norm_with_update)",
