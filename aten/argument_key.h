@@ -21,12 +21,15 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <limits>
 #include <optional>
 #include <string_view>
+#include <tuple>
 #include <type_traits>
+#include <utility>
 
 namespace openreg {
 
@@ -180,6 +183,16 @@ uint64_t argument_key(Keys... keys) {
   uint64_t key = 0;
   ((key = key * 131 + keys), ...);
   return key;
+}
+
+// Of the last kOutputs arguments, which are outputs, and all arguments.
+template <size_t kOutputs, class... Arguments>
+uint64_t output_overlaps(const Arguments&... arguments) {
+  const auto all = std::tie(arguments...);
+  return [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
+    return argument_key(overlap_key(
+        std::get<sizeof...(Arguments) - kOutputs + kIndices>(all), arguments...)...);
+  }(std::make_index_sequence<kOutputs>());
 }
 
 }  // namespace openreg

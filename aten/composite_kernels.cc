@@ -182,9 +182,10 @@ TORCH_LIBRARY_IMPL(aten, SparseCsrPrivateUse1, library) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   make_quantized_tensors(library);
-  // torch's calls a DispatchStub that no header declares.
-  library.impl("_validate_sparse_coo_tensor_args",
-               torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  // torch's of all backends call a DispatchStub that no header declares, or read the memory.
+  for (const char* name : {"_validate_sparse_coo_tensor_args", "choose_qparams_optimized"}) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&fallback>());
+  }
 }
 
 TORCH_LIBRARY_IMPL(aten, QuantizedPrivateUse1, library) {

@@ -275,7 +275,6 @@ void replace_tensors(c10::IValue& value, Replace&& replace) {
 struct Call {
   c10::DeviceIndex device = -1;
   int64_t numel = 0;
-  uint64_t overlap = 0;    // of what is written with itself and other arguments (argument_key.h)
   bool composite = false;  // one of the tensors is, at least
   bool sparse = false;
   bool on_host = false;  // a tensor with dimensions is the CPU's
@@ -311,17 +310,18 @@ void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-// How what the operator writes overlaps with itself and with other arguments.
-uint64_t written_overlaps(const Operator& op, const Stack& stack, size_t first) {
+// How what the operator writes overlaps with itself and with other arguments, once outputs have
+// their final sizes.
+uint64_t written_overlaps(const Operator& op, const Stack& arguments) {
   uint64_t key = 0;
-  for (size_t i = first; i < stack.size(); ++i) {
-    if (!op.writes[i - first]) {
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!op.writes[i]) {
       continue;
     }
-    for_each_tensor(stack[i], [&](const at::Tensor& output) {
+    for_each_tensor(arguments[i], [&](const at::Tensor& output) {
       key = argument_key(key, is_composite(output) ? 0 : overlap_of(output));
-      for (size_t j = first; j < stack.size(); ++j) {
-        for_each_tensor(stack[j], [&](const at::Tensor& other) {
+      for (const c10::IValue& argument : arguments) {
+        for_each_tensor(argument, [&](const at::Tensor& other) {
           if (!is_composite(output) && !is_composite(other)) {
             key = argument_key(key, overlap_of(output, other));
           }
@@ -340,10 +340,8 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
       op.reports || (op.check_errors.has_value() && stack[first + *op.check_errors].toBool());
   bool on_device = false;
   std::optional<c10::Device> other;  // than the device's: of a tensor that has to be on it
-  bool writes = false;
   for (size_t i = first; i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
-    writes |= op.writes[i - first];
     if (value.isDevice()) {
       call.to_cpu = value.toDevice().is_cpu();
       if (value.toDevice().type() == kOpenRegType && value.toDevice().has_index()) {
@@ -371,9 +369,6 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
   }
   if (on_device && other.has_value()) {
     refuse(call, *other);
-  }
-  if (writes) {
-    call.overlap = written_overlaps(op, stack, first);
   }
   if (call.device < 0) {
     call.device = current_device();
@@ -520,14 +515,15 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
   }
 }
 
+// `overlaps`: of what the caller gave to be written.
 void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle,
-           Stack arguments) {
+           Stack arguments, uint64_t overlaps) {
   // Where these are set, some kernels refuse to run.
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
   // Not 0: these operators may lack the common dtypes too.
-  const uint64_t key = argument_key(1, call.overlap, range_key(arguments), flags);
+  const uint64_t key = argument_key(1, overlaps, range_key(arguments), flags);
   launch_kernel({.name = op.name.c_str(),
                  .cost = call.numel * kCostPerElement,
                  .check = call.reports ? Check::kAlways : Check::kNewArguments,
@@ -581,7 +577,7 @@ bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
           empty_strided_on(call.device, shape.sizes(), shape.strides(), shape.scalar_type()));
     }
     arguments.insert(arguments.end(), results.begin(), results.end());
-    queue(op, call, *op.variant, std::move(arguments));
+    queue(op, call, *op.variant, std::move(arguments), 0);
   } else {
     Stack fresh;  // what a new result looks like: torch has Meta kernels that do not say it of out=
     for (size_t i = 0; i < written.size(); ++i) {
@@ -597,7 +593,8 @@ bool run_by_meta(Operator& op, const c10::OperatorHandle& handle, const Call& ca
       }
       results.emplace_back(tensor);
     }
-    queue(op, call, handle, std::move(arguments));
+    const uint64_t overlaps = written_overlaps(op, arguments);
+    queue(op, call, handle, std::move(arguments), overlaps);
   }
   torch::jit::drop(*stack, count);
   stack->insert(stack->end(), results.begin(), results.end());

@@ -51,6 +51,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "aten/argument_key.h"
 #include "aten/packet.h"
 #include "aten/team.h"
 #include "runtime/c10/error.h"
@@ -296,7 +297,8 @@ template <class Closure>
 constexpr bool kIsPointwise = requires { Closure::kPointwise; };
 
 // Builds Closure(aliases, arguments...), launches it on the current stream of the operands' device
-// and returns its result().
+// and returns its result(). Closure::overlaps(arguments...), if it has that, is added to the site's
+// argument_key: of arguments whose sizes the constructor changes.
 template <class Closure, class... Arguments>
 auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... arguments) {
   static_assert(sizeof(Closure) <= Packet::kClosureBytes, "the closure is too large for a packet");
@@ -321,6 +323,9 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
   known.pointwise |= kIsPointwise<Closure>;
   // Before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
+  if constexpr (requires { Closure::overlaps(arguments...); }) {
+    known.argument_key = argument_key(known.argument_key, Closure::overlaps(arguments...));
+  }
   const bool accepted = known.check == Check::kNewArguments && known.argument_key == 0 &&
                         packet->aliases.has_common_dtype();
   try {

@@ -35,12 +35,13 @@
 
 namespace openreg {
 
-// Whether a number asks for nothing special: meta() would accept it for floating tensors, and
-// impl() has one kernel for all of these.
+// Whether a number asks for nothing special: meta() and impl() would accept it for floating tensors,
+// and impl() has one kernel for all of these. Some refuse what float does not hold.
 inline bool is_plain(const at::Scalar& scalar) {
   return !scalar.isSymbolic() &&
-         (scalar.isFloatingPoint() ? std::isfinite(scalar.to<double>())
-                                   : scalar.isIntegral(/*includeBool=*/false));
+         (scalar.isFloatingPoint()
+              ? std::abs(scalar.to<double>()) <= std::numeric_limits<float>::max()
+              : scalar.isIntegral(/*includeBool=*/false));
 }
 
 // The operands of a call, in order; only borrowed.

@@ -81,6 +81,39 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
+    # More than float holds.
+    "alpha": (
+        lambda d: torch.add(torch.ones(3, device=d), torch.ones(3, device=d), alpha=1e39),
+        lambda d: torch.add(torch.ones(3, device=d), torch.ones(3, device=d), alpha=1e38),
+    ),
+    "addcmul": (
+        lambda d: torch.addcmul(*3 * [torch.ones(3, device=d)], value=1e39),
+        lambda d: torch.addcmul(*3 * [torch.ones(3, device=d)], value=1e38),
+    ),
+    "lerp": (
+        lambda d: torch.lerp(*2 * [torch.ones(3, device=d)], 1e39),
+        lambda d: torch.lerp(*2 * [torch.ones(3, device=d)], 1e38),
+    ),
+    "leaky_relu": (
+        lambda d: torch.nn.functional.leaky_relu(torch.ones(3, device=d), 1e39),
+        lambda d: torch.nn.functional.leaky_relu(torch.ones(3, device=d), 1e38),
+    ),
+    "threshold": (
+        lambda d: torch.threshold(torch.ones(3, device=d), 1e39, 0.0),
+        lambda d: torch.threshold(torch.ones(3, device=d), 1e38, 0.0),
+    ),
+    "celu": (
+        lambda d: torch.celu(torch.ones(3, device=d), 1e300),
+        lambda d: torch.celu(torch.ones(3, device=d), 1e30),
+    ),
+    "clamp_min_": (
+        lambda d: torch.ones(3, device=d).clamp_min_(1e39),
+        lambda d: torch.ones(3, device=d).clamp_min_(1e38),
+    ),
+    "softplus": (
+        lambda d: torch.nn.functional.softplus(torch.ones(3, device=d), 1e39),
+        lambda d: torch.nn.functional.softplus(torch.ones(3, device=d), 1e38),
+    ),
     "random_ of bool": (
         lambda d: empty(d, torch.bool).random_(0, 3),
         lambda d: empty(d, torch.bool).random_(0, 2),
@@ -318,6 +351,32 @@ def test_overlapping_memory_is_refused_by_the_call(name: str) -> None:
     expected = call(OVERLAPS[name], torch.device("cpu"))
     for _ in range(2):
         assert call(OVERLAPS[name], DEVICE) == expected
+
+
+OUTPUTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "mm": lambda x, out: torch.mm(x, full(x.device), out=out),
+    "addmm": lambda x, out: torch.addmm(x, x, full(x.device), out=out),
+    "cumsum": lambda x, out: torch.cumsum(x, 0, out=out),
+    "renorm": lambda x, out: torch.renorm(x, 2, 0, 1.0, out=out),
+    "index_add": lambda x, out: torch.index_add(
+        x, 0, torch.zeros(len(x), dtype=torch.int64, device=x.device), x, out=out
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_an_output_that_is_resized_overlaps_no_more(name: str) -> None:
+    function = OUTPUTS[name]
+
+    def refused(device: torch.device) -> object:
+        return function(full(device), square(device))
+
+    expected = call(refused, torch.device("cpu"))
+    for _ in range(2):  # after it, an overlap must still be found
+        resized = function(full(DEVICE)[:2], square(DEVICE))
+        assert torch.equal(resized.cpu(), function(full(torch.device("cpu"))[:2], torch.empty(0)))
+    assert call(refused, DEVICE) == expected
 
 
 MIXED: dict[str, Callable[[Tensor, Tensor], object]] = {

@@ -426,6 +426,15 @@ class StructuredWriter:
         assign = "precomputed_ = " if precomputed else ""
         code += _fill(f"{assign}op_.meta(", [f"{name}_" for name in meta_arguments], ");", 4)
         code += "  }\n  auto result() { return op_.take_outputs(); }\n"
+        code += self._overlaps("kKind == OutputKind::kOut")
+        if self._group.inplace is not None and not self._iterates:
+            code += (
+                "  template <class... Others>\n"
+                "  static uint64_t overlaps(c10::DeviceIndex /*device*/, const at::Tensor& self,\n"
+                "                           const Others&... others)\n"
+                "    requires(kKind == OutputKind::kInplace)\n"
+                "  {\n    return overlap_key(self, others...);\n  }\n"
+            )
         if self._iterates:
             code += "  int64_t iterations() const { return op_.iterations(); }\n"
             if not any(binding.name == "reduction" for binding in self._inputs):
@@ -456,6 +465,17 @@ class StructuredWriter:
         if precomputed:
             code += f"  {self._meta_class}::meta_return_ty precomputed_;\n"
         return code + "};\n\n"
+
+    def _overlaps(self, condition: str) -> str:
+        """The method that says how outputs of the caller's overlap. A TensorIterator looks itself."""
+        if self._iterates:
+            return ""
+        return (
+            "  template <class... Arguments>\n"
+            "  static uint64_t overlaps(const Arguments&... arguments)\n"
+            f"    requires({condition})\n"
+            f"  {{\n    return output_overlaps<{len(self._outputs)}>(arguments...);\n  }}\n"
+        )
 
     def _precomputed(self) -> set[str]:
         """The names of what meta() hands to impl()."""
@@ -567,7 +587,8 @@ class StructuredWriter:
                 alias = f"kKind == OutputKind::kInplace ? *self_.value : {alias}"
             initializers.append(f"{output.name}_({alias})")
         code += _fill(": ", initializers, " {}", 6)
-        code += "  std::nullptr_t result() const { return nullptr; }\n  void run() {\n"
+        code += "  std::nullptr_t result() const { return nullptr; }\n"
+        code += self._overlaps("kKind != OutputKind::kFunctional") + "  void run() {\n"
         out_name = cpp.name(self._group.out.func, faithful_name_for_out_overloads=True)
         names = [f"{binding.name}_" for binding in [*self._inputs, *outputs]]
         code += _fill(f"at::cpu::{out_name}(", names, ");", 4)
@@ -596,7 +617,7 @@ class StructuredWriter:
             condition = "mixes" if self._entry.converts is Converts.MIXED else "converts"
             code += f"  const bool converts = operands.{condition}();\n"
         code += "".join(f"  operands.add_device({name});\n" for name in given)
-        code += _site(function, self._entry, self._keys(kind, given))
+        code += _site(function, self._entry, _scalar_keys(self._inputs))
         if self._always:
             return code + self._convert(kind, inputs, given, indent=2) + "}\n\n"
         if self._may_convert:
@@ -608,16 +629,6 @@ class StructuredWriter:
             return code + "}\n\n"
         code += _fill(call, arguments, ");", 2)
         return code + f"  return {self._result(kind)};\n}}\n\n"
-
-    def _keys(self, kind: str, given: Sequence[str]) -> list[str]:
-        """What the kernel may refuse besides dtypes."""
-        keys = _scalar_keys(self._inputs)
-        if not self._iterates and kind != "kFunctional":
-            # Where meta() builds a TensorIterator, that has looked for overlaps already.
-            outputs = ["self"] if kind == "kInplace" else list(given)
-            tensors = [binding.name for binding in self._inputs if _holds_tensors(binding)]
-            keys += [f"overlap_key({', '.join([output, *tensors])})" for output in outputs]
-        return keys
 
     def _add(self, binding: Binding, strict: bool) -> str:
         if _holds_tensors(binding):
