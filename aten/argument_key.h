@@ -190,8 +190,8 @@ template <size_t kOutputs, class... Arguments>
 uint64_t output_overlaps(const Arguments&... arguments) {
   const auto all = std::tie(arguments...);
   return [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
-    return argument_key(overlap_key(
-        std::get<sizeof...(Arguments) - kOutputs + kIndices>(all), arguments...)...);
+    return argument_key(
+        overlap_key(std::get<sizeof...(Arguments) - kOutputs + kIndices>(all), arguments...)...);
   }(std::make_index_sequence<kOutputs>());
 }
 

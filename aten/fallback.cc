@@ -516,8 +516,8 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
 }
 
 // `overlaps`: of what the caller gave to be written.
-void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle,
-           Stack arguments, uint64_t overlaps) {
+void queue(const Operator& op, const Call& call, const c10::OperatorHandle& handle, Stack arguments,
+           uint64_t overlaps) {
   // Where these are set, some kernels refuse to run.
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +

@@ -228,8 +228,9 @@ namespace {
 constinit AcceptedCalls accepted_calls;
 
 uint64_t call_key(const LaunchSite& site, const AliasPool& aliases) {
-  uint64_t key = reinterpret_cast<uintptr_t>(site.name);
-  for (const uint64_t part : {aliases.dtypes(), site.argument_key}) {
+  uint64_t key = 0;
+  for (const uint64_t part :
+       {uint64_t{reinterpret_cast<uintptr_t>(site.name)}, aliases.dtypes(), site.argument_key}) {
     key = (key ^ part) * 0x9e3779b97f4a7c15;
     key ^= key >> 32;
   }

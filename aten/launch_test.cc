@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <cstddef>
@@ -255,6 +256,26 @@ struct Counted {
   Counted(const Counted& /*other*/) { ++alive(); }
   ~Counted() { --alive(); }
 };
+
+TEST(LaunchTest, WhatOneOperatorAcceptsNoOtherHasAccepted) {
+  // Operators whose names lie close together, as literals do.
+  static constexpr std::array<char, 256> kNames{};
+  const at::Tensor accepted = to_device(at::ones(2, at::kHalf));
+  launch_kernel({kNames.data(), 1}, 0,
+                [&](AliasPool& aliases) { return [alias = aliases.alias(accepted)] {}; });
+  for (const at::ScalarType dtype : {at::kHalf, at::kBFloat16, at::kInt}) {
+    const at::Tensor refused = to_device(at::ones(2, dtype));
+    for (size_t i = 1; i < kNames.size(); ++i) {
+      const auto launch = [&] {
+        launch_kernel({&kNames[i], 1}, 0, [&](AliasPool& aliases) {
+          return [alias = aliases.alias(refused)] { throw std::invalid_argument("dtype"); };
+        });
+      };
+      ASSERT_THROW(launch(), std::invalid_argument) << dtype << ", " << i;
+    }
+  }
+  synchronize();
+}
 
 TEST(LaunchTest, ClosuresAreDestroyedWhenTheKernelIsDone) {
   for (int i = 0; i < 100; ++i) {

@@ -35,8 +35,8 @@
 
 namespace openreg {
 
-// Whether a number asks for nothing special: meta() and impl() would accept it for floating tensors,
-// and impl() has one kernel for all of these. Some refuse what float does not hold.
+// Whether a number asks for nothing special: meta() and impl() would accept it for floating
+// tensors, and impl() has one kernel for all of these. Some refuse what float does not hold.
 inline bool is_plain(const at::Scalar& scalar) {
   return !scalar.isSymbolic() &&
          (scalar.isFloatingPoint()
