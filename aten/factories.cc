@@ -3,6 +3,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/TensorFactories.h>
+#include <ATen/ops/scalar_tensor_native.h>
 #include <ATen/ops/tril_indices_native.h>
 #include <ATen/ops/triu_indices_native.h>
 #include <c10/util/accumulate.h>
@@ -10,6 +11,7 @@
 
 #include <utility>
 
+#include "aten/argument_key.h"
 #include "aten/launch.h"
 #include "runtime/c10/device_allocator.h"
 
@@ -99,6 +101,20 @@ at::Tensor indices(int64_t rows, int64_t columns, int64_t offset,
       .to(at::Device(kOpenRegType, index));
 }
 
+// A 0-dim tensor. torch makes one of Python's number in x[i] = 2, where(). The CPU's rounds a
+// number that the dtype does not hold to infinity, while fill_() refuses it.
+at::Tensor scalar_tensor(const at::Scalar& scalar, std::optional<at::ScalarType> dtype,
+                         std::optional<at::Layout> layout, std::optional<at::Device> device,
+                         std::optional<bool> pin_memory) {
+  check_options(layout, pin_memory);
+  const at::ScalarType type = dtype.value_or(at::typeMetaToScalarType(at::get_default_dtype()));
+  at::Tensor result = empty_on(device_of(device), {}, type);
+  if (width_of(scalar) == 0) {
+    return result.fill_(scalar);
+  }
+  return result.fill_(at::native::scalar_tensor(scalar, type, at::kStrided, at::kCPU).item());
+}
+
 at::Tensor from_file(std::string_view filename, std::optional<bool> /*shared*/,
                      std::optional<int64_t> /*size*/, std::optional<at::ScalarType> /*dtype*/,
                      std::optional<at::Layout> /*layout*/, std::optional<at::Device> /*device*/,
@@ -142,6 +158,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_efficientzerotensor", TORCH_FN(efficient_zero_tensor));
   library.impl("tril_indices", TORCH_FN(indices<at::native::tril_indices_cpu>));
   library.impl("triu_indices", TORCH_FN(indices<at::native::triu_indices_cpu>));
+  library.impl("scalar_tensor", TORCH_FN(scalar_tensor));
   library.impl("from_file", TORCH_FN(from_file));
 }
 

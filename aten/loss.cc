@@ -38,13 +38,17 @@ using Optional = std::optional<at::Tensor>;
 constexpr int64_t kForwardCost = 16;  // two logarithms an element
 constexpr int64_t kBackwardCost = 4;
 
+void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
+  check_floating("binary_cross_entropy", self);
+  for (const at::Tensor& other : {target, weight.value_or(at::Tensor())}) {
+    TORCH_CHECK(!other.defined() || other.scalar_type() == self.scalar_type(), "Found dtype ",
+                other.scalar_type(), " but expected ", self.scalar_type());
+  }
+}
+
 // All of the size of the first.
-void check_operands(const char* kernel, const at::Tensor& self, const at::Tensor& target,
-                    const Optional& weight) {
-  check_floating(kernel, self);
+void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
   const auto check = [&](const at::Tensor& other) {
-    TORCH_CHECK(other.scalar_type() == self.scalar_type(), "Found dtype ", other.scalar_type(),
-                " but expected ", self.scalar_type());
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),
                 "openreg: binary_cross_entropy: a tensor of size ", other.sizes(),
                 " can not be expanded to the input's size ", self.sizes());
@@ -61,7 +65,8 @@ at::Tensor binary_cross_entropy(const at::Tensor& self, const at::Tensor& target
   operands.add_device(self);
   operands.add_device(target);
   operands.add_device(weight.value_or(at::Tensor()));
-  check_operands("binary_cross_entropy", self, target, weight);
+  check_dtypes(self, target, weight);
+  check_sizes(self, target, weight);
   at::Tensor loss = reduction == at::Reduction::None
                         ? at::empty_like(self)
                         : empty_on(operands.device(), {}, self.scalar_type());
@@ -84,9 +89,12 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   operands.add_device(self);
   operands.add_device(target);
   operands.add_device(weight.value_or(at::Tensor()));
-  check_operands("binary_cross_entropy_backward", self, target, weight);
+  check_sizes(self, target, weight);
   at::Tensor grad_input = at::empty_like(self);
-  launch_kernel({"aten::binary_cross_entropy_backward", self.numel() * kBackwardCost},
+  // The kernel has the words for several dtypes.
+  launch_kernel({.name = "aten::binary_cross_entropy_backward",
+                 .cost = self.numel() * kBackwardCost,
+                 .check = operands.mixes() ? Check::kAlways : Check::kNewArguments},
                 operands.device(), [&](AliasPool& aliases) {
                   return [grad_output = aliases.alias(grad_output), self = aliases.alias(self),
                           target = aliases.alias(target), weight = Owned<Optional>(aliases, weight),

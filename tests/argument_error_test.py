@@ -34,6 +34,10 @@ def empty(device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.empty(3, device=device, dtype=dtype)
 
 
+def three(device: torch.device) -> Tensor:
+    return torch.ones(3, device=device)
+
+
 def conv2d(x: Tensor, **options: Any) -> Tensor:
     return torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2, device=x.device), **options)
 
@@ -83,36 +87,36 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
     ),
     # More than float holds.
     "alpha": (
-        lambda d: torch.add(torch.ones(3, device=d), torch.ones(3, device=d), alpha=1e39),
-        lambda d: torch.add(torch.ones(3, device=d), torch.ones(3, device=d), alpha=1e38),
+        lambda d: torch.add(three(d), three(d), alpha=1e39),
+        lambda d: torch.add(three(d), three(d), alpha=1e38),
     ),
     "addcmul": (
-        lambda d: torch.addcmul(*3 * [torch.ones(3, device=d)], value=1e39),
-        lambda d: torch.addcmul(*3 * [torch.ones(3, device=d)], value=1e38),
+        lambda d: torch.addcmul(three(d), three(d), three(d), value=1e39),
+        lambda d: torch.addcmul(three(d), three(d), three(d), value=1e38),
     ),
     "lerp": (
-        lambda d: torch.lerp(*2 * [torch.ones(3, device=d)], 1e39),
-        lambda d: torch.lerp(*2 * [torch.ones(3, device=d)], 1e38),
+        lambda d: torch.lerp(three(d), three(d), 1e39),
+        lambda d: torch.lerp(three(d), three(d), 1e38),
     ),
     "leaky_relu": (
-        lambda d: torch.nn.functional.leaky_relu(torch.ones(3, device=d), 1e39),
-        lambda d: torch.nn.functional.leaky_relu(torch.ones(3, device=d), 1e38),
+        lambda d: torch.nn.functional.leaky_relu(three(d), 1e39),
+        lambda d: torch.nn.functional.leaky_relu(three(d), 1e38),
     ),
     "threshold": (
-        lambda d: torch.threshold(torch.ones(3, device=d), 1e39, 0.0),
-        lambda d: torch.threshold(torch.ones(3, device=d), 1e38, 0.0),
+        lambda d: torch.threshold(three(d), 1e39, 0.0),
+        lambda d: torch.threshold(three(d), 1e38, 0.0),
     ),
     "celu": (
-        lambda d: torch.celu(torch.ones(3, device=d), 1e300),
-        lambda d: torch.celu(torch.ones(3, device=d), 1e30),
+        lambda d: torch.celu(three(d), 1e300),
+        lambda d: torch.celu(three(d), 1e30),
     ),
     "clamp_min_": (
-        lambda d: torch.ones(3, device=d).clamp_min_(1e39),
-        lambda d: torch.ones(3, device=d).clamp_min_(1e38),
+        lambda d: three(d).clamp_min_(1e39),
+        lambda d: three(d).clamp_min_(1e38),
     ),
     "softplus": (
-        lambda d: torch.nn.functional.softplus(torch.ones(3, device=d), 1e39),
-        lambda d: torch.nn.functional.softplus(torch.ones(3, device=d), 1e38),
+        lambda d: torch.nn.functional.softplus(three(d), 1e39),
+        lambda d: torch.nn.functional.softplus(three(d), 1e38),
     ),
     "random_ of bool": (
         lambda d: empty(d, torch.bool).random_(0, 3),

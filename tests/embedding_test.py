@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Embeddings and selections: index_select, where, x[i], masks; errors that only the data shows."""
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -150,6 +152,16 @@ def test_where_with_numbers_and_to_a_given_tensor() -> None:
     single = torch.where(torch.tensor(True), x[0, 0].to("openreg"), torch.tensor(4.0))
     assert single.device.type == "openreg"
     assert torch.equal(single.cpu(), x[0, 0])
+
+
+@pytest.mark.parametrize("number", [1e300, -(2.0**70), math.nan, 300])
+def test_a_number_that_the_dtype_does_not_hold_is_rounded(number: float) -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        x = torch.randn(3, 4).to(dtype)
+        check(lambda x: torch.where(x > 0, x, number), x)
+        check(lambda x: x.__setitem__((slice(None), 0), number), x)
+        check(lambda x: x.__setitem__(x > 0, number), x)
+    check_error(lambda x: x.__setitem__(0, number), torch.zeros(3, dtype=torch.uint8))
 
 
 def test_uint8_conditions_are_deprecated() -> None:

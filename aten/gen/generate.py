@@ -467,7 +467,7 @@ class StructuredWriter:
         return code + "};\n\n"
 
     def _overlaps(self, condition: str) -> str:
-        """The method that says how outputs of the caller's overlap. A TensorIterator looks itself."""
+        """The method that says how given outputs overlap; a TensorIterator looks itself."""
         if self._iterates:
             return ""
         return (

@@ -248,6 +248,13 @@ def test_entry_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) 
     assert outcome.samples > 0 or not outcome.counts
 
 
+def test_what_has_to_be_refused_is_refused() -> None:
+    every = cases(["refusal"], ["errors"], ["float32"])
+    found = list(sweep(every, 2, 60, prepare, "openreg", 1))
+    assert len(found) == len(every) > 2000
+    assert [str(outcome.case) for outcome in found if known.surprising(outcome)] == []
+
+
 def test_every_chosen_name_has_a_case() -> None:
     assert {case.name for case in CHOSEN} == {
         *OPERATORS,
