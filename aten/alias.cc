@@ -24,7 +24,6 @@ const orAddressWindow& address_window() {
 }
 
 c10::DataPtr kernel_data(const c10::StorageImpl& source) {
-  materialize(source);  // an alias does not tell whether the kernel writes
   // No deleter: an alias owns no memory.
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
 }
@@ -46,7 +45,6 @@ c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& 
 
 // Has the storage of an alias show another one.
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
-  materialize(source);
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {
     alias.set_data_ptr_noswap(kernel_data(source));  // a kernel gave it memory of its own
@@ -66,11 +64,6 @@ void copy_bits(const c10::TensorImpl& from, c10::TensorImpl& to) {
 }
 
 }  // namespace
-
-void detail::materialize_shared(const c10::StorageImpl& storage) {
-  const DeviceScope scope(storage.device().index());  // where the copy is allocated
-  (void)const_cast<c10::StorageImpl&>(storage).mutable_data();
-}
 
 void* kernel_pointer(const void* pointer) {
   const orAddressWindow& window = address_window();

@@ -25,7 +25,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorImpl.h>
-#include <c10/core/impl/COWDeleter.h>
 #include <c10/util/MaybeOwned.h>
 
 #include <array>
@@ -52,18 +51,6 @@ inline bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
     }
   }
   return true;
-}
-
-namespace detail {
-[[gnu::cold]] void materialize_shared(const c10::StorageImpl& storage);
-}  // namespace detail
-
-// Gives a storage of the device memory of its own, if it shares some until it is written to
-// (Tensor._lazy_clone). To be called before a kernel that may write gets its address.
-inline void materialize(const c10::StorageImpl& storage) {
-  if (C10_UNLIKELY(storage.data_ptr().get_deleter() == &c10::impl::cow::cow_deleter)) {
-    detail::materialize_shared(storage);
-  }
 }
 
 // Address at which kernels see `pointer`; addresses outside of device memory are returned as they

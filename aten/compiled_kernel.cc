@@ -53,9 +53,6 @@ void launch_compiled(const CompiledKernel& kernel, c10::DeviceIndex device, int6
 const void* compiled_operand(const at::Tensor& tensor, bool written, c10::DeviceIndex& device) {
   if (C10_LIKELY(is_device(tensor) && (device < 0 || tensor.device().index() == device))) {
     device = tensor.device().index();
-    if (written) {
-      materialize(*tensor.storage().unsafeGetStorageImpl());
-    }
     return kernel_pointer(written ? tensor.mutable_data_ptr() : tensor.const_data_ptr());
   }
   TORCH_CHECK(tensor.is_cpu() && tensor.numel() == 1 && !written, "a compiled kernel for ",

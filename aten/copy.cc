@@ -85,9 +85,6 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   if (dst.nbytes() <= kStageBytes && alike(dst, src) && dst.is_contiguous() &&
       src.is_contiguous()) {
     // torch's copy_ would first find that out, for as long as the copy itself takes.
-    if (is_device(dst)) {
-      materialize(*dst.storage().unsafeGetStorageImpl());
-    }
     launch_kernel(site_of(dst, src, /*awaited=*/true), device, [&](AliasPool& /*aliases*/) {
       return
           [to = kernel_pointer(dst.mutable_data_ptr()), from = kernel_pointer(src.const_data_ptr()),

@@ -179,7 +179,6 @@ class PointwiseKernel : public Base {
     this->num_outputs_ = 1;
     this->all_ops_same_shape_ = true;
     this->common_dtype_ = dtype;
-    materialize(*output.storage().unsafeGetStorageImpl());
     add(*output.unsafeGetTensorImpl(), output.scalar_type()).is_output = true;
     for (size_t i = 0; i < kCount; ++i) {
       if (alike[i].tensor != nullptr) {

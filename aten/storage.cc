@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // torch's functions for set_ and resize_ grow a storage with the CPU's memcpy; here the hooks do,
-// in the order of the device's stream (runtime/c10/hooks.cc).
+// in the order of the device's stream (runtime/c10/hooks.cc). Its _lazy_clone would share memory
+// until one side is written to, and does not fit the device: it knows neither the device nor the
+// streams of what it shares, and dies of an exception. Here the copy is made at once.
 #include "aten/storage.h"
 
 #include <ATen/Context.h>
@@ -22,10 +24,14 @@
 namespace openreg {
 namespace {
 
-c10::Storage make_empty_storage(c10::DeviceIndex device) {
+c10::Storage make_storage(c10::DataPtr memory, size_t bytes) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), 0, allocate_on(device, 0), device_allocator(),
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(memory), device_allocator(),
       /*resizable=*/true));
+}
+
+c10::Storage make_empty_storage(c10::DeviceIndex device) {
+  return make_storage(allocate_on(device, 0), 0);
 }
 
 // Gives the tensor's storage this many bytes at least; none: it may stay as it is.
@@ -110,6 +116,17 @@ at::Tensor& set_nothing(at::Tensor& self) {
   return set_whole_storage(self, make_empty_storage(self.get_device()));
 }
 
+// All of the storage, seen as before.
+at::Tensor lazy_clone(const at::Tensor& self) {
+  const c10::Storage& source = self.storage();
+  const DeviceScope scope(source.device().index());
+  c10::DataPtr copy = device_allocator()->clone(source.data(), source.nbytes());
+  auto impl = c10::make_intrusive<c10::TensorImpl>(make_storage(std::move(copy), source.nbytes()),
+                                                   self.key_set(), self.dtype());
+  impl->set_sizes_and_strides(self.sizes(), self.strides(), self.storage_offset());
+  return at::Tensor(std::move(impl));
+}
+
 }  // namespace
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
@@ -118,6 +135,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage", TORCH_FN(set_whole_storage));
   library.impl("set_.source_Tensor", TORCH_FN(at::native::set_tensor_));
   library.impl("set_", TORCH_FN(set_nothing));
+  library.impl("_lazy_clone", TORCH_FN(lazy_clone));
 }
 
 }  // namespace openreg

@@ -345,3 +345,36 @@ def test_wrong_values_are_refused() -> None:
     done = child.run("import torch; torch.ones(3, device='openreg')", OPENREG_MEMCHECK="yes")
     assert done.returncode == 1
     assert 'OPENREG_MEMCHECK is "yes": expected 0 or 1' in done.stderr
+
+
+def test_threads_free_memory_beside_a_full_queue() -> None:
+    # One waits for room in the queue, without the GIL; what the other one then waits for is the
+    # first one's, which needs the GIL to go on.
+    text = output(
+        """
+import threading
+side = torch.openreg.Stream()
+with torch.openreg.stream(side):
+    kept = [torch.UntypedStorage(8, device="openreg") for _ in range(3000)]
+others = [torch.UntypedStorage(8, device="openreg") for _ in range(3000)]
+torch.openreg.synchronize()
+asleep = threading.Event()
+
+def free():
+    with torch.openreg.stream(side):
+        torch.openreg._sleep(300_000_000)
+        asleep.set()
+        kept.clear()
+
+thread = threading.Thread(target=free)
+thread.start()
+asleep.wait()
+while others:
+    others.pop()
+    threading.Event().wait(0.0005)
+thread.join()
+torch.openreg.synchronize()
+print("done")
+"""
+    )
+    assert text == "done"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors that several processes use: nothing is copied, and memory lives as long as it is used."""
 
+import ctypes
 import gc
 import time
 from collections.abc import Callable, Iterator
@@ -224,7 +225,23 @@ def test_the_borrower_comes_behind_the_lender_s_work(other: Peer) -> None:
     other.call(peer.drop, "t")
 
 
-@pytest.mark.parametrize("use", ["own stream", "side stream"])
+def test_the_borrower_comes_behind_a_stream_of_another_device(other: Peer) -> None:
+    tensor = torch.zeros(1000, dtype=torch.uint8, device="openreg:0")
+    stream = torch.openreg.Stream("openreg:1")
+    tensor.record_stream(stream)
+    torch.openreg.synchronize()
+    with torch.openreg.stream(stream):
+        torch.openreg._sleep(300_000_000)
+    driver = ctypes.CDLL("libopenreg.so")
+    pointer, handle = ctypes.c_void_p(tensor.data_ptr()), ctypes.c_void_p(stream.native_handle)
+    assert driver.orMemsetAsync(pointer, 9, ctypes.c_size_t(1000), handle) == 0
+    other.call(peer.keep, "t", tensor)
+    assert not stream.query()
+    assert other.call(peer.values, "t") == [9] * 1000
+    other.call(peer.drop, "t")
+
+
+@pytest.mark.parametrize("use", ["own stream", "side stream", "side stream of another device"])
 def test_memory_waits_for_the_borrower_s_work(other: Peer, use: str) -> None:
     before = allocated()
     tensor = torch.zeros(1000, device="openreg")
@@ -236,7 +253,8 @@ def test_memory_waits_for_the_borrower_s_work(other: Peer, use: str) -> None:
         other.call(peer.add, "t", 1)
         other.call(peer.drop, "t")
     else:
-        other.call(peer.on_side_stream, "t", 1.0)
+        device = "openreg:1" if use == "side stream of another device" else "openreg:0"
+        other.call(peer.on_side_stream, "t", 1.0, device)
     del tensor
     assert allocated() > before or time.monotonic() - start > 1
     assert becomes(before, allocated)

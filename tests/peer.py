@@ -110,9 +110,9 @@ def pass_on(name: str, connection: Connection, other: str) -> None:
         raise RuntimeError(value)
 
 
-def on_side_stream(name: str, seconds: float) -> None:
-    """Use the tensor, after a nap, on a stream that it was not made on, and forget it."""
-    stream = torch.openreg.Stream()
+def on_side_stream(name: str, seconds: float, device: str) -> None:
+    """Use the tensor, after a nap, on a stream of ``device``, not its own, and forget it."""
+    stream = torch.openreg.Stream(device)
     stream.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(stream):
         torch.openreg._sleep(int(seconds * 1e9))

@@ -401,8 +401,8 @@ def test_a_lazy_clone_has_memory_of_its_own_when_it_is_written_to(name: str, ind
     for writes_to_clone in (False, True):
         tensor = values.to(f"openreg:{index}")
         clone = tensor._lazy_clone()
-        assert torch._C._is_cow_tensor(tensor)
-        assert torch._C._is_cow_tensor(clone)
+        assert not torch._C._is_cow_tensor(tensor)
+        assert not torch._C._is_cow_tensor(clone)
         expected = values.clone()
         torch.manual_seed(1)
         changed, kept = (clone, tensor) if writes_to_clone else (tensor, clone)
@@ -412,6 +412,52 @@ def test_a_lazy_clone_has_memory_of_its_own_when_it_is_written_to(name: str, ind
             WRITES[name](expected)
             torch.testing.assert_close(changed.cpu(), expected, equal_nan=True)
         assert changed.device == kept.device == torch.device("openreg", index)
+
+
+ADDRESSES: dict[str, Callable[[Tensor], Any]] = {
+    "data_ptr": lambda x: x.data_ptr(),
+    "data_ptr of the storage": lambda x: x.untyped_storage().data_ptr(),
+    "dlpack": lambda x: x.__dlpack__(),
+    "save": lambda x: torch.save(x, io.BytesIO()),
+    "pickle for another process": ForkingPickler.dumps,
+}
+
+
+@pytest.mark.parametrize("name", ADDRESSES)
+def test_a_lazy_clone_gives_its_address_while_another_device_is_current(name: str) -> None:
+    tensor = torch.ones(4, device="openreg:1")
+    assert torch.openreg.current_device() == 0
+    before = torch.openreg.memory_allocated(0)
+    clone = tensor._lazy_clone()
+    ADDRESSES[name](clone)
+    assert torch.openreg.current_device() == 0
+    assert torch.openreg.memory_allocated(0) == before
+    assert clone.device == clone.untyped_storage().device == torch.device("openreg:1")
+    assert clone.data_ptr() != tensor.data_ptr()
+    assert clone.tolist() == [1.0] * 4
+
+
+def test_a_lazy_clone_looks_as_the_original() -> None:
+    tensor = torch.arange(6.0, device="openreg").reshape(2, 3).t()[1:]
+    clone = tensor._lazy_clone()
+    assert clone.tolist() == tensor.tolist()
+    assert (clone.stride(), clone.storage_offset()) == (tensor.stride(), tensor.storage_offset())
+    assert clone.untyped_storage().nbytes() == tensor.untyped_storage().nbytes()
+    conjugate = torch.tensor([1 + 2j], device="openreg").conj()
+    assert conjugate._lazy_clone().tolist() == [1 - 2j]
+    assert torch.empty(0, device="openreg:1")._lazy_clone().device.index == 1
+    original = torch.ones(2, device="openreg", requires_grad=True)
+    original._lazy_clone().mul(3).sum().backward()
+    assert original.grad is not None
+    assert original.grad.tolist() == [3.0, 3.0]
+
+
+def test_a_lazy_clone_is_the_last_that_is_written_to() -> None:
+    tensor = torch.ones(4, device="openreg")
+    clone = tensor._lazy_clone()
+    del tensor
+    clone.add_(1)
+    assert clone.tolist() == [2.0] * 4
 
 
 def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:

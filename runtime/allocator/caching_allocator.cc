@@ -623,18 +623,6 @@ void CachingAllocator::record_stream(Block* block, orStream_t stream) {
   }
 }
 
-void CachingAllocator::record_stream_at(const void* pointer, orStream_t stream) {
-  for (Pool* pool = first_pool_.load(); pool != nullptr; pool = pool->next.load()) {
-    std::unique_lock lock(pool->lock);
-    const Block* const block = pool->find(pointer);
-    lock.unlock();
-    if (block != nullptr) {
-      record_stream(const_cast<Block*>(block), stream);
-      return;
-    }
-  }
-}
-
 std::vector<orStream_t> CachingAllocator::streams_of(const Block* block) const {
   std::vector<orStream_t> streams = {block->stream};
   if (!in_forked_child()) {

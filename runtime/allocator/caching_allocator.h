@@ -79,9 +79,6 @@ class OPENREG_API CachingAllocator {
 
   // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
   void record_stream(Block* block, orStream_t stream);
-  // The same for the block at an address, found by a search through all pools. Nothing if there is
-  // none.
-  void record_stream_at(const void* pointer, orStream_t stream);
 
   // The block's own stream, and those of record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;

@@ -40,25 +40,25 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
         "allocate on fewer streams.";
   }
   text += " Use smaller batches, or drop tensors that are not needed any more";
-  text += figures.limit == 0 ? ", or give the device more memory (OPENREG_DEVICE_MEMORY)."
-                             : ", or raise the limit.";
+  text += figures.limit.has_value() ? ", or raise the limit."
+                                    : ", or give the device more memory (OPENREG_DEVICE_MEMORY).";
   return text;
 }
 
 // Begins with the words by which programs recognize the error, such as accelerate's
-// find_executable_batch_size: " out of memory.".
+// find_executable_batch_size: " out of memory."; the figures come in the order of CUDA's.
 std::string describe(const OutOfMemoryError::Figures& figures) {
   std::string text = "openreg: device " + std::to_string(figures.device) +
                      " is out of memory. Tried to allocate " + format_bytes(figures.asked) + ". ";
-  if (figures.limit != 0) {
-    text += "The limit of this process is " + format_bytes(figures.limit) +
-            " (torch.openreg.set_per_process_memory_fraction, or per_process_memory_fraction in "
-            "PYTORCH_ALLOC_CONF). ";
-  }
   text += "The device has " + format_bytes(figures.device_free) + " free of " +
           format_bytes(figures.device_total) + ". This process holds " +
-          format_bytes(figures.reserved) + " of it: " + format_bytes(figures.allocated) +
-          " in tensors, " + format_bytes(figures.cached) +
+          format_bytes(figures.reserved) + " of it";
+  if (figures.limit.has_value()) {
+    text += " and is allowed " + format_bytes(*figures.limit) +
+            " (torch.openreg.set_per_process_memory_fraction, or per_process_memory_fraction in "
+            "PYTORCH_ALLOC_CONF)";
+  }
+  text += ": " + format_bytes(figures.allocated) + " in tensors, " + format_bytes(figures.cached) +
           " free in the cache, with the largest free block at " +
           format_bytes(figures.largest_free) + ".";
   if (!figures.reason.empty()) {

@@ -6,6 +6,7 @@
 #define RUNTIME_ALLOCATOR_ERROR_H_
 
 #include <cstddef>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -37,7 +38,8 @@ class OPENREG_API OutOfMemoryError : public Error {
     size_t largest_free = 0;  // largest free range inside of those segments, of any stream
     size_t device_free = 0;   // what the device could still give
     size_t device_total = 0;
-    size_t limit = 0;    // what the allocator may hold, if that is what refused; else 0
+    // What the allocator may hold, if that is what refused.
+    std::optional<size_t> limit = std::nullopt;
     std::string reason;  // the driver's own words; may be empty
   };
   explicit OutOfMemoryError(const Figures& figures);

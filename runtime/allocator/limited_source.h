@@ -45,7 +45,6 @@ class LimitedSource : public Source {
 
   Room room() override {
     Room room = source_->room();
-    room.free = std::min(room.free, left());
     room.limit = std::min(room.limit, limit());
     return room;
   }

@@ -10,6 +10,7 @@
 #include "runtime/allocator/current_device.h"
 #include "runtime/allocator/error.h"
 #include "runtime/allocator/pool.h"
+#include "runtime/device/host_wait.h"
 #include "runtime/device/launch.h"
 
 namespace openreg::allocator {
@@ -201,7 +202,7 @@ void* Memcheck::allocate(const Block* block) {
     return mirror(block);
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = LockForWait(mutex_);
     collect();
   }
   const size_t length = length_of(block->requested);
@@ -253,7 +254,7 @@ void Memcheck::free(const Block* block) {
   if (orInKernel() != 0) {
     return;  // nothing may be queued here
   }
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockForWait(mutex_);
   collect();
 }
 
@@ -324,7 +325,7 @@ bool Memcheck::release_oldest() {
 void Memcheck::empty_quarantine() {
   std::vector<OwnedMark> marks;
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = LockForWait(mutex_);
     collect();
     for (const RecordPtr& record : awaiting_) {
       for (const orStream_t user : record->users) {
@@ -340,7 +341,7 @@ void Memcheck::empty_quarantine() {
     }
   }
   {
-    const std::lock_guard lock(mutex_);
+    const std::unique_lock lock = LockForWait(mutex_);
     collect();
     while (!quarantine_.empty() && release_oldest()) {
     }
@@ -349,13 +350,13 @@ void Memcheck::empty_quarantine() {
 }
 
 void Memcheck::check(orStream_t stream) {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockForWait(mutex_);
   collect();
   check_locked(&stream);
 }
 
 void Memcheck::check() {
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockForWait(mutex_);
   collect();
   check_locked(nullptr);
 }
@@ -413,7 +414,7 @@ const void* Memcheck::address_of(const Block* block) {
 
 std::vector<orStream_t> Memcheck::streams() {
   std::set<orStream_t> streams;
-  const std::lock_guard lock(mutex_);
+  const std::unique_lock lock = LockForWait(mutex_);
   for (const std::deque<RecordPtr>* records : {&awaiting_, &quarantine_}) {
     for (const RecordPtr& record : *records) {
       streams.insert(record->memory->stream);

@@ -162,7 +162,8 @@ class OPENREG_API Memcheck {
   const std::shared_ptr<Findings> findings_;
 
   // What gives memory back, and what queues looking at it: so nothing is looked at that may belong
-  // to another block by then. Held while kernels are queued.
+  // to another block by then. Held while kernels are queued, which may wait for room: it is taken
+  // by LockForWait.
   std::mutex mutex_;
   std::deque<RecordPtr> awaiting_;    // freed; other streams, or a capture, may use them
   std::deque<RecordPtr> quarantine_;  // the oldest first

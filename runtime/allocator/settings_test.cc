@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstddef>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -152,6 +153,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimitThatRefused) {
   OutOfMemoryError::Figures figures;
   const std::string text = out_of_memory(&allocator_, 40 * kMiB, stream_, &figures);
   EXPECT_EQ(figures.limit, 50 * kMiB);
+  EXPECT_EQ(figures.device_free, 200 * kMiB - figures.reserved);
   EXPECT_EQ(figures.device_total, 200 * kMiB);
   EXPECT_NE(text.find("50.00 MiB"), std::string::npos) << text;
   EXPECT_NE(text.find("set_per_process_memory_fraction"), std::string::npos) << text;
@@ -160,7 +162,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimitThatRefused) {
   Block* more = allocator_.allocate(40 * kMiB, stream_);
   EXPECT_EQ(out_of_memory(&allocator_, 900 * kMiB, stream_, &figures).find("fraction"),
             std::string::npos);
-  EXPECT_EQ(figures.limit, 0U);
+  EXPECT_EQ(figures.limit, std::nullopt);
   allocator_.free(held);
   allocator_.free(more);
 }

@@ -30,7 +30,7 @@ class OPENREG_API Source {
 
   static constexpr size_t kNoLimit = std::numeric_limits<size_t>::max();
   struct Room {
-    size_t free = 0;  // bytes that allocate() could still give
+    size_t free = 0;  // bytes that allocate() could still give, were there no limit
     size_t total = 0;
     size_t limit = kNoLimit;  // bytes that the allocator may hold at a time
   };

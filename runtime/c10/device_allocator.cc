@@ -224,25 +224,12 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   // No raw_allocate: a block can not be found again from its address alone.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
-  // May be copied lazily: its memory is a block of ours and nothing else.
-  bool is_simple_data_ptr(const c10::DataPtr& data) const override {
-    return data.get() == nullptr || block_of(data) != nullptr;
-  }
-
-  // For clone(), of memory that storages shared until one of them was written to. In the order of
-  // the current stream of the device that is current; the source may be freed on another stream
-  // before the copy is done.
+  // For clone(), in the order of the current stream of the device that is current.
   void copy_data(void* dst, const void* src, std::size_t bytes) const override {
-    const c10::DeviceIndex device = current_device();
-    const orStream_t stream = current_native_stream(device);
-    orPointerAttributes attributes{};
-    OPENREG_CHECK(orPointerGetAttributes(&attributes, src));
-    TORCH_CHECK(attributes.device == device,
-                "openreg: the memory of a lazy clone on openreg:", attributes.device,
-                " can not be copied to openreg:", static_cast<int>(device),
-                ", the current device: make its own device the current one");
-    OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDeviceToDevice, stream));
-    core_of(device).record_stream_at(src, stream);
+    if (bytes != 0) {
+      OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDeviceToDevice,
+                                  current_native_stream(current_device())));
+    }
   }
 
   bool initialized() override { return is_initialized(); }

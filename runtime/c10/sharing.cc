@@ -50,6 +50,28 @@ SharedMemory& shared_memory() {
 
 void let_go(void* context);
 
+// Lets `later` begin after what is queued on `earlier` now, which may be of another device: an
+// event is of the device of the stream that records it.
+orError_t try_order(orStream_t earlier, orStream_t later) {
+  int before = 0;
+  int device = 0;
+  orError_t error = orGetDevice(&before);
+  error = error == orSuccess ? orStreamGetDevice(earlier, &device) : error;
+  error = error == orSuccess ? orSetDevice(device) : error;
+  if (error != orSuccess) {
+    return error;
+  }
+  orEvent_t event = nullptr;
+  error = orEventCreate(&event);
+  if (error == orSuccess) {
+    error = orEventRecord(event, earlier);
+    error = error == orSuccess ? orStreamWaitEvent(later, event, 0) : error;
+    (void)orEventDestroy(event);
+  }
+  (void)orSetDevice(before);
+  return error;
+}
+
 // Gives what was borrowed back, behind the work of its streams.
 void return_borrowed(const Shared& shared) {
   int before = 0;
@@ -57,14 +79,8 @@ void return_borrowed(const Shared& shared) {
     return;  // a deleter must not throw; the end of the process returns it
   }
   for (const orStream_t user : shared.users) {
-    orEvent_t event = nullptr;
-    if (orEventCreate(&event) == orSuccess) {
-      // Fails for a stream that is gone; then its work was waited for, or the device ends.
-      if (orEventRecord(event, user) == orSuccess) {
-        (void)orStreamWaitEvent(shared.home, event, 0);
-      }
-      (void)orEventDestroy(event);
-    }
+    // Fails for a stream that is gone; then its work was waited for, or the device ends.
+    (void)try_order(user, shared.home);
   }
   for (int borrow = 0; borrow < shared.borrows; ++borrow) {
     if (orIpcReturn(shared.pointer, shared.home) == orErrorInvalidHandle) {
@@ -232,15 +248,8 @@ orStream_t lending_stream(c10::DeviceIndex device) {
   return stream;
 }
 
-// Lets `later` begin after what is queued on `earlier` now.
 void order(orStream_t earlier, orStream_t later) {
-  orEvent_t event = nullptr;
-  OPENREG_CHECK(orEventCreate(&event));
-  orError_t error = orEventRecord(event, earlier);
-  if (error == orSuccess) {
-    error = orStreamWaitEvent(later, event, 0);
-  }
-  (void)orEventDestroy(event);
+  orError_t error = try_order(earlier, later);
   if (error == orErrorInvalidHandle) {
     error = orDeviceSynchronize();  // someone has destroyed the stream
   }

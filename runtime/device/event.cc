@@ -388,6 +388,8 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
       error != orSuccess) {
     return error;
   }
+  const Event::Capture started = start->capture();
+  const Event::Capture ended = end->capture();
   for (const Event* event : {start, end}) {
     const char* which = event == start ? "start" : "end";
     if (!event->timed()) {
@@ -396,7 +398,7 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
           "orEventElapsedTime: the %s event keeps no time; create it with orEventEnableTiming",
           which);
     }
-    const Event::Capture capture = event->capture();
+    const Event::Capture& capture = event == start ? started : ended;
     if (!capture.recorded()) {
       return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
                   which);
@@ -414,7 +416,7 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
                 start->device(), end->device());
   }
   const bool stopped = Stopped();
-  if (!start->capture().complete() || !end->capture().complete()) {
+  if (!started.complete() || !ended.complete()) {
     return NotReady("orEventElapsedTime", stopped);
   }
   *milliseconds = static_cast<float>(static_cast<double>(end->time() - start->time()) / 1e6);
