@@ -414,6 +414,18 @@ def test_a_cpu_tensor_among_device_tensors_is_refused(name: str) -> None:
             MIXED[name](ones(4), torch.ones(4))
 
 
+def test_functions_of_python_are_for_cpu_tensors_only() -> None:
+    x = ones(3)
+    calls: dict[str, Callable[[], object]] = {
+        "apply_": lambda: x.apply_(lambda value: value),
+        "map_": lambda: x.map_(x, lambda value, _: value),
+        "map2_": lambda: x.map2_(x, x, lambda value, *_: value),
+    }
+    for name, apply in calls.items():
+        with pytest.raises(TypeError, match=f"^{name} is only implemented on CPU tensors$"):
+            apply()
+
+
 def test_errors_of_the_call_do_not_speak_of_later_kernels() -> None:
     torch.openreg._sleep(BUSY)
     with pytest.raises(RuntimeError) as raised:

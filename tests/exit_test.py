@@ -19,9 +19,9 @@ for _ in range(100):
 PATIENCE = 50.0  # seconds: well under the work that is queued
 
 
-def finish(tail: str) -> tuple[int, str, str]:
+def finish(tail: str, head: str = "") -> tuple[int, str, str]:
     start = time.monotonic()
-    done = child.run(QUEUE + tail)
+    done = child.run(head + QUEUE + tail)
     assert time.monotonic() - start < PATIENCE
     return done.returncode, done.stdout, done.stderr
 
@@ -67,6 +67,61 @@ def test_a_thread_that_waits_does_not_hold_up_the_end() -> None:
         "time.sleep(0.2)\n"
     )
     assert returncode == 0, stderr
+
+
+# A graph whose replay is dropped, and memory that dropped work uses: freed before the shutdown, or
+# after it.
+DROPPED = """
+import ctypes
+def say(call):
+    try:
+        print(call())
+    except RuntimeError as error:
+        print(str(error).splitlines()[0])
+def last():
+    global graph, kept
+    for call in (event.query, side.query, event.synchronize, torch.openreg.synchronize):
+        say(call)
+    del kept
+    say(torch.openreg.empty_cache)
+    graph.reset()
+    del graph
+    say(torch.openreg.empty_host_cache)
+graph.replay()
+event = torch.Event("openreg")
+event.record()
+side = torch.openreg.Stream()
+side.wait_event(event)
+freed, kept = (torch.empty(30 << 20, device="openreg") for _ in range(2))
+freed.record_stream(side)
+kept.record_stream(side)
+del freed
+atexit.register(last)
+atexit.register(ctypes.CDLL("libopenreg.so").orShutdown)  # runs first
+"""
+
+
+def test_nothing_waits_for_work_that_the_shutdown_dropped() -> None:
+    returncode, stdout, stderr = finish(
+        DROPPED,
+        head="""
+import torch
+counter = torch.zeros(1, device="openreg")
+graph = torch.openreg.OpenRegGraph()
+with torch.openreg.graph(graph):
+    counter.add_(1)
+""",
+    )
+    assert returncode == 0, stderr
+    dropped = "queued commands were dropped: the process exits"
+    assert stdout.splitlines() == [
+        f"openreg: orEventQuery: {dropped}",
+        f"openreg: orStreamQuery: {dropped}",
+        "openreg: orEventSynchronize: the process exits",
+        "openreg: orDeviceSynchronize: the process exits",
+        "None",
+        "None",
+    ]
 
 
 def test_the_end_right_after_a_backward_pass() -> None:

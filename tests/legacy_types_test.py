@@ -19,6 +19,11 @@ TYPES = {
     "ByteTensor": torch.uint8,
     "BoolTensor": torch.bool,
 }
+STORAGES = {
+    **{name.replace("Tensor", "Storage"): dtype for name, dtype in TYPES.items()},
+    "ComplexDoubleStorage": torch.complex128,
+    "ComplexFloatStorage": torch.complex64,
+}
 
 
 @pytest.mark.parametrize(("name", "dtype"), TYPES.items())
@@ -30,6 +35,7 @@ def test_tensor_types(name: str, dtype: torch.dtype) -> None:
     assert not isinstance(tensor.cpu(), kind)
     assert repr(kind) == f"<class 'torch.openreg.{name}'>"
     assert kind.__name__ == name
+    assert torch.typename(tensor) == f"torch.openreg.{name}"
     made = kind(2, 3)
     assert (made.dtype, made.device.type, made.shape) == (dtype, "openreg", (2, 3))
     cpu = torch.ones(2, dtype=torch.int32)
@@ -53,6 +59,38 @@ def test_storage_types() -> None:
     made = torch.openreg.HalfStorage(5)
     assert (len(made), made.device.type, made.dtype) == (5, "openreg", torch.float16)
     assert storage.cpu().tolist() == [0.0, 1.0, 2.0, 3.0]
+
+
+@pytest.mark.filterwarnings("ignore:TypedStorage is deprecated")
+@pytest.mark.parametrize(("name", "dtype"), STORAGES.items())
+def test_names_of_storage_types(name: str, dtype: torch.dtype) -> None:
+    kind = getattr(torch.openreg, name)
+    assert repr(kind) == f"<class 'torch.openreg.{name}'>"
+    assert (kind.__module__, kind.__name__, kind.dtype) == ("torch.openreg", name, dtype)
+    tensor = torch.ones(3, dtype=dtype, device="openreg")
+    storage = tensor.storage()
+    assert storage.type() == kind(3).type() == f"torch.openreg.{name}"
+    assert isinstance(storage, kind)
+    assert not isinstance(tensor.cpu().storage(), kind)
+    assert not isinstance(storage, getattr(torch, name))
+    assert tensor.storage_type() is kind
+    assert storage.pickle_storage_type() == name
+    assert storage.cpu().type() == f"torch.{name}"
+    # As on every device: the object is no instance of the type that it tells.
+    assert torch.typename(storage) == "torch.storage.TypedStorage"
+    assert torch.typename(tensor.untyped_storage()) == "torch.storage.UntypedStorage"
+
+
+def test_storage_types_take_storages_of_their_device_only() -> None:
+    tensor = torch.arange(4.0, device="openreg")
+    storage = torch.openreg.FloatStorage(wrap_storage=tensor.untyped_storage())
+    assert storage._untyped_storage.data_ptr() == tensor.data_ptr()
+    with pytest.raises(RuntimeError, match="must be openreg, but got cpu"):
+        torch.openreg.FloatStorage(wrap_storage=tensor.cpu().untyped_storage())
+    with pytest.raises(RuntimeError, match="must be cpu, but got openreg"):
+        torch.FloatStorage(wrap_storage=tensor.untyped_storage())
+    with pytest.raises(RuntimeError, match="'device' cannot be specified"):
+        torch.openreg.FloatStorage(device="openreg")
 
 
 @pytest.mark.parametrize("new_format", [True, False], ids=["zip", "legacy"])

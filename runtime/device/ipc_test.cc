@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -33,6 +34,25 @@ class IpcTest : public DeviceTest {
     size_t free_bytes = 0, total = 0;
     EXPECT_OK(orMemGetInfo(&free_bytes, &total));
     return free_bytes;
+  }
+  static std::string Target(int file) {
+    char name[128];
+    const ssize_t length =
+        readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof(name));
+    return std::string(name, length > 0 ? static_cast<size_t>(length) : 0);
+  }
+  // One of each device, and the board.
+  std::vector<int> FilesForOthers() {
+    EXPECT_NE(Export(Allocate<unsigned char>(kSize)).reserved[0], 0);
+    orEvent_t event = nullptr;
+    EXPECT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
+    std::vector<int> files;
+    for (int file = 0; file < 1024; ++file) {
+      if (Target(file).find("memfd:openreg") != std::string::npos) {
+        files.push_back(file);
+      }
+    }
+    return files;
   }
 };
 
@@ -257,26 +277,36 @@ TEST_F(IpcTest, AFileThatCanShrinkIsNotMapped) {
 }
 
 TEST_F(IpcTest, FilesThatOthersMayOpenKeepTheirSize) {
-  ASSERT_NE(Export(Allocate<unsigned char>(kSize)).reserved[0], 0);
-  orEvent_t event = nullptr;
-  ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
-  int found = 0;
-  for (int file = 0; file < 1024; ++file) {
-    char name[128] = "";
-    const std::string link = "/proc/self/fd/" + std::to_string(file);
-    if (readlink(link.c_str(), name, sizeof(name) - 1) <= 0 ||
-        std::string(name).find("memfd:openreg") == std::string::npos) {
-      continue;
-    }
-    ++found;
+  const std::vector<int> files = FilesForOthers();
+  EXPECT_EQ(files.size(), static_cast<size_t>(count_) + 1);
+  for (const int file : files) {
     constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
-    EXPECT_EQ(fcntl(file, F_GET_SEALS) & kSeals, kSeals) << name;
-    EXPECT_NE(ftruncate(file, 0), 0) << name;
-    EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE), 0) << name;
+    EXPECT_EQ(fcntl(file, F_GET_SEALS) & kSeals, kSeals) << Target(file);
+    EXPECT_NE(ftruncate(file, 0), 0) << Target(file);
+    EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE), 0) << Target(file);
   }
-  EXPECT_EQ(found, count_ + 1);
   size_t released = 0;
   EXPECT_OK(orMemTrim(&released));  // punches holes, which no seal forbids
+}
+
+TEST_F(IpcTest, FilesThatOthersMayOpenAreNeverExecutable) {
+  constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
+  constexpr int kSealExec = 0x20;        // F_SEAL_EXEC
+  const int probe = memfd_create("probe", MFD_CLOEXEC | kNoExecSeal);
+  if (probe < 0) {
+    ASSERT_EQ(errno, EINVAL);
+    GTEST_SKIP() << "Linux before 6.3 does not know MFD_NOEXEC_SEAL";
+  }
+  close(probe);
+  const std::vector<int> files = FilesForOthers();
+  EXPECT_EQ(files.size(), static_cast<size_t>(count_) + 1);
+  for (const int file : files) {
+    EXPECT_NE(fcntl(file, F_GET_SEALS) & kSealExec, 0) << Target(file);
+    struct stat status {};
+    ASSERT_EQ(fstat(file, &status), 0);
+    EXPECT_EQ(status.st_mode & 0111, 0u) << Target(file);
+    EXPECT_NE(fchmod(file, 0700), 0) << Target(file);
+  }
 }
 
 TEST_F(IpcTest, AProcessWithFewerDevicesRefusesTheBlockOfOneItLacks) {
