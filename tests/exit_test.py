@@ -12,6 +12,9 @@ from tests import child
 QUEUE = """
 import atexit, os, sys, threading, torch
 value = torch.zeros(1000, device="openreg")
+graph = torch.openreg.OpenRegGraph()
+with torch.openreg.graph(graph):
+    value.add_(1)
 for _ in range(100):
     torch.openreg._sleep(800_000_000)
     value.add_(1)
@@ -39,6 +42,8 @@ def finish(tail: str, head: str = "") -> tuple[int, str, str]:
         ("value.cycle = value", 0),
         ("sys.modules['keep'] = value", 0),
         ("host = value.to('cpu', non_blocking=True)", 0),
+        ("graph.replay()", 0),
+        ("graph.replay(); sys.modules['keep'] = graph", 0),
     ],
     ids=[
         "end",
@@ -51,6 +56,8 @@ def finish(tail: str, head: str = "") -> tuple[int, str, str]:
         "cycle",
         "module",
         "pinned",
+        "graph",
+        "graph in a module",
     ],
 )
 def test_status(tail: str, status: int) -> None:

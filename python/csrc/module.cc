@@ -35,6 +35,7 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
+#include "runtime/c10/graph.h"
 #include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/launch_site.h"
 #include "runtime/c10/memcheck.h"
@@ -312,6 +313,7 @@ PYBIND11_MODULE(_C, module) {
 
   module.def("let_autograd_threads_finish",
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
+  module.def("leave_replays_to_exit", wrap_pybind_function(&openreg::leave_replays_to_exit));
   openreg::bind_compiled_kernels(module);
   openreg::bind_graphs(module);
   openreg::bind_memory(module);

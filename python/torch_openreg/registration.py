@@ -45,6 +45,7 @@ def _register() -> None:
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
+    atexit.register(_C.leave_replays_to_exit)
 
 
 def _name_submodules(package: str) -> None:

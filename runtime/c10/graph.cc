@@ -5,6 +5,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <deque>
 #include <thread>
@@ -22,6 +23,8 @@ namespace openreg {
 namespace {
 
 constexpr c10::MempoolId_t kNoPool{0, 0};
+
+std::atomic<bool> process_ends{false};
 
 orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
   switch (mode) {
@@ -259,17 +262,23 @@ void Graph::replay() {
   OPENREG_CHECK(orEventRecord(replayed_, stream));
 }
 
-void Graph::wait_for_replays() noexcept {
+void leave_replays_to_exit() { process_ends.store(true, std::memory_order_relaxed); }
+
+bool Graph::wait_for_replays() noexcept {
   // Not orEventSynchronize, which would take a kernel's error away from the program.
   if (replayed_ == nullptr) {
-    return;
+    return true;
   }
   const HostWait wait;
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; orEventQuery(replayed_) == orErrorNotReady;
        pause = std::min(pause * 2, kLongest)) {
+    if (process_ends.load(std::memory_order_relaxed)) {
+      return false;
+    }
     std::this_thread::sleep_for(pause);
   }
+  return true;
 }
 
 void Graph::release_pools() noexcept {
@@ -297,10 +306,14 @@ void Graph::reset() {
     }
     leave_capture();
   } else if (state_ == State::kCaptured) {
-    wait_for_replays();
-    const orError_t error = orGraphDestroy(graph_);
-    TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle,  // by a device reset
-                orGetLastErrorDetail());
+    if (wait_for_replays()) {
+      const orError_t error = orGraphDestroy(graph_);
+      TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle,  // by a device reset
+                  orGetLastErrorDetail());
+    } else {
+      pool_ = kNoPool;
+      host_pool_ = kNoPool;
+    }
     graph_ = nullptr;
   }
   release_pools();

@@ -32,6 +32,10 @@
 
 namespace openreg {
 
+// To be called when the process begins to end, which drops queued work: from now on a graph whose
+// replays are queued does not wait for them, and keeps its memory.
+OPENREG_API void leave_replays_to_exit();
+
 class OPENREG_API Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& arguments = {});
@@ -69,7 +73,8 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   void add_generator(const at::Generator& generator);
   void leave_capture() noexcept;
   void release_pools() noexcept;
-  void wait_for_replays() noexcept;
+  // False: they are left to the end of the process.
+  bool wait_for_replays() noexcept;
 
   const bool keep_graph_;
   bool debug_ = false;
