@@ -737,7 +737,11 @@ class Program:
         if x.memory.fixed:
             raise Missing
         with self.moving(x):
-            self.both(("resize_", size, n), lambda x: x.resize_(size).fill_(n), x, write=True)
+            call = ("resize_", size, n)
+            result = self.both(call, lambda x: x.resize_(size).fill_(n), x, write=True)
+        # Outside inference mode torch resizes a tensor of it, and then refuses: nothing is filled.
+        if isinstance(result[0], Exception):
+            self.values.remove(x)
 
     @rule(a=some, b=some)
     def swap(self, a: int, b: int) -> None:

@@ -69,9 +69,19 @@ orError_t Event::RecordShared(Stream* stream, uint64_t expected) {
   if (const orError_t error = Mark(stream, expected, &word, &position); error != orSuccess) {
     return error;
   }
-  Note(stream, position);
+  // In this order, as ReachedByOthers() is asked about what was noted.
   own->board().slot(serial()).capture.store(word, std::memory_order_release);
+  Note(stream, position);
   return orSuccess;
+}
+
+bool Event::ReachedByOthers() const {
+  std::shared_ptr<Peer> own;
+  if (scope() != Scope::kShared || Peer::Own("orEventQuery", &own) != orSuccess) {
+    return false;
+  }
+  Board& board = own->board();
+  return board.Reached(board.slot(serial()).capture.load(std::memory_order_acquire));
 }
 
 orError_t Event::ReadImport(const char* function, std::shared_ptr<Peer>* peer, MarkWord* word) {
@@ -332,7 +342,8 @@ orError_t orEventQuery(orEvent_t handle) {
     return Captures::Get().RefuseEvent("orEventQuery", reinterpret_cast<uint64_t>(handle));
   }
   const bool stopped = Stopped();
-  return capture.complete() ? orSuccess : NotReady("orEventQuery", stopped);
+  return capture.complete() || event->ReachedByOthers() ? orSuccess
+                                                        : NotReady("orEventQuery", stopped);
 }
 
 orError_t orEventSynchronize(orEvent_t handle) {

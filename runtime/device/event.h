@@ -65,6 +65,11 @@ class alignas(64) Event : public HandleSlot {
   // destroyed it.
   orError_t ReadImport(const char* function, std::shared_ptr<Peer>* peer, MarkWord* word);
 
+  // Whether other processes see the captured work done. They do a moment before capture() is
+  // complete: a mark is a command, and what it tells is told before the command itself counts as
+  // done. False for an event that is not shared.
+  bool ReachedByOthers() const;
+
   // Called by a stream that reaches the record with this number.
   void Stamp(uint64_t record);
 

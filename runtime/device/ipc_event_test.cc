@@ -5,11 +5,13 @@
 
 #include <cstdint>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 
 #include "runtime/device/board.h"
 #include "runtime/device/device_fixture.h"
+#include "runtime/device/event.h"
 #include "runtime/device/ipc_peer.h"
 
 namespace openreg::device {
@@ -59,6 +61,28 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   EXPECT_EQ(peer.Ask("event-query 0"), "ok ");
   EXPECT_OK(orEventSynchronize(event));
   EXPECT_OK(orDeviceSynchronize());
+}
+
+// The reader of the board stands for another process, which sees a mark as early.
+TEST_F(IpcEventTest, WhatIsDoneForAnotherProcessIsDoneHere) {
+  orEvent_t handle = Create();
+  Event* event;
+  ASSERT_OK(FindEvent("test", handle, &event));
+  std::shared_ptr<Peer> own;
+  ASSERT_OK(Peer::Own("test", &own));
+  for (int round = 0; round < 200; ++round) {
+    Gate gate;
+    ASSERT_OK(gate.Launch(nullptr));
+    ASSERT_OK(orEventRecord(handle, nullptr));
+    const MarkWord word = own->board().slot(event->serial()).capture;
+    ASSERT_EQ(orEventQuery(handle), orErrorNotReady);
+    gate.Open();
+    while (!own->board().Reached(word)) {
+    }
+    ASSERT_OK(orEventQuery(handle)) << "round " << round;
+    ASSERT_OK(orStreamSynchronize(nullptr));
+  }
+  EXPECT_OK(orEventDestroy(handle));
 }
 
 TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
