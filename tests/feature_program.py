@@ -1365,11 +1365,13 @@ class Program:
         self.forget(i)
 
     def captured_give_back(self, graph: Graph, results: list[Value], i: int, n: int) -> None:
-        """The capture may refuse that, and end; then nothing goes."""
+        """The capture may refuse that, and end: what a captured stream uses stays, the rest goes."""
         before = torch.openreg.memory_reserved(graph.device)
         give_back = torch.openreg.empty_host_cache if n % 2 else torch.openreg.empty_cache
-        if attempt(give_back) is not None:
-            assert torch.openreg.memory_reserved(graph.device) == before
+        error = attempt(give_back)
+        assert torch.openreg.memory_reserved(graph.device) <= before
+        if error is not None:
+            assert "until the capture has ended" in str(error), error
             graph.doubtful = True
 
     def captured_exhaustion(self, graph: Graph, results: list[Value], i: int, n: int) -> None:
