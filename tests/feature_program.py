@@ -1365,7 +1365,7 @@ class Program:
         self.forget(i)
 
     def captured_give_back(self, graph: Graph, results: list[Value], i: int, n: int) -> None:
-        """The capture may refuse that, and end: what a captured stream uses stays, the rest goes."""
+        """The capture may refuse that, and end. What a captured stream uses stays, no more."""
         before = torch.openreg.memory_reserved(graph.device)
         give_back = torch.openreg.empty_host_cache if n % 2 else torch.openreg.empty_cache
         error = attempt(give_back)
