@@ -254,7 +254,16 @@ void ForksAfterUse() {
   REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
   REQUIRE(orMemset(memory, 7, 1 << 20) == orSuccess);
   REQUIRE(orStreamCreate(&stream) == orSuccess && orEventCreate(&event) == orSuccess);
-  REQUIRE(orLaunchKernel(stream, [] { Sleep(1); }) == orSuccess);
+  // A kernel runs at the fork. It has begun by then: AddressSanitizer's allocator has locks that a
+  // fork leaves as they are, and a worker that starts allocates.
+  static std::atomic<bool> runs{false};
+  REQUIRE(orLaunchKernel(stream, [] {
+            runs = true;
+            Sleep(10);
+          }) == orSuccess);
+  while (!runs) {
+    std::this_thread::yield();
+  }
   orEvent_t shared_event;
   REQUIRE(orEventCreateWithFlags(&shared_event, orEventInterprocess) == orSuccess);
   REQUIRE(FilesOfTheDevice() == 3);
