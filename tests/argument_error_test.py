@@ -152,6 +152,10 @@ DTYPES: dict[str, Callable[[torch.device], object]] = {
     "randn_like": lambda d: torch.randn_like(torch.ones(3, device=d, dtype=torch.int64)),
     "uniform_": lambda d: empty(d, torch.int64).uniform_(),
     "exponential_": lambda d: empty(d, torch.int64).exponential_(),
+    "cauchy_": lambda d: empty(d, torch.int64).cauchy_(),
+    "geometric_": lambda d: empty(d, torch.bool).geometric_(0.5),
+    "log_normal_": lambda d: empty(d, torch.int64).log_normal_(),
+    "bernoulli": lambda d: torch.bernoulli(torch.ones(3, device=d, dtype=torch.int64)),
     "cdist": lambda d: torch.cdist(full(d).half(), full(d).half()),
     "gcd": lambda d: torch.gcd(torch.ones(3, device=d), torch.ones(3, device=d)),
     "smooth_l1_loss_backward": lambda d: torch.ops.aten.smooth_l1_loss_backward(
@@ -161,6 +165,16 @@ DTYPES: dict[str, Callable[[torch.device], object]] = {
         torch.ones(3, device=d), *2 * [torch.ones(3, device=d, dtype=torch.int64)], 1
     ),
     "huber_loss": lambda d: torch.nn.functional.huber_loss(full(d).bool(), full(d).bool()),
+    "scatter_reduce": lambda d: torch.zeros(3, device=d).scatter_reduce(
+        0, empty(d, torch.int64).zero_(), torch.ones(3, device=d, dtype=torch.float64), "sum"
+    ),
+    "scatter_reduce of complex numbers": lambda d: empty(d, torch.complex64).scatter_reduce(
+        0, torch.zeros(3, device=d, dtype=torch.int64), empty(d, torch.complex64), "amax"
+    ),
+    "svdvals": lambda d: torch.linalg.svdvals(torch.ones(3, 3, device=d, dtype=torch.int64)),
+    "svdvals of halves": lambda d: torch.linalg.svdvals(torch.ones(3, 3, device=d).half()),
+    "masked.cumsum": lambda d: torch.masked.cumsum(full(d), 0, dtype=torch.bool),
+    "masked.cumprod": lambda d: torch.masked.cumprod(full(d), 0, dtype=torch.bool),
 }
 
 
