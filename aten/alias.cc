@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "runtime/c10/error.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg {
 namespace {

@@ -99,7 +99,7 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
 // A launch with the place that it comes from.
 struct SitedLaunch {
   Launch launch;
-  orKernel_t kernel;
+  orKernelFunction_t kernel;
   const orRepeatable* repeatable;
   CallStack* site;  // owned by whoever runs the kernel; by its graph, if it is captured
 };
@@ -125,7 +125,7 @@ void release_sited(void* arguments) noexcept {
 
 constexpr orRepeatable kRepeatableSited{&replay_sited, &release_sited};
 
-orError_t launch_with_site(orStream_t stream, orKernel_t kernel, const Launch& launch,
+orError_t launch_with_site(orStream_t stream, orKernelFunction_t kernel, const Launch& launch,
                            orLaunchAttributes attributes) {
   auto site = std::make_unique<CallStack>(capture_call_stack());
   const SitedLaunch sited{launch, kernel, attributes.repeatable, site.get()};
@@ -142,7 +142,7 @@ orError_t launch_with_site(orStream_t stream, orKernel_t kernel, const Launch& l
 }
 
 // For those who watch launches, before the driver gets this one.
-[[gnu::cold, gnu::noinline]] orError_t launch_watched(orStream_t stream, orKernel_t kernel,
+[[gnu::cold, gnu::noinline]] orError_t launch_watched(orStream_t stream, orKernelFunction_t kernel,
                                                       const Launch& launch,
                                                       const orLaunchAttributes& attributes) {
   if (sanitizes_streams()) {
@@ -191,7 +191,7 @@ KernelScope::~KernelScope() {
   }
 }
 
-void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
             const orRepeatable& repeatable, Packet* packet) {
   Launch launch{.packet = packet,
                 .threads = static_cast<int16_t>(site.serial ? 0 : 1),
@@ -239,7 +239,7 @@ uint64_t call_key(const LaunchSite& site, const AliasPool& aliases) {
 
 }  // namespace
 
-void submit_checked(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
                     const orRepeatable& repeatable, Packet* packet) {
   const uint64_t key = call_key(site, packet->aliases);
   if (site.check == Check::kNever ||

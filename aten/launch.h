@@ -56,6 +56,8 @@
 #include "aten/team.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/openreg_emulation.h"
+#include "runtime/emulation/kernel_error.h"
 
 namespace openreg {
 
@@ -221,11 +223,11 @@ struct Launch {
   unsigned float_mode;    // of the launching thread: rounding and denormals
 };
 
-void submit(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
             const orRepeatable& repeatable, Packet* packet);
 
 // The same where site.check may ask to wait.
-void submit_checked(const LaunchSite& site, orStream_t stream, orKernel_t kernel,
+void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
                     const orRepeatable& repeatable, Packet* packet);
 
 // A closure that calls no operator (pointwise.h) needs no scope on the launching thread.

@@ -8,6 +8,7 @@
 
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg {
 
@@ -15,7 +16,7 @@ void launch_sleep(int64_t nanoseconds) {
   TORCH_CHECK_VALUE(nanoseconds >= 0, "openreg: can not sleep for ", nanoseconds,
                     " ns: expected a duration >= 0");
   initialize();
-  const orKernel_t sleep = [](void* argument) {
+  const orKernelFunction_t sleep = [](void* argument) {
     std::this_thread::sleep_for(std::chrono::nanoseconds(*static_cast<const int64_t*>(argument)));
     return orSuccess;
   };

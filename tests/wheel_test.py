@@ -52,6 +52,7 @@ def test_members(members: dict[str, bytes]) -> None:
         "torch_openreg/include/aten/aoti/c_shim.h",
         "torch_openreg/include/runtime/device/launch.h",
         "torch_openreg/include/runtime/device/openreg.h",
+        "torch_openreg/include/runtime/device/openreg_emulation.h",
         "torch_openreg/lib/libopenreg.so",
         "torch_openreg/lib/libopenreg_allocator.so",
         "torch_openreg/lib/libopenreg_amp.so",

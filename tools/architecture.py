@@ -34,6 +34,21 @@ def libraries(package: str) -> str:
     return f"({package} except kind('_test rule', {package}))"
 
 
+def included(package: str) -> str:
+    """What the C++ of a package is compiled against: not the code that it is linked with."""
+    return f"labels(deps, kind('cc_.* rule', {libraries(package)}))"
+
+
+# What a vendor keeps.
+_PORTABLE = [
+    "//runtime/allocator/...",
+    "//runtime/c10/...",
+    "//amp/...",
+    "//autoload/...",
+    "//compile/...",
+    "//python/...",
+]
+
 ARROWS = [
     Arrow(
         "the device stands alone",
@@ -49,6 +64,11 @@ ARROWS = [
         "runtime/c10 needs no operators",
         "//runtime/c10/...",
         _ABOVE_RUNTIME,
+    ),
+    Arrow(
+        "portable packages need no more of the driver than openreg.h",
+        " + ".join(map(included, _PORTABLE)),
+        "//runtime/emulation[:/]|//runtime/device:emulation_headers",
     ),
     Arrow(
         "operators need no feature above them",

@@ -8,7 +8,7 @@
 #include "aten/compiled_kernel.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace {
 

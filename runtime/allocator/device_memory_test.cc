@@ -18,7 +18,7 @@
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/allocator/gate.h"
 #include "runtime/allocator/size_class.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg::allocator {
 namespace {
@@ -148,7 +148,7 @@ TEST_F(DeviceMemoryTest, EmptyCacheWaitsForKernelsAndGivesTheMemoryBack) {
 
 TEST_F(DeviceMemoryTest, WaitingLeavesTheErrorOfAKernelToTheProgram) {
   Block* block = allocator_.allocate(100, stream_);
-  const orKernel_t failing = [](void* /*arguments*/) {
+  const orKernelFunction_t failing = [](void* /*arguments*/) {
     return orKernelFail(orErrorLaunchFailure, "broken on purpose", nullptr, nullptr);
   };
   EXPECT_EQ(orLaunchKernel(stream_, failing, nullptr, 0, nullptr), orSuccess);

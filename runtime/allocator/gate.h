@@ -11,8 +11,7 @@
 #include <memory>
 #include <thread>
 
-#include "runtime/device/launch.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg::allocator {
 

@@ -2,6 +2,7 @@
 #include "runtime/allocator/memcheck.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <exception>
 #include <set>
@@ -11,13 +12,11 @@
 #include "runtime/allocator/error.h"
 #include "runtime/allocator/pool.h"
 #include "runtime/device/host_wait.h"
-#include "runtime/device/launch.h"
 
 namespace openreg::allocator {
 namespace {
 
-// Up to so many bytes a kernel may run on the launching thread.
-constexpr size_t kCheap = 64 * kKiB;
+std::atomic<LaunchMemoryFunction> launch_function{nullptr};
 
 // Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine.
 // There, because describe() may take no lock; no request is that large.
@@ -52,6 +51,10 @@ Wrong find_wrong(const char* memory, size_t size, uint8_t expected) {
 }
 
 }  // namespace
+
+void set_memory_function_launcher(LaunchMemoryFunction launch) {
+  launch_function.store(launch, std::memory_order_release);
+}
 
 // A block of ours. What the kernels read is constant, or theirs.
 struct Memcheck::Record {
@@ -102,7 +105,13 @@ Memcheck::Memcheck(int device, size_t quarantine)
       source_(device),
       memory_(device, &source_, &timeline_),
       ledger_(this),
-      findings_(std::make_shared<Findings>()) {}
+      findings_(std::make_shared<Findings>()) {
+  if (launch_function.load(std::memory_order_acquire) == nullptr) {
+    throw Error(orErrorNotSupported,
+                "openreg: memcheck needs a device that runs functions of the host on its memory "
+                "(set_memory_function_launcher), and this one does not");
+  }
+}
 
 Memcheck::~Memcheck() {
   const CurrentDevice current(device_);
@@ -119,7 +128,7 @@ Memcheck::~Memcheck() {
 
 // --------------------------------------------------------------------------------- on the device
 
-void Memcheck::fill_zones(char* memory, size_t bytes) {
+void Memcheck::fill_zones(char* memory, size_t bytes, uint64_t /*unused*/) {
   std::memset(memory, kZoneByte, kZone);
   std::memset(memory + kZone + bytes, kZoneByte, kZone);
 }
@@ -138,20 +147,18 @@ void Memcheck::look(char* memory, size_t bytes, uint64_t look) {
   }
 }
 
-template <class... Parameters, class... Arguments>
-void Memcheck::launch(const Record& record, void (*kernel)(Parameters...), Arguments... arguments) {
+void Memcheck::launch(const Record& record, MemoryFunction function, uint64_t argument) {
+  const LaunchMemoryFunction launch = launch_function.load(std::memory_order_acquire);
   const orStream_t stream = record.memory->stream;
   char* const memory = static_cast<char*>(record.memory->pointer);
   const size_t bytes = record.bytes;
-  const orLaunchAttributes attributes{"memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U,
-                                      0, nullptr};
-  orError_t error = Launch(stream, attributes, kernel, memory, bytes, arguments...);
+  orError_t error = launch(stream, function, memory, bytes, argument);
   if (error == orErrorInvalidHandle) {
     // The stream was destroyed. What it had queued may still run; asking for a mark waits for it.
     (void)mark(stream);
     orStream_t standard = nullptr;
     openreg::allocator::check(orGetDefaultStream(&standard, device_));
-    error = Launch(standard, attributes, kernel, memory, bytes, arguments...);
+    error = launch(standard, function, memory, bytes, argument);
   }
   openreg::allocator::check(error);
 }
@@ -217,7 +224,7 @@ void* Memcheck::allocate(const Block* block) {
   record->allocated = ContextScope::current();
   void* const pointer = static_cast<char*>(record->memory->pointer) + kZone;
   try {
-    launch(*record, &Memcheck::fill_zones);
+    launch(*record, &Memcheck::fill_zones, 0);
   } catch (...) {
     memory_.free(record->memory);
     throw;

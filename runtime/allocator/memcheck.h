@@ -47,6 +47,16 @@
 
 namespace openreg::allocator {
 
+// Runs a function of the host on device memory.
+using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
+
+// How the device does that: queues `function` on `stream`, with `memory` as a kernel sees it.
+// Registered by a driver whose kernels run on the host (runtime/emulation). Without it no Memcheck
+// can be made.
+using LaunchMemoryFunction = orError_t (*)(orStream_t stream, MemoryFunction function, char* memory,
+                                           size_t bytes, uint64_t argument);
+OPENREG_API void set_memory_function_launcher(LaunchMemoryFunction launch);
+
 class OPENREG_API Memcheck {
  public:
   static constexpr size_t kZone = 256;  // a multiple of kAlignment
@@ -129,13 +139,11 @@ class OPENREG_API Memcheck {
     uintptr_t next_ = uintptr_t{1} << 60;
   };
 
-  static void fill_zones(char* memory, size_t bytes);
+  static void fill_zones(char* memory, size_t bytes, uint64_t unused);
   static void look(char* memory, size_t bytes, uint64_t look);
 
-  // On the block's stream; the kernel gets the memory with its zones, the bytes between them, and
-  // `arguments`.
-  template <class... Parameters, class... Arguments>
-  void launch(const Record& record, void (*kernel)(Parameters...), Arguments... arguments);
+  // On the block's stream; the function gets the memory with its zones, and the bytes between them.
+  void launch(const Record& record, MemoryFunction function, uint64_t argument);
   void launch_look(const RecordPtr& record, bool poisoned, bool poison);
 
   Mark mark(orStream_t stream);

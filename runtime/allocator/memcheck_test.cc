@@ -21,7 +21,7 @@
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/allocator/error.h"
 #include "runtime/allocator/gate.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg::allocator {
 namespace {

@@ -14,6 +14,7 @@
 #include "runtime/c10/error.h"
 #include "runtime/c10/host_allocator.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg {
 namespace {

@@ -86,9 +86,7 @@ void initialize() {
     }
     return;
   }
-  orAddressWindow window;
-  OPENREG_CHECK(orGetAddressWindow(&window));
-  describe_memory_to_driver();
+  OPENREG_CHECK(orInit());
   read_watch_environment();
   static std::once_flag once;
   std::call_once(once, [] {

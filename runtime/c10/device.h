@@ -28,8 +28,8 @@ OPENREG_API c10::DeviceIndex resolve_device(int64_t device);
 // Waits for all streams of `device` and throws the first error of a kernel among them.
 OPENREG_API void synchronize_device(c10::DeviceIndex device);
 
-// Makes the device ready: reserves the address window and registers the allocator's describer with
-// the fault report. Throws in a forked child. Cheap when done already.
+// Makes the device ready, and runs what others have registered for that (initialization.h). Throws
+// in a forked child. Cheap when done already.
 OPENREG_API void initialize();
 
 // Whether initialize() (or anything that needs it) has run in this process.

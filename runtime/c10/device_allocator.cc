@@ -326,21 +326,6 @@ const bool registered = [] {
   return true;
 }();
 
-// In a signal handler, about an address that the host touched.
-int describe_memory(const void* pointer, orMemoryRange* range) {
-  for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
-    const CachingAllocator* const core = core_if_any(device);
-    const allocator::Memcheck* const memcheck = memcheck_of(device);
-    CachingAllocator::Description found;
-    if (memcheck != nullptr ? memcheck->describe(pointer, &found)
-                            : core != nullptr && core->describe(pointer, &found)) {
-      *range = {found.base, found.size, found.in_use ? 1 : 0};
-      return 1;
-    }
-  }
-  return 0;
-}
-
 }  // namespace
 
 CachingAllocator& caching_allocator(c10::DeviceIndex device) {
@@ -436,6 +421,18 @@ void free_block(void* context) {
   }
 }
 
-void describe_memory_to_driver() { OPENREG_CHECK(orSetMemoryDescriber(&describe_memory)); }
+bool find_block(const void* pointer, BlockRange* block) noexcept {
+  for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
+    const CachingAllocator* const core = core_if_any(device);
+    const allocator::Memcheck* const memcheck = memcheck_of(device);
+    CachingAllocator::Description found;
+    if (memcheck != nullptr ? memcheck->describe(pointer, &found)
+                            : core != nullptr && core->describe(pointer, &found)) {
+      *block = {found.base, found.size, found.in_use};
+      return true;
+    }
+  }
+  return false;
+}
 
 }  // namespace openreg

@@ -73,8 +73,14 @@ OPENREG_API double memory_fraction(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 
-// Lets the driver's fault report say which block an address lies in.
-OPENREG_API void describe_memory_to_driver();
+// The block that a device address lies in, for the report of a fault. False if there is none.
+// Async-signal-safe.
+struct BlockRange {
+  const void* base;
+  size_t size;
+  bool in_use;  // false: it is free
+};
+OPENREG_API bool find_block(const void* pointer, BlockRange* block) noexcept;
 
 }  // namespace openreg
 

@@ -4,79 +4,21 @@
 #include <c10/util/Exception.h>
 #include <unistd.h>
 
-#include <memory>
-#include <stdexcept>
+#include <atomic>
 #include <string>
-#include <typeinfo>
 
-#include "runtime/c10/launch_site.h"
 #include "runtime/c10/shutdown.h"
 
 namespace openreg {
 namespace {
 
-// What travels with a stream's error: the exception that the kernel threw, and where it was
-// launched, if launches keep that.
-struct Payload {
-  std::exception_ptr exception;
-  CallStack site;
-};
-
-void drop_payload(void* payload) {
-  std::unique_ptr<Payload>(static_cast<Payload*>(payload)).reset();
-}
-
-std::string message_of(const std::exception_ptr& exception) {
-  try {
-    std::rethrow_exception(exception);
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  } catch (...) {
-    return "unknown exception";
-  }
-}
-
-// What the device knows of the launch, and what is known of its place in the program, or how to
-// know it.
-std::string describe_launch(const Payload& payload) {
-  std::string text = orGetLastErrorDetail();
-  // The exception has the message already.
-  const std::string message = ": " + message_of(payload.exception);
-  if (text.ends_with(message)) {
-    text.resize(text.size() - message.size());
-  }
-  const std::string site = to_text(payload.site);
-  if (!site.empty()) {
-    return text + ". It was launched at (most recent call last):\n" + site;
-  }
-  int blocking = 0;
-  if (orGetLaunchBlocking(&blocking) == orSuccess && blocking != 0) {
-    return text;
-  }
-  return text +
-         ". Kernels run later than they are launched: OPENREG_LAUNCH_SITES=1 shows where that was, "
-         "OPENREG_LAUNCH_BLOCKING=1 raises the error there";
-}
-
-// Throws the kernel's exception with its type kept, and what is known of the launch as context,
-// which c10::Error shows below the message. A plain std::runtime_error, which torch makes a
-// RuntimeError like a c10::Error, becomes one.
-[[noreturn]] void rethrow_from_kernel(const Payload& payload) {
-  try {
-    std::rethrow_exception(payload.exception);
-  } catch (c10::Error& error) {
-    error.add_context(describe_launch(payload));
-    throw;
-  } catch (const std::runtime_error& error) {
-    TORCH_CHECK(typeid(error) != typeid(std::runtime_error), error.what(), " (",
-                describe_launch(payload), ")");
-    throw;
-  }
-}
+std::atomic<RethrowKernelException> rethrow_kernel_exception{nullptr};
 
 }  // namespace
+
+void set_kernel_exception_hook(RethrowKernelException rethrow) {
+  rethrow_kernel_exception.store(rethrow, std::memory_order_release);
+}
 
 void throw_error(orError_t error) {
   while (error == orErrorShutdown && ends_on_another_thread()) {
@@ -84,9 +26,10 @@ void throw_error(orError_t error) {
   }
   const std::string detail = orGetLastErrorDetail();
   if (error == orErrorLaunchFailure) {
-    const std::unique_ptr<Payload> payload(static_cast<Payload*>(orTakeErrorPayload()));
-    if (payload != nullptr) {
-      rethrow_from_kernel(*payload);
+    if (const RethrowKernelException rethrow =
+            rethrow_kernel_exception.load(std::memory_order_acquire);
+        rethrow != nullptr) {
+      rethrow();
     }
   }
   TORCH_CHECK_WITH(OutOfMemoryError, error != orErrorOutOfMemory, detail);
@@ -95,17 +38,6 @@ void throw_error(orError_t error) {
               "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with "
               "multiprocessing, you must use the 'spawn' start method");
   TORCH_CHECK(false, detail.empty() ? orGetErrorString(error) : detail.c_str());
-}
-
-orError_t fail_kernel(std::exception_ptr exception) noexcept {
-  try {
-    const std::string message = message_of(exception);
-    auto payload = std::make_unique<Payload>(Payload{std::move(exception), current_launch_site()});
-    return orKernelFail(orErrorLaunchFailure, message.c_str(), payload.release(), &drop_payload);
-  } catch (...) {  // no memory for the payload: the kind of the error is lost, not the error
-    return orKernelFail(orErrorLaunchFailure, "out of host memory while a kernel failed", nullptr,
-                        nullptr);
-  }
 }
 
 }  // namespace openreg

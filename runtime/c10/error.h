@@ -4,16 +4,14 @@
 //
 // The device (runtime/device) reports an orError_t and a sentence; torch wants a C++ exception
 // whose type decides the Python exception. This is the one place where the first becomes the
-// second. An exception that a kernel threw on a worker travels as the payload of its stream's error
-// and is thrown again here, with its type kept and the operator's name added.
+// second. If a kernel can throw an exception, as on the emulation, its driver registers a hook that
+// throws it again (runtime/emulation/kernel_error.h).
 //
 // Threads: any.
 #ifndef RUNTIME_C10_ERROR_H_
 #define RUNTIME_C10_ERROR_H_
 
 #include <c10/macros/Macros.h>
-
-#include <exception>
 
 #include "runtime/device/openreg.h"
 
@@ -25,9 +23,10 @@ namespace openreg {
 //   others                c10::Error (RuntimeError)
 [[noreturn]] OPENREG_API void throw_error(orError_t error);
 
-// Inside a kernel, in a catch block: keeps the exception with the stream. Returns what the kernel
-// has to return.
-OPENREG_API orError_t fail_kernel(std::exception_ptr exception) noexcept;
+// Called by throw_error() for the error of a kernel: throws the exception of that kernel, or
+// returns if it has none. At most one hook per process; a static initializer registers it.
+using RethrowKernelException = void (*)();
+OPENREG_API void set_kernel_exception_hook(RethrowKernelException rethrow);
 
 }  // namespace openreg
 

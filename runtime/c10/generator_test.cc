@@ -13,6 +13,7 @@
 #include "runtime/c10/error.h"
 #include "runtime/c10/graph.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg {
 namespace {

@@ -25,6 +25,7 @@ namespace {
 constexpr c10::MempoolId_t kNoPool{0, 0};
 
 std::atomic<bool> process_ends{false};
+std::atomic<LaunchReplayFunction> launch_replay_function{nullptr};
 
 orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
   switch (mode) {
@@ -71,8 +72,8 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
     }
   }
 
-  static orError_t begin(void* arguments) {
-    Replays& self = **static_cast<Replays**>(arguments);
+  static void begin(void* replays) {
+    Replays& self = *static_cast<Replays*>(replays);
     const std::lock_guard lock(self.mutex_);
     if (!self.queued_.empty()) {
       const Numbers& numbers = self.queued_.front();
@@ -82,10 +83,9 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
       self.queued_.pop_front();
       ++self.taken_;
     }
-    return orSuccess;
   }
-  static void release(void* arguments) {
-    c10::intrusive_ptr<Replays>::reclaim(*static_cast<Replays**>(arguments)).reset();
+  static void release(void* replays) {
+    c10::intrusive_ptr<Replays>::reclaim(static_cast<Replays*>(replays)).reset();
   }
 
  private:
@@ -94,6 +94,10 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
   uint64_t taken_ = 0;  // numbers that first commands have taken
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
+
+void set_replay_function_launcher(LaunchReplayFunction launch) {
+  launch_replay_function.store(launch, std::memory_order_release);
+}
 
 Graph::Graph(const at::GraphImplArgs& arguments) : keep_graph_(arguments.keep_graph) {}
 
@@ -156,15 +160,15 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
     for (const Drawn& drawn : generators_) {
       drawn.state->begin_capture(capture_, drawn.replayed);
     }
-    static constexpr orRepeatable kRepeatable{&Replays::begin, &Replays::release};
+    const LaunchReplayFunction launch = launch_replay_function.load(std::memory_order_acquire);
+    TORCH_CHECK_NOT_IMPLEMENTED(launch != nullptr,
+                                "openreg: this device does not offer what graphs need "
+                                "(set_replay_function_launcher)");
     replays_ = c10::make_intrusive<Replays>();
     Replays* argument = c10::intrusive_ptr<Replays>(replays_).release();  // the command's reference
-    const orLaunchAttributes attributes{"openreg::begin_replay",
-                                        orLaunchInline | orLaunchHasRepeatable, 0, &kRepeatable};
-    const orError_t error =
-        orLaunchKernel(stream_, &Replays::begin, &argument, sizeof(Replays*), &attributes);
+    const orError_t error = launch(stream_, &Replays::begin, &Replays::release, argument);
     if (error != orSuccess) {
-      Replays::release(static_cast<void*>(&argument));
+      Replays::release(argument);
     }
     OPENREG_CHECK(error);
   } catch (...) {

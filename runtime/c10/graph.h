@@ -36,6 +36,14 @@ namespace openreg {
 // replays are queued does not wait for them, and keeps its memory.
 OPENREG_API void leave_replays_to_exit();
 
+// How a function of the host becomes part of a graph: queues it on a stream that is captured, so
+// that `run(data)` comes at its place in each replay, and `release(data)` once, when the graph and
+// all its replays are over, on any thread; it does not wait. Registered by the driver's package
+// (runtime/emulation). Without it nothing can be captured.
+using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
+                                           void (*release)(void* data), void* data);
+OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);
+
 class OPENREG_API Graph final : public at::GraphImplInterface {
  public:
   explicit Graph(const at::GraphImplArgs& arguments = {});

@@ -19,6 +19,7 @@
 
 #include "runtime/c10/error.h"
 #include "runtime/c10/event.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg {
 namespace {
@@ -192,62 +193,5 @@ TEST(EventTest, ElapsedTimeNeedsTwoRecordedEvents) {
 }
 
 // Throws an exception of type E in a kernel and looks for it at the synchronization.
-template <class E>
-void expect_from_kernel(const c10::Stream& stream, void (*thrower)()) {
-  const orLaunchAttributes attributes{"test::thrower", 0, 0};
-  OPENREG_CHECK(orLaunchKernel(
-      native_stream(stream),
-      [](void* arguments) -> orError_t {
-        try {
-          (*static_cast<void (**)()>(arguments))();
-        } catch (...) {
-          return fail_kernel(std::current_exception());
-        }
-        return orSuccess;
-      },
-      &thrower, sizeof(thrower), &attributes));
-  EXPECT_THROW(guard().synchronizeStream(stream), E);
-  EXPECT_NO_THROW(guard().synchronizeStream(stream));  // once
-}
-
-TEST(ErrorTest, ExceptionsOfKernelsKeepTheirType) {
-  const c10::Stream stream = guard().getNewStream(device(0));
-  expect_from_kernel<c10::IndexError>(stream, [] { TORCH_CHECK_INDEX(false, "index 7"); });
-  expect_from_kernel<c10::ValueError>(stream, [] { TORCH_CHECK_VALUE(false, "value 7"); });
-  expect_from_kernel<std::out_of_range>(stream, [] { throw std::out_of_range("range 7"); });
-}
-
-TEST(ErrorTest, MessageNamesTheOperator) {
-  const c10::Stream stream = guard().getNewStream(device(0));
-  const orLaunchAttributes attributes{"test::namesake", 0, 0};
-  OPENREG_CHECK(orLaunchKernel(
-      native_stream(stream),
-      [](void*) -> orError_t {
-        return fail_kernel(std::make_exception_ptr(c10::Error({"f", "x.cc", 1}, "the cause")));
-      },
-      nullptr, 0, &attributes));
-  try {
-    guard().synchronizeStream(stream);
-    FAIL() << "no error";
-  } catch (const c10::Error& error) {
-    const std::string text = error.what();
-    EXPECT_NE(text.find("the cause"), std::string::npos) << text;
-    EXPECT_NE(text.find("test::namesake"), std::string::npos) << text;
-  }
-}
-
-TEST(ErrorTest, DeviceSynchronizeFindsTheErrorOfAnyStream) {
-  const c10::Stream stream = guard().getNewStream(device(1));
-  OPENREG_CHECK(orLaunchKernel(
-      native_stream(stream),
-      [](void*) -> orError_t {
-        return fail_kernel(std::make_exception_ptr(std::domain_error("far away")));
-      },
-      nullptr, 0, nullptr));
-  EXPECT_NO_THROW(synchronize_device(0));
-  EXPECT_THROW(synchronize_device(1), std::domain_error);
-  EXPECT_NO_THROW(synchronize_device(1));
-}
-
 }  // namespace
 }  // namespace openreg

@@ -13,6 +13,7 @@
 #include "runtime/device/graph.h"
 #include "runtime/device/injected_fault.h"
 #include "runtime/device/ipc.h"
+#include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
 #include "runtime/device/thread.h"
 

@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <initializer_list>
 
 #include "runtime/device/error.h"
 #include "runtime/device/memfd.h"

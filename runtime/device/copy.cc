@@ -123,8 +123,8 @@ const char* KindName(orMemcpyKind kind) {
 }
 
 // Queues a command of the device itself, or runs it inline if it is short and the stream idle.
-orError_t Submit(Stream* stream, uint64_t expected, orKernel_t kernel, const void* arguments,
-                 size_t size, const char* name, bool is_short) {
+orError_t Submit(Stream* stream, uint64_t expected, orKernelFunction_t kernel,
+                 const void* arguments, size_t size, const char* name, bool is_short) {
   const uint32_t now = mode.load(std::memory_order_relaxed);
   if ((now & kCapturing) != 0) [[unlikely]] {
     CapturedCommand command{};

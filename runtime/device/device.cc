@@ -48,6 +48,7 @@ using openreg::device::Captures;
 using openreg::device::Capturing;
 using openreg::device::CheckDevice;
 using openreg::device::EnterDevice;
+using openreg::device::EnterQuery;
 using openreg::device::Environment;
 using openreg::device::Fail;
 using openreg::device::GetEnvironment;
@@ -55,6 +56,8 @@ using openreg::device::KernelError;
 using openreg::device::LeftBehind;
 using openreg::device::Refuse;
 using openreg::device::thread_state;
+
+orError_t orInit(void) { return EnterQuery("orInit"); }
 
 orError_t orGetDeviceCount(int* count) {
   if (count == nullptr) {
@@ -112,7 +115,6 @@ orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
   properties->major = OPENREG_VERSION / 10000;
   properties->minor = OPENREG_VERSION / 100 % 100;
   properties->multi_processor_count = openreg::device::CoreCount();
-  properties->inline_launch = 1;
   return orSuccess;
 }
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "runtime/device/fault_injection.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg::device {
 

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "runtime/device/kernel_error.h"
+#include "runtime/device/openreg_emulation.h"
 #include "runtime/device/thread.h"
 
 namespace openreg::device {

@@ -16,12 +16,13 @@
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
+#include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
 
 namespace openreg::device {
 namespace {
 
-std::atomic<orMemoryDescriber_t> describer{nullptr};
+std::atomic<orMemoryResolver_t> memory_resolver{nullptr};
 
 constexpr int kSignals[] = {SIGSEGV, SIGBUS};
 struct sigaction previous[2];
@@ -113,8 +114,8 @@ void Describe(Line& line, uintptr_t address) {
   line.Decimal(entry.size) << " bytes, byte ";
   line.Decimal(address - entry.base) << " in it";
   orMemoryRange range{};
-  const orMemoryDescriber_t describe = describer.load(std::memory_order_acquire);
-  if (describe != nullptr && describe(reinterpret_cast<const void*>(address), &range) != 0) {
+  const orMemoryResolver_t resolve = memory_resolver.load(std::memory_order_acquire);
+  if (resolve != nullptr && resolve(reinterpret_cast<const void*>(address), &range) != 0) {
     line << ", block ";
     line.Hex(reinterpret_cast<uintptr_t>(range.base)) << " of ";
     line.Decimal(range.size) << " bytes in it, which is "
@@ -221,7 +222,7 @@ void InstallFaultReport() {
 
 }  // namespace openreg::device
 
-orError_t orSetMemoryDescriber(orMemoryDescriber_t describe) {
-  openreg::device::describer.store(describe, std::memory_order_release);
+orError_t orSetMemoryResolver(orMemoryResolver_t resolver) {
+  openreg::device::memory_resolver.store(resolver, std::memory_order_release);
   return orSuccess;
 }

@@ -15,7 +15,7 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg::device {
 namespace {
@@ -95,7 +95,7 @@ TEST_F(FaultReportTest, TheAllocatorAboveDescribesItsBlock) {
   EXPECT_DIES(
       [] {
         static char* memory = Allocate(10000);
-        REQUIRE(orSetMemoryDescriber([](const void* pointer, orMemoryRange* range) {
+        REQUIRE(orSetMemoryResolver([](const void* pointer, orMemoryRange* range) {
                   const auto offset =
                       static_cast<size_t>(static_cast<const char*>(pointer) - memory);
                   range->base = memory + offset / 512 * 512;
@@ -113,14 +113,14 @@ TEST_F(FaultReportTest, TheAllocatorAboveDescribesItsBlock) {
 TEST_F(FaultReportTest, ADescriberThatDoesNotKnowOrIsTakenAwayChangesNothing) {
   EXPECT_DIES(
       [] {
-        REQUIRE(orSetMemoryDescriber([](const void*, orMemoryRange*) { return 0; }) == orSuccess);
+        REQUIRE(orSetMemoryResolver([](const void*, orMemoryRange*) { return 0; }) == orSuccess);
         Touch(Allocate(10));
       },
       SIGSEGV, "byte 0 in it .use tensor.cpu");
   EXPECT_DIES(
       [] {
-        REQUIRE(orSetMemoryDescriber([](const void*, orMemoryRange*) { return 1; }) == orSuccess);
-        REQUIRE(orSetMemoryDescriber(nullptr) == orSuccess);
+        REQUIRE(orSetMemoryResolver([](const void*, orMemoryRange*) { return 1; }) == orSuccess);
+        REQUIRE(orSetMemoryResolver(nullptr) == orSuccess);
         Touch(Allocate(10));
       },
       SIGSEGV, "byte 0 in it .use tensor.cpu");

@@ -31,7 +31,7 @@
 
 #include "runtime/device/event.h"
 #include "runtime/device/handle.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
 #include "runtime/device/stream.h"
 
@@ -43,7 +43,7 @@ struct CapturedCommand {
   Command::Place place;
   bool runs_inline;  // may run on the thread that launches the graph
   const char* name;
-  orKernel_t kernel = nullptr;
+  orKernelFunction_t kernel = nullptr;
   const void* arguments = nullptr;
   size_t size = 0;
   void (*release)(void*) = nullptr;
@@ -86,7 +86,7 @@ class Graph {
     Command::Place place;
     int device;
     const char* name;
-    orKernel_t kernel;
+    orKernelFunction_t kernel;
     size_t arguments;  // place in arguments_
     size_t size;
     void (*release)(void*);

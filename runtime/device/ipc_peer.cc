@@ -34,7 +34,7 @@
 #include <vector>
 
 #include "runtime/device/hex.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace {
 

@@ -19,7 +19,7 @@ constexpr uint32_t kLaunchFlags =
 constexpr uint32_t kWithTeam = orLaunchParallel | orLaunchMoldable;
 
 struct Launch {
-  orKernel_t kernel;
+  orKernelFunction_t kernel;
   const void* arguments;
   size_t size;
   const char* name;
@@ -116,8 +116,7 @@ using openreg::device::mode;
 using openreg::device::Stream;
 using openreg::device::thread_state;
 
-orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments, size_t size,
-                         const orLaunchAttributes* attributes) {
+orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments, size_t size) {
   Stream* stream;
   uint64_t expected;
   if (const orError_t error =
@@ -125,13 +124,15 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
       error != orSuccess) [[unlikely]] {
     return error;
   }
-  const Launch launch{kernel,
+  const orKernelFunction_t function = kernel != nullptr ? kernel->function : nullptr;
+  const orLaunchAttributes* const attributes = kernel != nullptr ? kernel->attributes : nullptr;
+  const Launch launch{function,
                       arguments,
                       size,
                       attributes ? attributes->name : nullptr,
                       attributes ? attributes->flags : 0,
                       attributes ? attributes->work_ns : 0};
-  if (kernel == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
+  if (function == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
       (arguments == nullptr && size != 0) || (launch.flags & ~kLaunchFlags) != 0) [[unlikely]] {
     return Fail(
         orErrorInvalidValue,
@@ -139,14 +140,15 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
         "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
         "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8) and "
         "orLaunchHasRepeatable (0x10)",
-        reinterpret_cast<void*>(kernel), arguments, size, launch.flags, OPENREG_MAX_ARGUMENT_BYTES);
+        reinterpret_cast<void*>(function), arguments, size, launch.flags,
+        OPENREG_MAX_ARGUMENT_BYTES);
   }
   const uint32_t now = mode.load(std::memory_order_relaxed);
   const bool may_inline =
       (launch.flags & (orLaunchInline | kWithTeam)) == orLaunchInline && (now & kInjecting) == 0;
   if ((now & (kBlocking | kCapturing)) == 0) [[likely]] {
     if (may_inline &&
-        stream->TryInline(expected, kernel, arguments, size, launch.name, &stream->sink())) {
+        stream->TryInline(expected, function, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;
     }
   } else if ((now & kCapturing) != 0) {
@@ -156,7 +158,7 @@ orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* argum
       return *captured;
     }
     if ((now & kBlocking) == 0 && may_inline &&
-        stream->TryInline(expected, kernel, arguments, size, launch.name, &stream->sink())) {
+        stream->TryInline(expected, function, arguments, size, launch.name, &stream->sink())) {
       return orSuccess;
     }
   }

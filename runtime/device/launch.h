@@ -18,8 +18,8 @@
 //   - everything else is passed by value and has to be trivially copyable.
 // What does not fit into OPENREG_MAX_ARGUMENT_BYTES does not compile.
 //
-// Needs nothing but openreg.h and libopenreg.so. Callable from every thread outside of kernels;
-// errors are those of orLaunchKernel.
+// Needs nothing but openreg.h, openreg_emulation.h and libopenreg.so. Callable from every thread
+// outside of kernels; errors are those of orLaunchKernel.
 #ifndef RUNTIME_DEVICE_LAUNCH_H_
 #define RUNTIME_DEVICE_LAUNCH_H_
 
@@ -31,7 +31,7 @@
 #include <type_traits>
 #include <utility>
 
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace openreg {
 

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// openreg.h - the driver interface of OpenReg, an accelerator emulated on the CPU.
+// openreg.h - the driver interface of OpenReg.
 //
-// This header is the seam of the project: a vendor replaces it, and what is below it, by the
-// interface of real hardware. Nothing above it knows that the device is emulated, except for the
-// one file that says how a kernel sees memory (orGetAddressWindow).
+// This header is the seam of the project: a vendor implements it for real hardware, and the
+// portable packages (allocator, c10, amp, autoload, the device-neutral half of compile, python) run
+// on it unchanged. What only the emulated device has stands in openreg_emulation.h.
+//
+// Tiers. Each section names the tier of its functions. Tier 1 is what the first tensor needs, tier
+// 2 adds concurrency, tier 3 what a program can do without. A driver may return orErrorNotSupported
+// from functions of tier 3; docs/device.md has a table of who calls what.
 //
 // Model. A process sees orGetDeviceCount() devices. Each has its own memory and any number of
-// streams. A stream is a queue that runs its commands in order on a thread of its own; streams are
-// independent of each other, the default stream of a device too, except where an event orders them.
-// Device memory is mapped twice: at the device address, which the host can not touch, and at the
-// kernel address, which only kernels use; the distance between both is one constant of the process.
+// streams. A stream is a queue that runs its commands in order; streams are independent of each
+// other, the default stream of a device too, except where an event orders them.
 //
 // Ownership. Handles (orStream_t, orEvent_t) and memory belong to the caller until the matching
 // destroy/free call or orDeviceReset. Handles carry a generation: a stale or foreign one gives
@@ -54,16 +56,9 @@
 #define OPENREG_API
 #endif
 
-// For fields that were added to a struct: what is written for the earlier ones stays whole.
-#ifdef __cplusplus
-#define OPENREG_NULL_BY_DEFAULT = nullptr
-#else
-#define OPENREG_NULL_BY_DEFAULT
-#endif
-
 // Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of
 // its major version with the same or a smaller minor version.
-#define OPENREG_VERSION 10200
+#define OPENREG_VERSION 20000
 
 #define OPENREG_MAX_DEVICES 16
 
@@ -72,6 +67,7 @@ extern "C" {
 #endif
 
 // ------------------------------------------------------------------------------------------ errors
+// Tier 1.
 
 typedef enum orError_t {
   orSuccess = 0,
@@ -86,7 +82,7 @@ typedef enum orError_t {
   orErrorSystem = 9,              // the operating system refused; the detail names the limit
   orErrorNotPermitted = 10,       // call from inside a kernel or a host callback
   orErrorForked = 11,             // device used in the child of a fork
-  orErrorLaunchFailure = 12,      // a kernel failed; see orTakeErrorPayload
+  orErrorLaunchFailure = 12,      // a kernel failed
   orErrorAlreadyRegistered = 13,  // orHostRegister of memory that is pinned already
   orErrorNotRegistered = 14,      // orHostUnregister of memory that is not
   orErrorNotSupported = 15,       // e.g. elapsed time of an event without timing
@@ -111,13 +107,10 @@ OPENREG_API orError_t orPeekAtLastError(void);
 // One sentence about the last call of this thread that failed; valid until the next failing call.
 OPENREG_API const char* orGetLastErrorDetail(void);
 
-// When a call returned the error of a kernel: the payload which that kernel gave to orKernelFail.
-// It belongs to the caller from then on; null when there is none.
-OPENREG_API void* orTakeErrorPayload(void);
-
 OPENREG_API orError_t orGetVersion(int* version);
 
 // ----------------------------------------------------------------------------------------- devices
+// Tier 1, except orDeviceReset, the priorities and launch blocking: tier 2.
 
 typedef struct orDeviceProperties {
   char name[64];
@@ -125,8 +118,14 @@ typedef struct orDeviceProperties {
   size_t allocation_granularity;  // bytes: orMalloc rounds up to it
   int major, minor;               // capability
   int multi_processor_count;      // CPU cores that kernels may use
-  int inline_launch;              // 1: kernels launched with orLaunchInline may run on the caller
 } orDeviceProperties;
+
+// Sets up the driver for this process: reads the environment and reserves what the devices need.
+// Every other function that needs a device does so on demand; this one reports what is wrong before
+// a program relies on it. A second call does nothing.
+//   orErrorSystem  the operating system refused something; the detail names the limit
+//   orErrorForked  this is the child of a fork after the first use of a device
+OPENREG_API orError_t orInit(void);
 
 // These three do not touch a device: no thread starts, nothing is mapped.
 OPENREG_API orError_t orGetDeviceCount(int* count);
@@ -154,6 +153,8 @@ OPENREG_API orError_t orSetLaunchBlocking(int blocking);
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking);
 
 // ------------------------------------------------------------------------------------------ memory
+// Tier 1: allocation, attributes, copies and fills. Tier 2: pinned memory, orMemTrim. Tier 3:
+// sharing.
 
 typedef enum orMemcpyKind {
   orMemcpyHostToHost = 0,
@@ -200,24 +201,6 @@ OPENREG_API orError_t orHostUnregister(void* pointer);
 // where no allocation lives gives orErrorInvalidDevicePointer.
 OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer);
 
-// Address at which a kernel sees `pointer`. Host pointers are returned as they are.
-OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer);
-
-// The same, for callers that translate on a hot path: an address p with
-// (uintptr_t)p - base < size is a device address, and p + kernel_offset is what a kernel uses.
-// Constant for the life of the process.
-typedef struct orAddressWindow {
-  uintptr_t base;
-  size_t size;
-  ptrdiff_t kernel_offset;
-} orAddressWindow;
-OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
-
-// For such a caller, when it finds a pointer that is neither null nor a device address, and that a
-// kernel would keep: fails with orErrorInvalidDevicePointer. orSuccess for those two. (It came with
-// version 1.2.)
-OPENREG_API orError_t orCheckKernelPointer(const void* pointer);
-
 // Copies. Both ranges have to lie inside one live allocation each (or in unmanaged host memory),
 // and the kind has to agree with the pointers. orMemcpy and orMemset run after all work of the
 // current device's default stream and return when they are done; they return, and clear, a pending
@@ -244,17 +227,6 @@ OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStr
 // process has open are left out. `released` (may be null): bytes given back.
 OPENREG_API orError_t orMemTrim(size_t* released);
 
-// For an allocator that carves up what orMalloc gave: called by the fault report, in a signal
-// handler, with a device address; says which part it lies in. Returns 0 if it does not know. It has
-// to be async-signal-safe. One describer a process; null takes it away.
-typedef struct orMemoryRange {
-  const void* base;
-  size_t size;
-  int in_use;  // 0: the part is free (a use after free)
-} orMemoryRange;
-typedef int (*orMemoryDescriber_t)(const void* pointer, orMemoryRange* range);
-OPENREG_API orError_t orSetMemoryDescriber(orMemoryDescriber_t describer);
-
 // Sharing of an allocation between processes of one user. The handle may travel by any way; it
 // names the whole allocation that holds `pointer`; a damaged one opens nothing. An imported
 // allocation is memory of device `device` in the importing process; closing it unmaps it. Memory
@@ -272,6 +244,7 @@ OPENREG_API orError_t orIpcOpenMemHandle(void** pointer, const orIpcMemHandle* h
 OPENREG_API orError_t orIpcCloseMemHandle(void* pointer);
 
 // ---------------------------------------------------------------------------------------- streams
+// Tier 2. (A driver of tier 1 runs every command before it returns, on one stream per device.)
 
 // A stream of the current device. Its thread starts with the first command that needs one. `flags`
 // is 0; a priority out of the range is orErrorInvalidValue. At most 4096 streams exist at a time.
@@ -300,6 +273,7 @@ OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned flags);
 
 // ------------------------------------------------------------------------------------------ events
+// Tier 2; events between processes and sharing of memory: tier 3.
 
 enum {
   orEventDisableTiming = 0x0,
@@ -366,78 +340,30 @@ OPENREG_API orError_t orIpcReturn(void* pointer, orStream_t stream);
 OPENREG_API orError_t orIpcIsLent(int* lent, const void* pointer, size_t size);
 
 // ----------------------------------------------------------------------------------------- kernels
+// Tier 1; orLaunchHostFunc: tier 2.
 
-// A kernel gets its own copy of the argument bytes. It returns orSuccess, or an error after it
-// called orKernelFail. It runs exactly once, unless the process exits first: then it does not run
-// at all; one that is captured runs once at each replay. It must not throw.
-typedef orError_t (*orKernel_t)(void* arguments);
-
-enum {
-  // Cheap and single-threaded: may run on the launching thread, and does when its stream is idle.
-  orLaunchInline = 0x1,
-  // Uses a team of threads: runs on the one executor thread of the process that owns a team, and
-  // never inline, whatever the other flags.
-  orLaunchParallel = 0x2,
-  // Single-threaded and over within some hundred microseconds: the executor runs it too when it
-  // stands between parallel kernels, which spares two wake-ups. orLaunchInline implies it.
-  orLaunchShort = 0x4,
-  // May use a team, but so small that this seldom pays: it has one while the host sleeps until the
-  // stream has come further, so that a core is free, and much such work is queued. Else it is run
-  // by one thread, as with orLaunchShort. orKernelHasTeam tells the kernel.
-  orLaunchMoldable = 0x8,
-  // The field `repeatable` of the attributes is there. (It came with version 1.1.)
-  orLaunchHasRepeatable = 0x10,
-};
-
-// How a launch is captured whose kernel uses its arguments up. The graph then keeps `kernel` in
-// place of the launched one, which may run any number of times, also never; each time with a copy
-// of the argument bytes as they were launched, and never on two threads at once. `release` (may be
-// null) is called once with those bytes when the graph and all its replays are over, on any thread.
-// That may be the stream's own, so it can free and destroy, but what enqueues, waits or allocates
-// returns orErrorNotPermitted, as in a kernel. A null `kernel`: the launch can not be captured.
-typedef struct orRepeatable {
-  orKernel_t kernel;
-  void (*release)(void* arguments);
-} orRepeatable;
-
-typedef struct orLaunchAttributes {
-  const char* name;  // of the operator, for errors and traces; static storage; may be null
-  uint32_t flags;
-  uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: what one thread would need, about
-  // With orLaunchHasRepeatable; static storage. Without: the kernel itself is repeatable.
-  const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
-} orLaunchAttributes;
+// A kernel of this device: what a kernel is made of, and how a program gets one, is the driver's.
+// (Of the emulation: openreg_emulation.h.)
+typedef const struct orKernel* orKernel_t;
 
 // Most bytes of arguments that a launch copies.
 #define OPENREG_MAX_ARGUMENT_BYTES 448
 
-// Queues kernel(arguments) on `stream`. `arguments`: `size` bytes which may be moved by memcpy;
-// copied before the call returns, at an address aligned to 16. `attributes` may be null. Blocks
-// only while the queue of the stream is full. With launch blocking, returns the kernel's own error.
+// Queues a kernel on `stream`. `arguments`: `size` bytes which may be moved by memcpy; copied
+// before the call returns, to an address aligned to 16. Blocks only while the queue of the stream
+// is full. With launch blocking, waits for the kernel and returns its error.
 OPENREG_API orError_t orLaunchKernel(orStream_t stream, orKernel_t kernel, const void* arguments,
-                                     size_t size, const orLaunchAttributes* attributes);
-
-// Only inside a kernel: keeps the error with the stream, if it is the first since the last
-// synchronization. `message` is copied. `payload` (may be null) reaches the caller of
-// orTakeErrorPayload; `drop` frees it where nobody takes it. Returns `error`, so that a kernel can
-// `return orKernelFail(...)`. Elsewhere it returns orErrorNotPermitted and leaves `payload` alone.
-OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
-                                   void (*drop)(void* payload));
-
-// 1 inside a kernel that may use the executor's team.
-OPENREG_API int orKernelHasTeam(void);
+                                     size_t size);
 
 // Queues a function of the host: never inline, never in parallel with other commands of the stream.
 typedef void (*orHostFn_t)(void* data);
 OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, void* data);
 
-// 1 while the calling thread runs a kernel or a host callback.
+// 1 while the calling thread runs a host function, or a kernel where kernels run on the host.
 OPENREG_API int orInKernel(void);
 
-// 1 inside a kernel that runs on a thread of the host: the one that launched it, or its graph.
-OPENREG_API int orKernelOnHost(void);
-
 // ------------------------------------------------------------------------------------------ graphs
+// Tier 3.
 
 // A graph is the work of one capture: kernels, copies, fills, host functions and the records of
 // timed events, with their arguments. Nothing of it runs while it is captured. A replay is one
@@ -517,78 +443,6 @@ OPENREG_API orError_t orShutdown(void);
 
 #ifdef __cplusplus
 }  // extern "C"
-
-#include <atomic>
-#include <memory>
-#include <tuple>
-#include <type_traits>
-#include <utility>
-
-// C++ form: any callable with any arguments, copied or moved into the launch. It may return an
-// orError_t, as a kernel does; another result is dropped.
-//   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
-// A captured one is called with its arguments as lvalues at each replay; one that takes only
-// rvalues can not be captured.
-template <class Function, class... Arguments,
-          class = std::enable_if_t<
-              std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
-inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Arguments&&... arguments) {
-  using Callable = std::decay_t<Function>;
-  using Values = std::tuple<std::decay_t<Arguments>...>;
-  // Two owners, the launch and the kernel: an error may come from a launch that was refused as
-  // well as from a kernel that has run (with launch blocking). Plain new and delete, because the
-  // kernel's share goes through C.
-  struct Closure {
-    Callable function;
-    Values arguments;
-    std::atomic<int> owners{2};
-    Closure(Function&& function, Arguments&&... arguments)
-        : function(std::forward<Function>(function)),
-          arguments(std::forward<Arguments>(arguments)...) {}
-    void Drop(int count) {
-      if (owners.fetch_sub(count, std::memory_order_acq_rel) == count) {
-        delete this;
-      }
-    }
-  };
-  Closure* closure =
-      new Closure(std::forward<Function>(function), std::forward<Arguments>(arguments)...);
-  orKernel_t run = [](void* packed) {
-    auto drop = [](Closure* owned) { owned->Drop(1); };
-    std::unique_ptr<Closure, decltype(drop)> owned(*static_cast<Closure**>(packed), drop);
-    using Result = std::invoke_result_t<Callable, std::decay_t<Arguments>...>;
-    if constexpr (std::is_same_v<Result, orError_t>) {
-      return std::apply(owned->function, std::move(owned->arguments));
-    } else {
-      std::apply(owned->function, std::move(owned->arguments));
-      return orSuccess;
-    }
-  };
-  static constexpr orRepeatable kRepeatable = [] {
-    orRepeatable repeatable{};
-    if constexpr (std::is_invocable_v<Callable&, std::decay_t<Arguments>&...>) {
-      repeatable.kernel = [](void* packed) {
-        Closure* owned = *static_cast<Closure**>(packed);
-        using Result = std::invoke_result_t<Callable&, std::decay_t<Arguments>&...>;
-        if constexpr (std::is_same_v<Result, orError_t>) {
-          return std::apply(owned->function, owned->arguments);
-        } else {
-          std::apply(owned->function, owned->arguments);
-          return orSuccess;
-        }
-      };
-      repeatable.release = [](void* packed) { (*static_cast<Closure**>(packed))->Drop(1); };
-    }
-    return repeatable;
-  }();
-  const orLaunchAttributes attributes{nullptr, orLaunchHasRepeatable, 0, &kRepeatable};
-  const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), &attributes);
-  // At the exit of the process nobody knows whether the kernel will run: its share stays.
-  const bool never_runs = error != orSuccess && error != orErrorShutdown &&
-                          closure->owners.load(std::memory_order_acquire) == 2;
-  closure->Drop(never_runs ? 2 : 1);
-  return error;
-}
-#endif  // __cplusplus
+#endif
 
 #endif  // RUNTIME_DEVICE_OPENREG_H_

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include "runtime/device/launch.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 namespace {
 

@@ -24,7 +24,7 @@
 #include <vector>
 
 #include "runtime/device/launch.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 
 // The child of a fork has only one of its parent's threads: what the others hold would look like
 // leaks.
@@ -287,6 +287,7 @@ void ForksAfterUse() {
     REQUIRE(orIpcCloseMemHandle(memory) == orSuccess);
     REQUIRE(orShutdown() == orSuccess);
     // Everything that needs a device is refused.
+    REQUIRE(orInit() == orErrorForked);
     REQUIRE(orMalloc(&pointer, 1) == orErrorForked);
     REQUIRE(LastErrorHas("\"spawn\" or \"forkserver\""));
     REQUIRE(orMallocHost(&pointer, 1) == orErrorForked);

@@ -265,7 +265,7 @@ orError_t Stream::EnqueueWait(uint64_t expected, Stream* source, uint64_t positi
   });
 }
 
-void Stream::RunQueuedKernel(Command::Kind kind, orKernel_t kernel, void* arguments,
+void Stream::RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
                              const char* name, ErrorSink* sink, bool with_team) {
   if ((mode.load(std::memory_order_relaxed) & kInjecting) != 0) [[unlikely]] {
     DelayKernel();
@@ -660,8 +660,8 @@ orError_t FindStream(const char* function, orStream_t handle, WhenCaptured when_
   return orSuccess;
 }
 
-orError_t RunInOrder(Stream* stream, uint64_t expected, orKernel_t kernel, const void* arguments,
-                     size_t size, const char* name) {
+orError_t RunInOrder(Stream* stream, uint64_t expected, orKernelFunction_t kernel,
+                     const void* arguments, size_t size, const char* name) {
   if ((mode.load(std::memory_order_relaxed) & kInjecting) == 0 &&
       stream->TryInline(expected, kernel, arguments, size, name, &stream->sink())) {
     return orSuccess;

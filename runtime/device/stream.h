@@ -46,7 +46,7 @@
 #include "runtime/device/futex.h"
 #include "runtime/device/handle.h"
 #include "runtime/device/kernel_error.h"
-#include "runtime/device/openreg.h"
+#include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
 #include "runtime/device/thread.h"
 
@@ -77,7 +77,7 @@ struct Command {
   Place place;
   const char* name;
   union {
-    orKernel_t kernel;
+    orKernelFunction_t kernel;
     orHostFn_t function;
   };
   union {
@@ -120,7 +120,7 @@ class alignas(64) Stream : public HandleSlot {
   // Runs the kernel on this thread, with the stream's device as the current one, if the stream is
   // idle and nobody else is running anything on it. False: it has to be queued. `expected` as with
   // Enqueue; `arguments` are copied.
-  bool TryInline(uint64_t expected, orKernel_t kernel, const void* arguments, size_t size,
+  bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
                  const char* name, ErrorSink* sink);
 
   // Only within `fill` of Enqueue: counts work for a team, in nanoseconds of one thread. Returns
@@ -158,8 +158,8 @@ class alignas(64) Stream : public HandleSlot {
 
   // On the thread that runs commands of this stream: a kernel that was queued, with injected
   // faults, a function of the host, and what a graph has left when its last replay is over.
-  void RunQueuedKernel(Command::Kind kind, orKernel_t kernel, void* arguments, const char* name,
-                       ErrorSink* sink, bool with_team);
+  void RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
+                       const char* name, ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink);
   void ReleaseGraph(Graph* graph, ErrorSink* sink);
 
@@ -196,7 +196,7 @@ class alignas(64) Stream : public HandleSlot {
 
   bool AcquireToken();
   bool AcquireSoon(uint32_t token);  // for an inline launch that found the token taken
-  void RunKernel(orKernel_t kernel, void* arguments, const char* name, ErrorSink* sink);
+  void RunKernel(orKernelFunction_t kernel, void* arguments, const char* name, ErrorSink* sink);
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);
   bool WantsTeam(const Command& command) const;
@@ -367,10 +367,10 @@ bool Stream::WatchTailOr(Other other) const {
 
 // Runs a kernel of the device itself in the order of the stream and waits until it is done: on this
 // thread if the stream is idle.
-orError_t RunInOrder(Stream* stream, uint64_t expected, orKernel_t kernel, const void* arguments,
-                     size_t size, const char* name);
+orError_t RunInOrder(Stream* stream, uint64_t expected, orKernelFunction_t kernel,
+                     const void* arguments, size_t size, const char* name);
 
-inline bool Stream::TryInline(uint64_t expected, orKernel_t kernel, const void* arguments,
+inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments,
                               size_t size, const char* name, ErrorSink* sink) {
   // Whatever was queued before this call, by this thread or by one it has synchronized with, is
   // visible here; what others queue at this moment may go first or second. `done` is read first: it
@@ -404,7 +404,7 @@ inline bool Stream::TryInline(uint64_t expected, orKernel_t kernel, const void* 
   return true;
 }
 
-inline void Stream::RunKernel(orKernel_t kernel, void* arguments, const char* name,
+inline void Stream::RunKernel(orKernelFunction_t kernel, void* arguments, const char* name,
                               ErrorSink* sink) {
   ThreadState& thread = thread_state;
   thread.running = this;

@@ -157,7 +157,7 @@ TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
       int64_t* numbers;
       int64_t value;
     };
-    const orKernel_t add = [](void* arguments) {
+    const orKernelFunction_t add = [](void* arguments) {
       const auto& addition = *static_cast<const Addition*>(arguments);
       for (size_t i = 0; i < kNumbers; ++i) {
         addition.numbers[i] += addition.value;

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/emulation/kernel_error.h"
+
+#include <c10/util/Exception.h>
+
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <typeinfo>
+#include <utility>
+
+#include "runtime/c10/error.h"
+#include "runtime/c10/launch_site.h"
+
+namespace openreg {
+namespace {
+
+// What travels with a stream's error: the exception that the kernel threw, and where it was
+// launched, if launches keep that.
+struct Payload {
+  std::exception_ptr exception;
+  CallStack site;
+};
+
+void drop_payload(void* payload) {
+  std::unique_ptr<Payload>(static_cast<Payload*>(payload)).reset();
+}
+
+std::string message_of(const std::exception_ptr& exception) {
+  try {
+    std::rethrow_exception(exception);
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "unknown exception";
+  }
+}
+
+// What the device knows of the launch, and what is known of its place in the program, or how to
+// know it.
+std::string describe_launch(const Payload& payload) {
+  std::string text = orGetLastErrorDetail();
+  // The exception has the message already.
+  const std::string message = ": " + message_of(payload.exception);
+  if (text.ends_with(message)) {
+    text.resize(text.size() - message.size());
+  }
+  const std::string site = to_text(payload.site);
+  if (!site.empty()) {
+    return text + ". It was launched at (most recent call last):\n" + site;
+  }
+  int blocking = 0;
+  if (orGetLaunchBlocking(&blocking) == orSuccess && blocking != 0) {
+    return text;
+  }
+  return text +
+         ". Kernels run later than they are launched: OPENREG_LAUNCH_SITES=1 shows where that was, "
+         "OPENREG_LAUNCH_BLOCKING=1 raises the error there";
+}
+
+// Throws the kernel's exception with its type kept, and what is known of the launch as context,
+// which c10::Error shows below the message. A plain std::runtime_error, which torch makes a
+// RuntimeError like a c10::Error, becomes one.
+[[noreturn]] void rethrow_from_kernel(const Payload& payload) {
+  try {
+    std::rethrow_exception(payload.exception);
+  } catch (c10::Error& error) {
+    error.add_context(describe_launch(payload));
+    throw;
+  } catch (const std::runtime_error& error) {
+    TORCH_CHECK(typeid(error) != typeid(std::runtime_error), error.what(), " (",
+                describe_launch(payload), ")");
+    throw;
+  }
+}
+
+// Of the error that the calling thread's last call has returned.
+void rethrow_last_error() {
+  const std::unique_ptr<Payload> payload(static_cast<Payload*>(orTakeErrorPayload()));
+  if (payload != nullptr) {
+    rethrow_from_kernel(*payload);
+  }
+}
+
+[[maybe_unused]] const bool registered = (set_kernel_exception_hook(&rethrow_last_error), true);
+
+}  // namespace
+
+orError_t fail_kernel(std::exception_ptr exception) noexcept {
+  try {
+    const std::string message = message_of(exception);
+    auto payload = std::make_unique<Payload>(Payload{std::move(exception), current_launch_site()});
+    return orKernelFail(orErrorLaunchFailure, message.c_str(), payload.release(), &drop_payload);
+  } catch (...) {  // no memory for the payload: the kind of the error is lost, not the error
+    return orKernelFail(orErrorLaunchFailure, "out of host memory while a kernel failed", nullptr,
+                        nullptr);
+  }
+}
+
+}  // namespace openreg

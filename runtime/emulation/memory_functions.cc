@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Functions of memcheck as kernels: on this device a kernel is a function of the host.
+#include "runtime/allocator/memcheck.h"
+#include "runtime/device/launch.h"
+
+namespace openreg {
+namespace {
+
+// Up to so many bytes a kernel may run on the launching thread.
+constexpr size_t kCheap = size_t{64} << 10;
+
+orError_t launch(orStream_t stream, allocator::MemoryFunction function, char* memory, size_t bytes,
+                 uint64_t argument) {
+  const orLaunchAttributes attributes{"memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U,
+                                      0};
+  return Launch(stream, attributes, function, memory, bytes, argument);
+}
+
+[[maybe_unused]] const bool registered = (allocator::set_memory_function_launcher(&launch), true);
+
+}  // namespace
+}  // namespace openreg
