@@ -183,7 +183,7 @@ def test_a_third_process(other: Peer) -> None:
     assert becomes(before, allocated)
 
 
-def test_a_kill_of_the_borrower_frees_the_memory() -> None:
+def test_a_kill_of_the_importer_frees_the_memory() -> None:
     before = allocated()
     with Peer() as third:
         third.call(peer.keep, "t", torch.ones(1000, device="openreg"))
@@ -215,7 +215,7 @@ def test_work_of_a_killed_owner_is_missed() -> None:
     del result
 
 
-def test_the_borrower_comes_behind_the_lender_s_work(other: Peer) -> None:
+def test_the_importer_comes_behind_the_exporter_s_work(other: Peer) -> None:
     tensor = torch.zeros(1000, device="openreg")
     torch.openreg._sleep(300_000_000)
     tensor.fill_(9)
@@ -225,7 +225,7 @@ def test_the_borrower_comes_behind_the_lender_s_work(other: Peer) -> None:
     other.call(peer.drop, "t")
 
 
-def test_the_borrower_comes_behind_a_stream_of_another_device(other: Peer) -> None:
+def test_the_importer_comes_behind_a_stream_of_another_device(other: Peer) -> None:
     tensor = torch.zeros(1000, dtype=torch.uint8, device="openreg:0")
     stream = torch.openreg.Stream("openreg:1")
     tensor.record_stream(stream)
@@ -242,7 +242,7 @@ def test_the_borrower_comes_behind_a_stream_of_another_device(other: Peer) -> No
 
 
 @pytest.mark.parametrize("use", ["own stream", "side stream", "side stream of another device"])
-def test_memory_waits_for_the_borrower_s_work(other: Peer, use: str) -> None:
+def test_memory_waits_for_the_importer_s_work(other: Peer, use: str) -> None:
     before = allocated()
     tensor = torch.zeros(1000, device="openreg")
     torch.openreg.synchronize()
@@ -261,7 +261,7 @@ def test_memory_waits_for_the_borrower_s_work(other: Peer, use: str) -> None:
     assert time.monotonic() - start >= 0.99
 
 
-def test_a_borrowed_storage_is_not_resized(other: Peer) -> None:
+def test_an_imported_storage_is_not_resized(other: Peer) -> None:
     tensor = torch.ones(10, device="openreg")
     other.call(peer.keep, "t", tensor)
     with pytest.raises(RuntimeError, match="not resizable"):
@@ -282,25 +282,25 @@ def test_one_message_read_twice_is_an_error(other: Peer) -> None:
         ForkingPickler.loads(message)
 
 
-def test_what_is_no_loan_of_the_storage_is_refused(other: Peer) -> None:
+def test_what_is_no_handle_of_the_storage_is_refused(other: Peer) -> None:
     from torch_openreg.openreg.sharing import _rebuild_storage
 
     before = allocated()
     storage = torch.zeros(100, device="openreg").untyped_storage()
     kind = torch.UntypedStorage
-    for loan, size, device, message in (
+    for handle, size, device, message in (
         (b"short", 400, 0, "ValueError: expected a handle of 64 bytes, but got 5 bytes"),
-        (bytes(64), 400, 0, "these bytes are no loan"),
-        (_C.lend_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
-        (_C.lend_storage(storage), 4000, 0, "a loan of 400 bytes is no storage of 4000"),
-        (_C.lend_storage(storage), 40, 0, "a loan of 400 bytes is no storage of 40$"),
+        (bytes(64), 400, 0, "these bytes are no handle"),
+        (_C.export_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
+        (_C.export_storage(storage), 4000, 0, "a handle of 400 bytes is no storage of 4000"),
+        (_C.export_storage(storage), 40, 0, "a handle of 400 bytes is no storage of 40$"),
     ):
         with pytest.raises(RuntimeError, match=message):
-            other.call(_rebuild_storage, kind, loan, size, device)
-    with pytest.raises(ValueError, match="a loan of 400 bytes is no storage of 4000"):
-        _rebuild_storage(kind, _C.lend_storage(storage), 4000, 0)
+            other.call(_rebuild_storage, kind, handle, size, device)
+    with pytest.raises(ValueError, match="a handle of 400 bytes is no storage of 4000"):
+        _rebuild_storage(kind, _C.export_storage(storage), 4000, 0)
     del storage
-    assert allocated() > before  # one loan was never taken: that for the wrong device
+    assert allocated() > before  # one handle was never imported: that for the wrong device
     other.call(peer.keep, "t", torch.ones(3, device="openreg"))
     assert other.call(peer.values, "t") == [1.0] * 3
     other.call(peer.drop, "t")

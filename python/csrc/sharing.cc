@@ -36,23 +36,23 @@ Handle from_bytes(const std::string& bytes) {
   return handle;
 }
 
-py::bytes lend(const py::object& object) {
+py::bytes export_bytes(const py::object& object) {
   TORCH_CHECK_TYPE(THPStorage_Check(object.ptr()), "expected a torch.UntypedStorage");
   const c10::Storage storage = THPStorage_Unpack(object.ptr());
-  orIpcLoan loan;
+  orIpcMemoryHandle handle;
   {
     const py::gil_scoped_release no_gil;
-    loan = lend_storage(storage);
+    handle = export_storage(storage);
   }
-  return to_bytes(loan);
+  return to_bytes(handle);
 }
 
-py::object borrow(const std::string& bytes, size_t size, int64_t device) {
-  const auto loan = from_bytes<orIpcLoan>(bytes);
+py::object import_bytes(const std::string& bytes, size_t size, int64_t device) {
+  const auto handle = from_bytes<orIpcMemoryHandle>(bytes);
   c10::Storage storage;
   {
     const py::gil_scoped_release no_gil;
-    storage = borrow_storage(loan, size, resolve_device(device));
+    storage = import_storage(handle, size, resolve_device(device));
   }
   PyObject* const wrapped = THPStorage_Wrap(std::move(storage));
   if (wrapped == nullptr) {
@@ -101,8 +101,8 @@ py::bytes event_handle(const py::object& event) {
 void bind_sharing(py::module_& module) {
   using torch::wrap_pybind_function;
   using torch::wrap_pybind_function_no_gil;
-  module.def("lend_storage", wrap_pybind_function(&lend), py::arg("storage"));
-  module.def("borrow_storage", wrap_pybind_function(&borrow), py::arg("loan"), py::arg("size"),
+  module.def("export_storage", wrap_pybind_function(&export_bytes), py::arg("storage"));
+  module.def("import_storage", wrap_pybind_function(&import_bytes), py::arg("handle"), py::arg("size"),
              py::arg("device"));
   module.def("release_shared", wrap_pybind_function_no_gil(&release_shared));
   module.def("make_interprocess", wrap_pybind_function(&make_interprocess), py::arg("event"),

@@ -27,12 +27,12 @@ struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;                          // DataPtrs; with none it waits for its loans
+  int uses = 0;                          // DataPtrs; with none it waits for its importers
   std::list<Shared*>::iterator place{};  // where it waits
-  c10::DataPtr own;                      // as it was allocated; without memory if it was borrowed
-  int borrows = 0;                       // to be returned
-  orStream_t home = nullptr;             // of what was borrowed: whose work the return waits for
-  std::vector<orStream_t> users;         // others that have used what was borrowed
+  c10::DataPtr own;                      // as it was allocated; without memory if it was imported
+  int imports = 0;                       // to be released
+  orStream_t home = nullptr;             // of what was imported: whose work the release waits for
+  std::vector<orStream_t> users;         // others that have used what was imported
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
 };
 
@@ -40,7 +40,7 @@ struct SharedMemory {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<Shared>> all;
   std::list<Shared*> waiting;  // those without uses
-  int borrowing = 0;           // calls that may find what waits to be theirs
+  int importing = 0;           // calls that may find what waits to be theirs
 };
 
 SharedMemory& shared_memory() {
@@ -72,20 +72,20 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
   return error;
 }
 
-// Gives what was borrowed back, behind the work of its streams.
-void return_borrowed(const Shared& shared) {
+// Releases what was imported, behind the work of its streams.
+void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
-    return;  // a deleter must not throw; the end of the process returns it
+    return;  // a deleter must not throw; the end of the process releases it
   }
   for (const orStream_t user : shared.users) {
     // Fails for a stream that is gone; then its work was waited for, or the device ends.
     (void)try_order(user, shared.home);
   }
-  for (int borrow = 0; borrow < shared.borrows; ++borrow) {
-    if (orIpcReturn(shared.pointer, shared.home) == orErrorInvalidHandle) {
+  for (int import = 0; import < shared.imports; ++import) {
+    if (orIpcRelease(shared.pointer, shared.home) == orErrorInvalidHandle) {
       (void)orDeviceSynchronize();  // someone has destroyed the stream
-      (void)orIpcReturn(shared.pointer, nullptr);
+      (void)orIpcRelease(shared.pointer, nullptr);
     }
   }
   (void)orSetDevice(before);
@@ -94,23 +94,23 @@ void return_borrowed(const Shared& shared) {
 // By a graph that is being captured, on whose streams nothing can be queued.
 bool is_captured(const Shared& shared) {
   using allocator::DeviceTimeline;
-  return shared.borrows != 0 &&
+  return shared.imports != 0 &&
          (DeviceTimeline::is_captured(shared.home) ||
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// What is lent stays, and what is captured; what a kernel lets go of stays too, because it may not
+// What is exported stays, and what is captured; what a kernel lets go of stays too, because it may not
 // queue anything.
 bool may_go(const Shared& shared) {
-  int lent = 1;
+  int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
-         orIpcIsLent(&lent, shared.pointer, shared.size) == orSuccess && lent == 0;
+         orIpcIsExported(&exported, shared.pointer, shared.size) == orSuccess && exported == 0;
 }
 
 // Looks at those that have waited longest, at most `count` of them, and takes away what may go.
 std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
-  if (memory.borrowing != 0) {
+  if (memory.importing != 0) {
     return ended;
   }
   for (count = std::min(count, memory.waiting.size()); count > 0; --count) {
@@ -137,15 +137,15 @@ size_t drop_ended(SharedMemory& memory, size_t count) {
   size_t bytes = 0;
   for (const std::unique_ptr<Shared>& shared : ended) {
     bytes += shared->size;
-    if (shared->borrows != 0) {
-      return_borrowed(*shared);
+    if (shared->imports != 0) {
+      release_imported(*shared);
     }
   }
   return bytes;  // and the own memory goes with its DataPtr
 }
 
 // So many are looked at with each call, so that what has ended does not pile up.
-constexpr size_t kGlances = 4;
+constexpr size_t kScans = 4;
 
 void let_go(void* context) {
   if (is_in_bad_fork()) {
@@ -160,7 +160,7 @@ void let_go(void* context) {
     }
     shared->place = memory.waiting.insert(memory.waiting.begin(), shared);
   }
-  (void)drop_ended(memory, kGlances);
+  (void)drop_ended(memory, kScans);
 }
 
 c10::DataPtr use(Shared& shared) {
@@ -182,24 +182,24 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
   }
   auto* const allocator = device_allocator();
   c10::Storage storage(c10::Storage::use_byte_size_t(), bytes, use(shared), allocator,
-                       /*resizable=*/shared.borrows == 0);
+                       /*resizable=*/shared.imports == 0);
   shared.storage = storage.getWeakStorageImpl();
   return storage;
 }
 
-// While there is one, nothing that waits is let go: it may be what is borrowed.
-class Borrowing {
+// While there is one, nothing that waits is let go: it may be what is imported.
+class Importing {
  public:
-  explicit Borrowing(SharedMemory& memory) : memory_(memory) {
+  explicit Importing(SharedMemory& memory) : memory_(memory) {
     const std::lock_guard<std::mutex> lock(memory_.mutex);
-    ++memory_.borrowing;
+    ++memory_.importing;
   }
-  ~Borrowing() {
+  ~Importing() {
     const std::lock_guard<std::mutex> lock(memory_.mutex);
-    --memory_.borrowing;
+    --memory_.importing;
   }
-  Borrowing(const Borrowing&) = delete;
-  Borrowing& operator=(const Borrowing&) = delete;
+  Importing(const Importing&) = delete;
+  Importing& operator=(const Importing&) = delete;
 
  private:
   SharedMemory& memory_;
@@ -221,7 +221,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
   } else if (data.get_deleter() == &let_go) {
     const auto& shared = *static_cast<const Shared*>(data.get_context());
     const std::lock_guard<std::mutex> lock(shared_memory().mutex);
-    if (shared.borrows != 0) {
+    if (shared.imports != 0) {
       streams = shared.users;
       streams.push_back(shared.home);
     } else if (const allocator::Block* const block = block_of(shared.own)) {
@@ -236,7 +236,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
 }
 
 // A stream of ours, which runs nothing but waits.
-orStream_t lending_stream(c10::DeviceIndex device) {
+orStream_t export_stream(c10::DeviceIndex device) {
   static std::array<orStream_t, OPENREG_MAX_DEVICES> streams{};
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
@@ -266,7 +266,7 @@ orStream_t stream_behind(const c10::DataPtr& data, c10::DeviceIndex device) {
     return current;
   }
   const DeviceScope scope(device);
-  const orStream_t stream = lending_stream(device);
+  const orStream_t stream = export_stream(device);
   order(current, stream);
   for (const orStream_t other : others) {
     order(other, stream);
@@ -274,25 +274,25 @@ orStream_t stream_behind(const c10::DataPtr& data, c10::DeviceIndex device) {
   return stream;
 }
 
-c10::Storage borrow(SharedMemory& memory, const orIpcLoan& loan, size_t bytes,
+c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, size_t bytes,
                     c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
-  const Borrowing borrowing(memory);
+  const Importing importing(memory);
   // Not under the lock: it may wait for room in the stream, and a kernel there may let go.
   void* pointer = nullptr;
-  OPENREG_CHECK(orIpcBorrow(&pointer, &loan, stream));
+  OPENREG_CHECK(orIpcImport(&pointer, &handle, stream));
   orPointerAttributes attributes{};
   OPENREG_CHECK(orPointerGetAttributes(&attributes, pointer));
-  const bool borrowed = attributes.imported != 0;
-  if (borrowed && attributes.size != bytes) {
-    (void)orIpcReturn(pointer, stream);
-    TORCH_CHECK_VALUE(false, "a loan of ", attributes.size, " bytes is no storage of ", bytes);
+  const bool imported = attributes.imported != 0;
+  if (imported && attributes.size != bytes) {
+    (void)orIpcRelease(pointer, stream);
+    TORCH_CHECK_VALUE(false, "a handle of ", attributes.size, " bytes is no storage of ", bytes);
   }
   c10::Storage other;
   const std::lock_guard<std::mutex> lock(memory.mutex);
   auto found = memory.all.find(pointer);
   if (found == memory.all.end()) {
-    TORCH_CHECK(borrowed, "a loan of this process's own memory that is not lent");
+    TORCH_CHECK(imported, "a handle of this process's own memory that is not exported");
     auto made = std::make_unique<Shared>();
     made->pointer = pointer;
     made->size = bytes;
@@ -302,10 +302,10 @@ c10::Storage borrow(SharedMemory& memory, const orIpcLoan& loan, size_t bytes,
     found->second->place = memory.waiting.insert(memory.waiting.begin(), found->second.get());
   }
   Shared& shared = *found->second;
-  TORCH_CHECK_VALUE(bytes <= shared.size, "a loan of ", shared.size, " bytes is no storage of ",
+  TORCH_CHECK_VALUE(bytes <= shared.size, "a handle of ", shared.size, " bytes is no storage of ",
                     bytes);
-  if (borrowed) {
-    ++shared.borrows;
+  if (imported) {
+    ++shared.imports;
     add_user(shared, stream);
   }
   return storage_of(memory, shared, bytes, &other);
@@ -313,18 +313,18 @@ c10::Storage borrow(SharedMemory& memory, const orIpcLoan& loan, size_t bytes,
 
 }  // namespace
 
-orIpcLoan lend_storage(const c10::Storage& storage) {
+orIpcMemoryHandle export_storage(const c10::Storage& storage) {
   const c10::DeviceIndex device = resolve_device(storage.device().index());
-  TORCH_CHECK(storage.nbytes() != 0, "a storage without bytes can not be lent");
+  TORCH_CHECK(storage.nbytes() != 0, "a storage without bytes cannot be exported");
   void* const pointer = storage.mutable_data();  // a copy of its own, if it was to be made
-  orIpcLoan loan;
+  orIpcMemoryHandle handle;
   OPENREG_CHECK(
-      orIpcLend(&loan, pointer, storage.nbytes(), stream_behind(storage.data_ptr(), device)));
+      orIpcExport(&handle, pointer, storage.nbytes(), stream_behind(storage.data_ptr(), device)));
   SharedMemory& memory = shared_memory();
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
     if (const auto known = memory.all.find(pointer); known != memory.all.end()) {
-      // Lent before, or an alias of what was, which may be longer.
+      // Exported before, or an alias of what was, which may be longer.
       known->second->size = std::max(known->second->size, storage.nbytes());
     } else {
       auto made = std::make_unique<Shared>();
@@ -337,14 +337,14 @@ orIpcLoan lend_storage(const c10::Storage& storage) {
       shared->own = storage.unsafeGetStorageImpl()->set_data_ptr(use(*shared));
     }
   }
-  (void)drop_ended(memory, kGlances);
-  return loan;
+  (void)drop_ended(memory, kScans);
+  return handle;
 }
 
-c10::Storage borrow_storage(const orIpcLoan& loan, size_t bytes, c10::DeviceIndex device) {
+c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes, c10::DeviceIndex device) {
   SharedMemory& memory = shared_memory();
-  c10::Storage storage = borrow(memory, loan, bytes, device);
-  (void)drop_ended(memory, kGlances);
+  c10::Storage storage = import_from(memory, handle, bytes, device);
+  (void)drop_ended(memory, kScans);
   return storage;
 }
 
@@ -360,7 +360,7 @@ void record_shared(const c10::DataPtr& data, const c10::Stream& stream) {
   const orStream_t user = native_stream(stream);
   {
     const std::lock_guard<std::mutex> lock(shared_memory().mutex);
-    if (shared->borrows != 0) {
+    if (shared->imports != 0) {
       add_user(*shared, user);
       return;
     }

@@ -17,48 +17,50 @@ namespace {
 
 constexpr size_t kBytes = 4096;
 
-class Lender {
+class Exporter {
  public:
-  Lender() { EXPECT_EQ(peer_.Ask("new " + std::to_string(kBytes) + " 7"), "ok 0"); }
+  Exporter() { EXPECT_EQ(peer_.Ask("new " + std::to_string(kBytes) + " 7"), "ok 0"); }
 
   // Of the same block each time.
-  orIpcLoan lend() { return peer_.Give<orIpcLoan>("lend 0 0 " + std::to_string(kBytes)); }
+  orIpcMemoryHandle export_all() {
+    return peer_.Give<orIpcMemoryHandle>("export 0 0 " + std::to_string(kBytes));
+  }
 
  private:
   device::PeerProcess peer_;
 };
 
 // A defect shows with --config=tsan only.
-TEST(SharingTest, StreamsMayBeRecordedWhileThreadsBorrow) {
+TEST(SharingTest, StreamsMayBeRecordedWhileThreadsImport) {
   constexpr int kRounds = 100;
-  Lender lender;
-  std::vector<orIpcLoan> loans;
+  Exporter exporter;
+  std::vector<orIpcMemoryHandle> handles;
   for (int round = 0; round < kRounds; ++round) {
-    loans.push_back(lender.lend());
+    handles.push_back(exporter.export_all());
   }
-  const c10::Storage borrowed = borrow_storage(lender.lend(), kBytes, 0);
+  const c10::Storage imported = import_storage(exporter.export_all(), kBytes, 0);
   const c10::Stream streams[] = {pooled_stream(0, 0), pooled_stream(0, 0)};
   std::atomic<bool> begun{false};
   std::atomic<bool> done{false};
   std::thread recorder([&] {
-    const c10::Storage lent(c10::Storage::use_byte_size_t(), kBytes, allocate_on(0, kBytes),
+    const c10::Storage exported(c10::Storage::use_byte_size_t(), kBytes, allocate_on(0, kBytes),
                             device_allocator(), /*resizable=*/true);
-    (void)lend_storage(lent);
+    (void)export_storage(exported);
     for (size_t round = 0; !done.load(std::memory_order_relaxed); ++round) {
-      device_allocator()->recordStream(borrowed.data_ptr(), streams[round % 2]);
-      device_allocator()->recordStream(lent.data_ptr(), streams[round % 2]);
+      device_allocator()->recordStream(imported.data_ptr(), streams[round % 2]);
+      device_allocator()->recordStream(exported.data_ptr(), streams[round % 2]);
       begun.store(true, std::memory_order_relaxed);
     }
   });
   while (!begun.load(std::memory_order_relaxed)) {
     std::this_thread::yield();
   }
-  for (const orIpcLoan& loan : loans) {
-    const c10::Storage again = borrow_storage(loan, kBytes, 0);
-    EXPECT_EQ(again.unsafeGetStorageImpl(), borrowed.unsafeGetStorageImpl());
+  for (const orIpcMemoryHandle& handle : handles) {
+    const c10::Storage again = import_storage(handle, kBytes, 0);
+    EXPECT_EQ(again.unsafeGetStorageImpl(), imported.unsafeGetStorageImpl());
     const c10::Storage other(c10::Storage::use_byte_size_t(), kBytes, allocate_on(0, kBytes),
                              device_allocator(), /*resizable=*/true);
-    (void)lend_storage(other);
+    (void)export_storage(other);
     (void)release_shared();
   }
   done.store(true, std::memory_order_relaxed);

@@ -11,10 +11,11 @@
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
 #include "runtime/device/graph.h"
+#include "runtime/device/imported_memory.h"
 #include "runtime/device/injected_fault.h"
-#include "runtime/device/ipc.h"
 #include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
+#include "runtime/device/shared_memory.h"
 #include "runtime/device/thread.h"
 
 namespace openreg::device {
@@ -116,7 +117,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
     return refuse(used_[device], free_[device].largest());
   }
   used_[device] += reserved;
-  if (!AddLocked({base, size, reserved, device, -1, 0, nullptr})) {
+  if (!AddLocked({base, size, reserved, device, -1, nullptr})) {
     used_[device] -= reserved;
     free_[device].Give(base, reserved);
     return Fail(orErrorSystem, "orMalloc: no host memory is left for the table of allocations");
@@ -171,7 +172,7 @@ orError_t Allocations::Free(void* pointer) {
   }
   if (found->import != nullptr) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: it belongs to another process; use orIpcCloseMemHandle", pointer);
+                "orFree of %p: it belongs to another process; use orIpcRelease", pointer);
   }
   if (found->base != address) {
     return Fail(
@@ -186,9 +187,9 @@ orError_t Allocations::Free(void* pointer) {
 }
 
 void Allocations::ReleaseLocked(const Allocation& allocation) {
-  if (allocation.export_serial != 0 || allocation.lent) {
-    RetractExport(allocation);
-    if (IsOpenElsewhere(allocation)) {
+  if (allocation.exported) {
+    RetractExports(allocation);
+    if (IsLockedElsewhere(allocation.device, allocation.base, allocation.reserved)) {
       kept_.push_back(allocation);
       return;
     }
@@ -199,7 +200,8 @@ void Allocations::ReleaseLocked(const Allocation& allocation) {
 
 void Allocations::CollectLocked(int device) {
   std::erase_if(kept_, [&](const Allocation& allocation) {
-    if (allocation.device != device || IsOpenElsewhere(allocation)) {
+    if (allocation.device != device ||
+        IsLockedElsewhere(device, allocation.base, allocation.reserved)) {
       return false;
     }
     used_[device] -= allocation.reserved;

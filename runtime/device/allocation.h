@@ -27,10 +27,9 @@ struct Allocation {
   size_t size;      // as asked for: what bounds are checked against
   size_t reserved;  // as taken from the window
   int device;
-  int live_slot;           // its place in the LiveTable
-  uint64_t export_serial;  // not 0: other processes may open it (ipc.h)
-  Import* import;          // not null: it belongs to another process (ipc.h)
-  bool lent = false;       // a part of it was lent once (loan.h)
+  int live_slot;          // its place in the LiveTable
+  Import* import;         // not null: it belongs to another process (imported_memory.h)
+  bool exported = false;  // a part of it was exported once (shared_memory.h)
 };
 
 // All live blocks, for a reader that can not take a lock. Writers hold the lock of Allocations.
@@ -75,7 +74,7 @@ class Allocations {
   // The block that holds `pointer`.
   bool Find(const void* pointer, Allocation* found);
 
-  // For ipc.cc and loan.cc. The functions that end with Locked need the lock.
+  // For imported_memory.cc and shared_memory.cc. The functions that end with Locked need the lock.
   std::mutex& mutex() { return mutex_; }
   Allocation* FindLocked(uintptr_t address);
   uintptr_t TakeImportRangeLocked(size_t size, size_t alignment);

@@ -71,16 +71,15 @@ orError_t FailSystem(const char* what, size_t size, int error) {
 }  // namespace
 
 orError_t Arena::Reserve(int device_count, size_t device_memory) {
-  const size_t file_size = device_memory + kExportTable;
   rlimit file_limit{};
   // Looked up, not tried: going over it would send SIGXFSZ, which ends the process.
   if (getrlimit(RLIMIT_FSIZE, &file_limit) == 0 && file_limit.rlim_cur != RLIM_INFINITY &&
-      file_limit.rlim_cur < file_size) {
+      file_limit.rlim_cur < device_memory) {
     return Fail(
         orErrorSystem,
         "the memory of a device needs a file of %s: the limit of a file's size (RLIMIT_FSIZE, "
         "ulimit -f) is %s; raise it or lower OPENREG_DEVICE_MEMORY",
-        ByteText(file_size).c_str(), ByteText(file_limit.rlim_cur).c_str());
+        ByteText(device_memory).c_str(), ByteText(file_limit.rlim_cur).c_str());
   }
 
   // Each part ends with a gap of one large page. Imports get as much room as all devices have.
@@ -117,9 +116,9 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     return undo("madvise", 2 * half);
   }
   for (int index = 0; index < device_count; ++index) {
-    const int file = CreateMemfd(file_size, &numbers_[index]);
+    const int file = CreateMemfd(device_memory, &numbers_[index]);
     if (file < 0) {
-      return undo("memfd_create for the memory of a device", file_size);
+      return undo("memfd_create for the memory of a device", device_memory);
     }
     files_[opened++] = file;
     devices_[index] = {base + static_cast<size_t>(index) * stride, device_memory};

@@ -75,10 +75,6 @@ class Arena {
   int file(int device) const { return files_[device]; }
   uint64_t file_number(int device) const { return numbers_[device]; }
 
-  // Behind the memory of a device, its file has a table of the blocks which other processes may
-  // open (ipc.cc); it is not mapped.
-  static constexpr size_t kExportTable = 256 * 1024;
-
   // Maps `size` bytes of another process's file at `address` of the import range, in both halves,
   // or takes them away again. The caller has reserved that range for itself (allocation.cc).
   bool MapImport(uintptr_t address, size_t size, int file, size_t file_offset) const;

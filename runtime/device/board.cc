@@ -234,7 +234,7 @@ orError_t Peer::Queue(const std::shared_ptr<Peer>& peer, MarkWord word, Stream* 
 
 namespace {
 
-// Of loans that somebody took; the lender has not looked at them since. Needs BoardMutex.
+// Of exports that were imported; the exporter has not looked at them since. Needs BoardMutex.
 void SweepSlots(Boards& boards) {
   for (uint64_t& serial : boards.given) {
     MarkWord word;
@@ -265,9 +265,10 @@ orError_t TakeSlot(const char* function, const Board::Range& range, uint64_t* se
     index = boards.given.size();
     boards.given.push_back(0);
   } else {
-    return Fail(orErrorSystem,
-                "%s: %llu events between processes, and loans that nobody has taken, exist already",
-                function, static_cast<unsigned long long>(Board::kSlots));
+    return Fail(
+        orErrorSystem,
+        "%s: %llu events between processes, and exports that nobody has imported, exist already",
+        function, static_cast<unsigned long long>(Board::kSlots));
   }
   *serial = boards.next_serial++ * Board::kSlots + index;
   boards.given[index] = *serial;

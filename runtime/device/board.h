@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// board.h - what a process tells the others about its events, its loans and its streams.
+// board.h - what a process tells the others about its events, its exports and its streams.
 //
 // A file of shared memory, made at the first use of one of them. It has slots, one for each event
-// between processes and each loan, and for each stream the number of marks that it has passed. A
-// mark is a command which says so; what a slot captures is the number of a mark of a stream, and is
-// reached when that stream has passed as many. So, as with an event of one process, a wait compares
-// two numbers that only grow, and writing a slot again changes no wait that is under way.
+// between processes and each exported range, and for each stream the number of marks that it has
+// passed. A mark is a command which says so; what a slot captures is the number of a mark of a
+// stream, and is reached when that stream has passed as many. So, as with an event of one process,
+// a wait compares two numbers that only grow, and writing a slot again changes no wait that is
+// under way.
 //
-// The owner writes its board; others map it and read, except that who takes a loan takes the serial
+// The owner writes its board; others map it and read, except that an importer takes the serial
 // number out of its slot. Whether the owner lives is looked up in /proc (memfd.h): nothing has to
 // be cleaned up after a kill. A Peer is a board of another process, shared by all who wait on it.
 // Threads: any.
@@ -38,7 +39,7 @@ struct Board {
     std::atomic<uint32_t> signal;  // futex: changes with each
     uint32_t unused;
   };
-  // What a loan names; zeros for an event.
+  // What a handle of memory names; zeros for an event.
   struct Range {
     uint64_t file;  // its number
     uint64_t offset;
@@ -95,7 +96,7 @@ class Peer {
   const MemfdPlace& place() const { return place_; }
   Board& board() { return *board_; }
 
-  // The capture of the slot that has this serial number, and the range (may be null) of its loan;
+  // The capture of the slot that has this serial number, and the range (may be null) of its handle;
   // false if no slot has it any more.
   bool Read(uint64_t serial, MarkWord* word, Board::Range* range = nullptr);
 
@@ -123,8 +124,8 @@ class Peer {
   Board* const board_;
 };
 
-// Slots of the own board, for an event or a loan of `range`. `function` is for the error when all
-// are in use; a slot of which another process took the serial number is free again then.
+// Slots of the own board, for an event or an export of `range`. `function` is for the error when
+// all are in use; a slot of which another process took the serial number is free again then.
 orError_t TakeSlot(const char* function, const Board::Range& range, uint64_t* serial);
 // Also for one whose serial number somebody took.
 void GiveSlot(uint64_t serial);

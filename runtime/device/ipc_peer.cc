@@ -1,20 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The other process of ipc_test.cc, ipc_event_test.cc and loan_test.cc. Reads commands, one a line,
-// and answers each with a line: "ok", with what the command gives, or "error", the name of the
-// error and its detail. All of device 0 and of its default stream.
+// The other process of imported_memory_test.cc, ipc_event_test.cc and shared_memory_test.cc. Reads
+// commands, one a line, and answers each with a line: "ok", with what the command gives, or
+// "error", the name of the error and its detail. All of device 0 and of its default stream.
 //
-//   open HEX            INDEX     a handle of memory; INDEX names the block from then on
-//   close INDEX
 //   read INDEX OFFSET   only the VALUE of one byte, as a kernel sees it
 //   write INDEX OFFSET VALUE
 //   fill INDEX VALUE              queued; 16 bytes
-//   export SIZE VALUE   HEX       of a new block, full of VALUE
-//   new SIZE VALUE      INDEX     the same, without a handle
-//   lend INDEX OFFSET SIZE   HEX
-//   borrow HEX          INDEX
-//   return INDEX                  queued
-//   lent INDEX SIZE     0 or 1
+//   new SIZE VALUE      INDEX     a block full of VALUE; INDEX names it from then on
+//   export INDEX OFFSET SIZE   HEX
+//   import HEX          INDEX
+//   release INDEX                 queued
+//   exported INDEX SIZE     0 or 1
 //   free INDEX
 //   event               INDEX     an event between processes
 //   event-handle INDEX  HEX
@@ -81,21 +78,7 @@ int main() {
   std::vector<orEvent_t> events;
   std::string command;
   while (std::cin >> command && command != "quit") {
-    if (command == "open") {
-      std::string hex;
-      std::cin >> hex;
-      const auto handle = FromHex<orIpcMemHandle>(hex);
-      void* pointer = nullptr;
-      const orError_t error = orIpcOpenMemHandle(&pointer, &handle);
-      if (error == orSuccess) {
-        blocks.push_back(pointer);
-      }
-      Answer(error, std::to_string(blocks.size() - 1));
-    } else if (command == "close") {
-      size_t index = 0;
-      std::cin >> index;
-      Answer(orIpcCloseMemHandle(blocks.at(index)));
-    } else if (command == "read") {
+    if (command == "read") {
       size_t index = 0, offset = 0;
       std::cin >> index >> offset;
       std::cout << static_cast<int>(*Byte(blocks.at(index), offset)) << std::endl;
@@ -105,17 +88,6 @@ int main() {
       std::cin >> index >> offset >> value;
       *Byte(blocks.at(index), offset) = static_cast<unsigned char>(value);
       Answer(orSuccess);
-    } else if (command == "export") {
-      size_t size = 0;
-      int value = 0;
-      std::cin >> size >> value;
-      void* pointer = nullptr;
-      orIpcMemHandle handle{};
-      orError_t error = NewBlock(size, value, &pointer);
-      if (error == orSuccess) {
-        error = orIpcGetMemHandle(&handle, pointer);
-      }
-      Answer(error, Hex(handle));
     } else if (command == "new") {
       size_t size = 0;
       int value = 0;
@@ -132,30 +104,30 @@ int main() {
       int value = 0;
       std::cin >> index >> value;
       Answer(orMemsetAsync(blocks.at(index), value, 16, nullptr));
-    } else if (command == "lend") {
+    } else if (command == "export") {
       size_t index = 0, offset = 0, size = 0;
       std::cin >> index >> offset >> size;
-      orIpcLoan loan{};
+      orIpcMemoryHandle handle{};
       const orError_t error =
-          orIpcLend(&loan, static_cast<char*>(blocks.at(index)) + offset, size, nullptr);
-      Answer(error, Hex(loan));
-    } else if (command == "borrow") {
+          orIpcExport(&handle, static_cast<char*>(blocks.at(index)) + offset, size, nullptr);
+      Answer(error, Hex(handle));
+    } else if (command == "import") {
       std::string hex;
       std::cin >> hex;
-      const auto loan = FromHex<orIpcLoan>(hex);
+      const auto handle = FromHex<orIpcMemoryHandle>(hex);
       blocks.push_back(nullptr);
-      const orError_t error = orIpcBorrow(&blocks.back(), &loan, nullptr);
+      const orError_t error = orIpcImport(&blocks.back(), &handle, nullptr);
       Answer(error, std::to_string(blocks.size() - 1));
-    } else if (command == "return") {
+    } else if (command == "release") {
       size_t index = 0;
       std::cin >> index;
-      Answer(orIpcReturn(blocks.at(index), nullptr));
-    } else if (command == "lent") {
+      Answer(orIpcRelease(blocks.at(index), nullptr));
+    } else if (command == "exported") {
       size_t index = 0, size = 0;
       std::cin >> index >> size;
-      int lent = 0;
-      const orError_t error = orIpcIsLent(&lent, blocks.at(index), size);
-      Answer(error, std::to_string(lent));
+      int exported = 0;
+      const orError_t error = orIpcIsExported(&exported, blocks.at(index), size);
+      Answer(error, std::to_string(exported));
     } else if (command == "event") {
       events.push_back(nullptr);
       const orError_t error = orEventCreateWithFlags(&events.back(), orEventInterprocess);

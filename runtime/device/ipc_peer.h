@@ -69,9 +69,9 @@ class PeerProcess {
     }
     return answer;
   }
-  std::string Open(const orIpcMemHandle& handle) { return Ask("open " + Hex(handle)); }
+  std::string Import(const orIpcMemoryHandle& handle) { return Ask("import " + Hex(handle)); }
 
-  // The handle or loan that the answer "ok HEX" has.
+  // The handle that the answer "ok HEX" has.
   template <class Bytes>
   Bytes Give(const std::string& command) {
     const std::string answer = Ask(command);

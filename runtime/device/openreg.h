@@ -176,7 +176,7 @@ typedef struct orPointerAttributes {
   void* pointer;  // as asked
   void* base;     // start of the allocation that holds it; null for unmanaged memory
   size_t size;    // bytes of that allocation
-  int imported;   // 1: from orIpcOpenMemHandle
+  int imported;   // 1: from orIpcImport
 } orPointerAttributes;
 
 // Memory of the current device. Zero bytes give a null pointer and success. The content of
@@ -227,22 +227,6 @@ OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStr
 // process has open are left out. `released` (may be null): bytes given back.
 OPENREG_API orError_t orMemTrim(size_t* released);
 
-// Sharing of an allocation between processes of one user. The handle may travel by any way; it
-// names the whole allocation that holds `pointer`; a damaged one opens nothing. An imported
-// allocation is memory of device `device` in the importing process; closing it unmaps it. Memory
-// that is still open elsewhere when its owner frees it is kept until the last process closes it or
-// dies, a kill included. Opening the same handle again gives the same pointer, and each open needs
-// its close.
-//   orErrorInvalidValue  no handle; of this process itself; of memory that was freed, or a process
-//                        that ended, before the handle was opened
-//   orErrorInvalidDevice  this process has no device of that index
-typedef struct orIpcMemHandle {
-  unsigned char reserved[64];
-} orIpcMemHandle;
-OPENREG_API orError_t orIpcGetMemHandle(orIpcMemHandle* handle, void* pointer);
-OPENREG_API orError_t orIpcOpenMemHandle(void** pointer, const orIpcMemHandle* handle);
-OPENREG_API orError_t orIpcCloseMemHandle(void* pointer);
-
 // ---------------------------------------------------------------------------------------- streams
 // Tier 2. (A driver of tier 1 runs every command before it returns, on one stream per device.)
 
@@ -273,7 +257,7 @@ OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsigned flags);
 
 // ------------------------------------------------------------------------------------------ events
-// Tier 2; events between processes and sharing of memory: tier 3.
+// Tier 2; events between processes: tier 3.
 
 enum {
   orEventDisableTiming = 0x0,
@@ -317,27 +301,36 @@ typedef struct orIpcEventHandle {
 OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t event);
 OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle* handle);
 
-// Lending a part of an allocation, in the order of streams. A loan names `size` bytes at `pointer`,
-// of an own or a borrowed allocation, and what `stream` has queued now; it is good for one borrow,
-// by any process of the user. The bytes are lent until then, and while another process has them
-// borrowed: a kill ends that too. The lender keeps them meanwhile; orIpcIsLent is the question.
-// Borrowed bytes are an imported allocation: what is queued on `stream` from now on waits for the
-// lender's work, and orIpcReturn gives them back when what `stream` has queued by then is done.
-// The pages that hold the bytes are mapped, no others. A process that borrows what is its own gets
-// its own pointer, and returns nothing. Borrowing again gives the same pointer; each needs its
-// orIpcReturn.
-//   orErrorInvalidValue   no loan; borrowed already, or its lender freed the bytes
-//   orErrorProcessEnded   the lender ended before the loan was borrowed
-//   orErrorInvalidDevicePointer  bytes that are no part of one live allocation; orIpcReturn of what
-//                         is not borrowed
+// ------------------------------------------------------------------- memory shared by processes
+// Tier 3.
+
+// Sharing device memory between processes of one user, in the order of streams. A handle names
+// `size` bytes at `pointer`, of an own or an imported allocation, and what `stream` has queued now.
+// It may travel by any way and is good for one import, by any process. The bytes count as exported
+// until then, and while another process has them imported; a kill ends that too. The exporter must
+// keep them meanwhile, and asks by orIpcIsExported. Bytes of an allocation that its owner frees
+// stay until the last importer has released them.
+//
+// Imported bytes are an allocation of their own, of device `device` in the importing process. What
+// is queued on `stream` from now on waits for the exporter's work; orIpcRelease gives the bytes
+// back when what `stream` has queued by then is done. The pages that hold the bytes are mapped, no
+// others. A process that imports its own memory gets its own pointer, and releases nothing.
+// Importing the same bytes again gives the same pointer; each import needs its orIpcRelease.
+//   orErrorInvalidValue   no handle; imported already, or its bytes were freed
+//   orErrorProcessEnded   the exporter ended before the import
+//   orErrorInvalidDevicePointer  bytes that are no part of one live allocation; orIpcRelease of
+//   what
+//                         is not imported
 //   orErrorInvalidDevice  the stream is of another device, or this process has no such device
-typedef struct orIpcLoan {
+typedef struct orIpcMemoryHandle {
   unsigned char reserved[64];
-} orIpcLoan;
-OPENREG_API orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream);
-OPENREG_API orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream);
-OPENREG_API orError_t orIpcReturn(void* pointer, orStream_t stream);
-OPENREG_API orError_t orIpcIsLent(int* lent, const void* pointer, size_t size);
+} orIpcMemoryHandle;
+OPENREG_API orError_t orIpcExport(orIpcMemoryHandle* handle, void* pointer, size_t size,
+                                  orStream_t stream);
+OPENREG_API orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handle,
+                                  orStream_t stream);
+OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream);
+OPENREG_API orError_t orIpcIsExported(int* exported, const void* pointer, size_t size);
 
 // ----------------------------------------------------------------------------------------- kernels
 // Tier 1; orLaunchHostFunc: tier 2.
@@ -374,7 +367,7 @@ typedef struct orGraph* orGraph_t;
 
 // Calls that are unsafe beside a capture although they touch none of its streams are those which
 // may wait for any stream, or give out memory that a replay would not have: orMalloc, orMemcpy,
-// orMemset, orMemcpyPeer, orIpcOpenMemHandle. They are refused, and make the capture invalid,
+// orMemset, orMemcpyPeer. They are refused, and make the capture invalid,
 //   orStreamCaptureModeGlobal       in every thread, while this capture goes on
 //   orStreamCaptureModeThreadLocal  in the thread that began the capture
 //   orStreamCaptureModeRelaxed      nowhere

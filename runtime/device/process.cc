@@ -12,7 +12,7 @@
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
 #include "runtime/device/fault_report.h"
-#include "runtime/device/ipc.h"
+#include "runtime/device/imported_memory.h"
 #include "runtime/device/stream.h"
 
 namespace openreg::device {

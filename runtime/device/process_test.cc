@@ -274,7 +274,6 @@ void ForksAfterUse() {
     size_t size = 0;
     orStream_t new_stream;
     orEvent_t new_event;
-    orIpcMemHandle handle{};
     orPointerAttributes attributes;
     orAddressWindow window;
     // Giving back does nothing and succeeds.
@@ -284,7 +283,6 @@ void ForksAfterUse() {
     REQUIRE(orMemTrim(&size) == orSuccess && size == 0);
     REQUIRE(orStreamDestroy(stream) == orSuccess);
     REQUIRE(orEventDestroy(event) == orSuccess);
-    REQUIRE(orIpcCloseMemHandle(memory) == orSuccess);
     REQUIRE(orShutdown() == orSuccess);
     // Everything that needs a device is refused.
     REQUIRE(orInit() == orErrorForked);
@@ -298,6 +296,11 @@ void ForksAfterUse() {
     REQUIRE(orPointerGetAttributes(&attributes, memory) == orErrorForked);
     REQUIRE(orGetKernelPointer(&pointer, memory) == orErrorForked);
     REQUIRE(orGetAddressWindow(&window) == orErrorForked);
+    orIpcMemoryHandle handle{};
+    REQUIRE(orIpcRelease(memory, nullptr) == orSuccess);
+    REQUIRE(orIpcExport(&handle, memory, 1, nullptr) == orErrorForked);
+    REQUIRE(orIpcImport(&pointer, &handle, nullptr) == orErrorForked);
+    REQUIRE(orIpcIsExported(&number, memory, 1) == orErrorForked);
     REQUIRE(orMemcpy(&byte, memory, 1, orMemcpyDefault) == orErrorForked);
     REQUIRE(orMemcpyAsync(&byte, memory, 1, orMemcpyDefault, stream) == orErrorForked);
     REQUIRE(orMemcpyPeer(memory, 0, memory, 0, 1) == orErrorForked);
@@ -316,8 +319,6 @@ void ForksAfterUse() {
     REQUIRE(orEventSynchronize(event) == orErrorForked);
     REQUIRE(orLaunchKernel(stream, [] {}) == orErrorForked);
     REQUIRE(orLaunchHostFunc(stream, [](void*) {}, nullptr) == orErrorForked);
-    REQUIRE(orIpcGetMemHandle(&handle, memory) == orErrorForked);
-    REQUIRE(orIpcOpenMemHandle(&pointer, &handle) == orErrorForked);
     REQUIRE(orSetDevice(1) == orErrorForked);
     REQUIRE(orGetDevice(&number) == orErrorForked);
     // What touches no device goes on.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors and events of the device between processes; see docs/sharing.md.
 
-``torch.multiprocessing`` sends a storage as a loan of its memory, which the other process borrows:
+``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process imports:
 nothing is copied. torch's own reducers make tensors, parameters and modules of storages, so one
 reducer, of storages, serves them all.
 """
@@ -71,11 +71,11 @@ def ipc_collect() -> int:
 
 
 def _rebuild_storage(
-    kind: type[torch.UntypedStorage], loan: bytes | None, size: int, device: int
+    kind: type[torch.UntypedStorage], handle: bytes | None, size: int, device: int
 ) -> torch.UntypedStorage:
-    if loan is None:
+    if handle is None:
         return kind(0, device=torch.device("openreg", device))
-    return _C.borrow_storage(loan, size, device)
+    return _C.import_storage(handle, size, device)
 
 
 def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Any, ...]:
@@ -83,8 +83,8 @@ def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Any, ...]:
         reduced: tuple[Any, ...] = reductions.reduce_storage(storage)
         return reduced
     size = storage.nbytes()
-    loan = _C.lend_storage(storage) if size else None
-    return _rebuild_storage, (type(storage), loan, size, storage.device.index)
+    handle = _C.export_storage(storage) if size else None
+    return _rebuild_storage, (type(storage), handle, size, storage.device.index)
 
 
 def _rebuild_view(

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/device/loan.h"
+#include "runtime/device/shared_memory.h"
 
 #include <sys/stat.h>
 #include <unistd.h>
@@ -22,12 +22,12 @@
 namespace openreg::device {
 namespace {
 
-// What orIpcLoan holds.
+// What an orIpcMemoryHandle holds.
 struct Token {
   uint16_t magic;
   uint8_t version;
   uint8_t device;
-  int32_t process;  // the lender's
+  int32_t process;  // the exporter's
   int32_t file;     // both descriptors are of that process
   int32_t board_file;
   uint64_t number;  // of the file
@@ -36,7 +36,7 @@ struct Token {
   uint64_t board_number;
   uint64_t serial;
 };
-static_assert(sizeof(Token) <= sizeof(orIpcLoan));
+static_assert(sizeof(Token) <= sizeof(orIpcMemoryHandle));
 constexpr uint16_t kMagic = 0x6f4c;  // "oL"
 constexpr uint8_t kVersion = 1;
 
@@ -44,53 +44,54 @@ Board::Range RangeOf(const Token& token) {
   return {token.number, token.offset, token.size, token.device};
 }
 
-// A loan of this process that may not be taken yet. By the address of its first byte.
-struct Lent {
+// An export of this process that may not be imported yet. By the address of its first byte.
+struct Exported {
   size_t size;
   uint64_t serial;
 };
 
-// What of which file is borrowed: number, offset, size.
-using Borrowed = std::tuple<uint64_t, uint64_t, size_t>;
+// What of which file is imported: number, offset, size.
+using Imported = std::tuple<uint64_t, uint64_t, size_t>;
 
-struct Loans {
-  std::multimap<uintptr_t, Lent> lent;
-  std::map<Borrowed, uintptr_t> borrowed;                  // where it is mapped
+struct SharedMemory {
+  std::multimap<uintptr_t, Exported> exported;
+  std::map<Imported, uintptr_t> imported;                  // where it is mapped
   std::multimap<uint64_t, std::weak_ptr<PeerFile>> files;  // by their number
 };
 
-Loans& TheLoans() {
-  static Loans& loans = *new Loans;  // blocks are freed until the very end of a process
-  return loans;
+SharedMemory& TheSharedMemory() {
+  static SharedMemory& shared =
+      *new SharedMemory;  // blocks are freed until the very end of a process
+  return shared;
 }
 
 bool Taken(uint64_t serial) {
   std::shared_ptr<Peer> own;
   MarkWord word;
-  return Peer::Own("orIpcIsLent", &own) == orSuccess && !own->Read(serial, &word);
+  return Peer::Own("orIpcIsExported", &own) == orSuccess && !own->Read(serial, &word);
 }
 
-// Drops the loans that start in [first, last) and that `ends` is true for; whether any is left that
-// reaches into [from, last).
+// Drops the exports that start in [first, last) and that `ends` is true for; whether any is left
+// that reaches into [from, last).
 template <class Ends>
-bool DropLoans(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
-  auto& lent = TheLoans().lent;
+bool DropExports(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
+  auto& exported = TheSharedMemory().exported;
   bool left = false;
-  for (auto loan = lent.lower_bound(first); loan != lent.end() && loan->first < last;) {
-    if (ends(loan->second.serial)) {
-      GiveSlot(loan->second.serial);
-      loan = lent.erase(loan);
+  for (auto one = exported.lower_bound(first); one != exported.end() && one->first < last;) {
+    if (ends(one->second.serial)) {
+      GiveSlot(one->second.serial);
+      one = exported.erase(one);
     } else {
-      left = left || loan->first + loan->second.size > from;
-      ++loan;
+      left = left || one->first + one->second.size > from;
+      ++one;
     }
   }
   return left;
 }
 
-// The lender's file, with these bytes free to be locked: one that is open, or opened anew.
+// The exporter's file, with these bytes free to be locked: one that is open, or opened anew.
 orError_t FindFile(const char* function, const Token& token, std::shared_ptr<PeerFile>* found) {
-  auto& files = TheLoans().files;
+  auto& files = TheSharedMemory().files;
   const auto [first, last] = files.equal_range(token.number);
   for (auto entry = first; entry != last; ++entry) {
     *found = entry->second.lock();
@@ -124,8 +125,9 @@ orError_t FindPart(const char* function, const void* pointer, size_t size, Alloc
   return orSuccess;
 }
 
-orError_t Lend(orIpcLoan* loan, void* pointer, size_t size, Stream* stream, uint64_t expected) {
-  constexpr const char* kFunction = "orIpcLend";
+orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, Stream* stream,
+                 uint64_t expected) {
+  constexpr const char* kFunction = "orIpcExport";
   std::shared_ptr<Peer> own;
   uint64_t serial;
   MarkWord word;
@@ -146,8 +148,8 @@ orError_t Lend(orIpcLoan* loan, void* pointer, size_t size, Stream* stream, uint
                 kFunction, pointer, allocation->device, stream->device());
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  // So that lending the same bytes again and again keeps nothing.
-  (void)DropLoans(address, address, address + 1, Taken);
+  // So that exporting the same bytes again and again keeps nothing.
+  (void)DropExports(address, address, address + 1, Taken);
   const Import* const import = allocation->import;
   const int device = allocation->device;
   Token token{};
@@ -166,23 +168,23 @@ orError_t Lend(orIpcLoan* loan, void* pointer, size_t size, Stream* stream, uint
     return error;
   }
   own->board().slot(serial).capture.store(word, std::memory_order_release);
-  TheLoans().lent.emplace(address, Lent{size, serial});
-  allocation->lent = true;
+  TheSharedMemory().exported.emplace(address, Exported{size, serial});
+  allocation->exported = true;
   token.serial = serial;
-  *loan = {};
-  std::memcpy(loan->reserved, &token, sizeof(token));
+  *handle = {};
+  std::memcpy(handle->reserved, &token, sizeof(token));
   return orSuccess;
 }
 
 orError_t FailTaken(const Token& token) {
   return Fail(
       orErrorInvalidValue,
-      "orIpcBorrow: the loan of process %d was borrowed already (each is good for once), or "
+      "orIpcImport: the handle of process %d was imported already (each is good for once), or "
       "its memory was freed",
       token.process);
 }
 
-orError_t TakeLoan(Peer& peer, const Token& token) {
+orError_t TakeHandle(Peer& peer, const Token& token) {
   return peer.Take(token.serial) ? orSuccess : FailTaken(token);
 }
 
@@ -192,19 +194,19 @@ void ReleaseImport(Allocation* allocation) {
   }
 }
 
-orError_t BorrowLocked(void** pointer, const Token& token, Peer& peer) {
-  constexpr const char* kFunction = "orIpcBorrow";
+orError_t ImportLocked(void** pointer, const Token& token, Peer& peer) {
+  constexpr const char* kFunction = "orIpcImport";
   Allocations& allocations = Allocations::Get();
   Allocation* allocation;
   if (token.number == arena.file_number(token.device)) {
     *pointer = reinterpret_cast<void*>(arena.device(token.device).base + token.offset);
     const orError_t error = FindPart(kFunction, *pointer, token.size, &allocation);
-    return error == orSuccess ? TakeLoan(peer, token) : error;
+    return error == orSuccess ? TakeHandle(peer, token) : error;
   }
-  const Borrowed key{token.number, token.offset, token.size};
-  const auto known = TheLoans().borrowed.find(key);
-  if (known != TheLoans().borrowed.end()) {
-    if (const orError_t error = TakeLoan(peer, token); error != orSuccess) {
+  const Imported key{token.number, token.offset, token.size};
+  const auto known = TheSharedMemory().imported.find(key);
+  if (known != TheSharedMemory().imported.end()) {
+    if (const orError_t error = TakeHandle(peer, token); error != orSuccess) {
       return error;
     }
     ++allocations.FindLocked(known->second)->import->opens;
@@ -217,25 +219,23 @@ orError_t BorrowLocked(void** pointer, const Token& token, Peer& peer) {
     return error;
   }
   struct stat status {};
-  if (fstat(file->get(), &status) != 0 ||
-      status.st_size < static_cast<off_t>(Arena::kExportTable) ||
-      token.offset > static_cast<uint64_t>(status.st_size) - Arena::kExportTable ||
-      token.size > static_cast<uint64_t>(status.st_size) - Arena::kExportTable - token.offset) {
-    return Fail(orErrorInvalidValue, "%s: the loan is damaged", kFunction);
+  if (fstat(file->get(), &status) != 0 || token.offset > static_cast<uint64_t>(status.st_size) ||
+      token.size > static_cast<uint64_t>(status.st_size) - token.offset) {
+    return Fail(orErrorInvalidValue, "%s: the handle is damaged", kFunction);
   }
   if (!file->Lock(token.offset, token.size)) {
     return Fail(orErrorSystem, "%s: the bytes can not be locked: %s", kFunction,
                 std::strerror(errno));
   }
   uintptr_t base;
-  if (const orError_t error = MapImportLocked(kFunction, {file, 1, token.number, token.offset, 0},
+  if (const orError_t error = MapImportLocked(kFunction, {file, 1, token.number, token.offset},
                                               token.size, token.device, &base);
       error != orSuccess) {
     file->Unlock(token.offset);
     return error;
   }
-  TheLoans().borrowed.emplace(key, base);
-  if (const orError_t error = TakeLoan(peer, token); error != orSuccess) {
+  TheSharedMemory().imported.emplace(key, base);
+  if (const orError_t error = TakeHandle(peer, token); error != orSuccess) {
     ReleaseImport(allocations.FindLocked(base));
     return error;
   }
@@ -243,51 +243,51 @@ orError_t BorrowLocked(void** pointer, const Token& token, Peer& peer) {
   return orSuccess;
 }
 
-orError_t FindBorrowed(void* pointer, Allocation** found) {
+orError_t FindImported(void* pointer, Allocation** found) {
   *found = Allocations::Get().FindLocked(reinterpret_cast<uintptr_t>(pointer));
-  if (*found == nullptr || (*found)->import == nullptr || (*found)->import->serial != 0 ||
+  if (*found == nullptr || (*found)->import == nullptr ||
       (*found)->base != reinterpret_cast<uintptr_t>(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
-                "orIpcReturn of %p: not what orIpcBorrow gave, or returned already", pointer);
+                "orIpcRelease of %p: not what orIpcImport gave, or released already", pointer);
   }
   return orSuccess;
 }
 
-orError_t Return(void* pointer) {
+orError_t Release(void* pointer) {
   const std::lock_guard lock(Allocations::Get().mutex());
   Allocation* found;
-  const orError_t error = FindBorrowed(pointer, &found);
+  const orError_t error = FindImported(pointer, &found);
   if (error == orSuccess) {
     ReleaseImport(found);
   }
   return error;
 }
 
-orError_t Borrow(void** pointer, const Token& token, Stream* stream, uint64_t expected) {
+orError_t ImportInOrder(void** pointer, const Token& token, Stream* stream, uint64_t expected) {
   if (token.device >= arena.device_count() || token.device != stream->device()) {
     return Fail(orErrorInvalidDevice,
-                "orIpcBorrow: the bytes are on device %d, the stream is on %d, and this process "
+                "orIpcImport: the bytes are on device %d, the stream is on %d, and this process "
                 "has %d devices (OPENREG_DEVICE_COUNT)",
                 token.device, stream->device(), arena.device_count());
   }
   std::shared_ptr<Peer> peer;
   if (const orError_t error =
-          Peer::Open("orIpcBorrow", {token.process, token.board_file, token.board_number},
+          Peer::Open("orIpcImport", {token.process, token.board_file, token.board_number},
                      orErrorProcessEnded, &peer);
       error != orSuccess) {
     return error;
   }
   MarkWord word = 0;
-  Board::Range lent{};
-  if (!peer->Read(token.serial, &word, &lent)) {
+  Board::Range exported{};
+  if (!peer->Read(token.serial, &word, &exported)) {
     return FailTaken(token);
   }
-  if (lent != RangeOf(token)) {
-    return Fail(orErrorInvalidValue, "orIpcBorrow: the loan is damaged");
+  if (exported != RangeOf(token)) {
+    return Fail(orErrorInvalidValue, "orIpcImport: the handle is damaged");
   }
   {
     const std::lock_guard lock(Allocations::Get().mutex());
-    if (const orError_t error = BorrowLocked(pointer, token, *peer); error != orSuccess) {
+    if (const orError_t error = ImportLocked(pointer, token, *peer); error != orSuccess) {
       *pointer = nullptr;
       return error;
     }
@@ -295,32 +295,32 @@ orError_t Borrow(void** pointer, const Token& token, Stream* stream, uint64_t ex
   const orError_t error = Peer::Queue(peer, word, stream, expected);
   if (error != orSuccess) {
     if (token.number != arena.file_number(token.device)) {
-      (void)Return(*pointer);
+      (void)Release(*pointer);
     }
     *pointer = nullptr;
   }
   return error;
 }
 
-orError_t ReturnInOrder(void* pointer, Stream* stream, uint64_t expected) {
+orError_t ReleaseInOrder(void* pointer, Stream* stream, uint64_t expected) {
   if (stream->Idle()) {
-    return Return(pointer);
+    return Release(pointer);
   }
   {
     const std::lock_guard lock(Allocations::Get().mutex());
     Allocation* found;
-    if (const orError_t error = FindBorrowed(pointer, &found); error != orSuccess) {
+    if (const orError_t error = FindImported(pointer, &found); error != orSuccess) {
       return error;
     }
   }
   return stream->Enqueue(expected, nullptr, [&](Command& command) {
     command.kind = Command::kCopy;
     command.place = Command::kOnWorker;
-    command.name = "return to another process";
+    command.name = "release to another process";
     command.kernel = [](void* arguments) {
-      void* borrowed;
-      std::memcpy(&borrowed, arguments, sizeof(borrowed));
-      (void)Return(borrowed);  // fails if it was returned twice, or by a reset of the device
+      void* imported;
+      std::memcpy(&imported, arguments, sizeof(imported));
+      (void)Release(imported);  // fails if it was released twice, or by a reset of the device
       return orSuccess;
     };
     command.sink = &stream->sink();
@@ -328,22 +328,22 @@ orError_t ReturnInOrder(void* pointer, Stream* stream, uint64_t expected) {
   });
 }
 
-// Loans are for what has been queued, and what a graph will run has not.
+// A handle is for what has been queued, and what a graph will run has not.
 constexpr WhenCaptured kHandsOver{
     "and memory is handed to other processes in the order of what runs: do it before or after the "
     "capture"};
 
 }  // namespace
 
-void RetractLoans(const Allocation& allocation) {
-  if (allocation.lent) {
-    (void)DropLoans(allocation.base, allocation.base, allocation.base + allocation.size,
-                    [](uint64_t) { return true; });
+void RetractExports(const Allocation& allocation) {
+  if (allocation.exported) {
+    (void)DropExports(allocation.base, allocation.base, allocation.base + allocation.size,
+                      [](uint64_t) { return true; });
   }
 }
 
-void ForgetBorrowed(const Import& import, size_t size) {
-  TheLoans().borrowed.erase({import.number, import.offset, size});
+void ForgetImport(const Import& import, size_t size) {
+  TheSharedMemory().imported.erase({import.number, import.offset, size});
 }
 
 }  // namespace openreg::device
@@ -360,81 +360,85 @@ using openreg::device::Refuse;
 using openreg::device::Stream;
 using openreg::device::thread_state;
 
-orError_t orIpcLend(orIpcLoan* loan, void* pointer, size_t size, orStream_t stream_handle) {
+orError_t orIpcExport(orIpcMemoryHandle* handle, void* pointer, size_t size,
+                      orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
   if (const orError_t error =
-          EnterStream("orIpcLend", stream_handle, kHandsOver, &stream, &expected);
+          EnterStream("orIpcExport", stream_handle, kHandsOver, &stream, &expected);
       error != orSuccess) {
     return error;
   }
-  if (loan == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcLend: loan is null");
+  if (handle == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcExport: handle is null");
   }
-  return openreg::device::Lend(loan, pointer, size, stream, expected);
+  return openreg::device::Export(handle, pointer, size, stream, expected);
 }
 
-orError_t orIpcBorrow(void** pointer, const orIpcLoan* loan, orStream_t stream_handle) {
+orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handle, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
   if (const orError_t error =
-          EnterStream("orIpcBorrow", stream_handle, kHandsOver, &stream, &expected);
+          EnterStream("orIpcImport", stream_handle, kHandsOver, &stream, &expected);
       error != orSuccess) {
     return error;
   }
-  if (pointer == nullptr || loan == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcBorrow: pointer and loan must not be null");
+  if (pointer == nullptr || handle == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcImport: pointer and handle must not be null");
   }
   *pointer = nullptr;
   openreg::device::Token token;
-  std::memcpy(&token, loan->reserved, sizeof(token));
+  std::memcpy(&token, handle->reserved, sizeof(token));
   if (token.magic != openreg::device::kMagic || token.version != openreg::device::kVersion ||
       token.size == 0 || token.size > openreg::device::kMaxDeviceMemory || token.serial == 0) {
     return Fail(orErrorInvalidValue,
-                "orIpcBorrow: these bytes are no loan of this version of OpenReg");
+                "orIpcImport: these bytes are no handle of this version of OpenReg");
   }
-  return openreg::device::Borrow(pointer, token, stream, expected);
+  return openreg::device::ImportInOrder(pointer, token, stream, expected);
 }
 
-orError_t orIpcReturn(void* pointer, orStream_t stream_handle) {
+orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
   Stream* stream;
   uint64_t expected;
   if (LeftBehind()) {
     return orSuccess;
   }
   // It may wait for room in the stream, which what a graph releases may not.
-  if (const orError_t error =
-          thread_state.running == nullptr ? orSuccess : Refuse("orIpcReturn", /*only_reads=*/false);
+  if (const orError_t error = thread_state.running == nullptr
+                                  ? orSuccess
+                                  : Refuse("orIpcRelease", /*only_reads=*/false);
       error != orSuccess) {
     return error;
   }
   if (const orError_t error =
-          FindStream("orIpcReturn", stream_handle, kHandsOver, &stream, &expected);
+          FindStream("orIpcRelease", stream_handle, kHandsOver, &stream, &expected);
       error != orSuccess) {
     return error;
   }
-  return openreg::device::ReturnInOrder(pointer, stream, expected);
+  return openreg::device::ReleaseInOrder(pointer, stream, expected);
 }
 
-orError_t orIpcIsLent(int* lent, const void* pointer, size_t size) {
-  if (const orError_t error = EnterQuery("orIpcIsLent"); error != orSuccess) {
+orError_t orIpcIsExported(int* exported, const void* pointer, size_t size) {
+  if (const orError_t error = EnterQuery("orIpcIsExported"); error != orSuccess) {
     return error;
   }
-  if (lent == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcIsLent: lent is null");
+  if (exported == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcIsExported: exported is null");
   }
   const std::lock_guard lock(Allocations::Get().mutex());
   Allocation* allocation;
-  if (const orError_t error = openreg::device::FindPart("orIpcIsLent", pointer, size, &allocation);
+  if (const orError_t error =
+          openreg::device::FindPart("orIpcIsExported", pointer, size, &allocation);
       error != orSuccess) {
     return error;
   }
   const auto from = reinterpret_cast<uintptr_t>(pointer);
-  *lent = allocation->lent && (openreg::device::DropLoans(allocation->base, from, from + size,
-                                                          openreg::device::Taken) ||
+  *exported =
+      allocation->exported && (openreg::device::DropExports(allocation->base, from, from + size,
+                                                            openreg::device::Taken) ||
                                (allocation->import == nullptr &&
                                 openreg::device::IsLockedElsewhere(allocation->device, from, size)))
-              ? 1
-              : 0;
+          ? 1
+          : 0;
   return orSuccess;
 }

@@ -1,26 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ipc.h - blocks of device memory that several processes use.
+// imported_memory.h - memory of other processes, mapped here.
 //
-// A handle names a process, the memfd of one of its devices by number and by the random number in
-// its name, and the block's range in it. Who opens it takes the file from /proc/<pid>/fd, checks
-// the name, and maps that range into its own import window.
-//
-// Two facts need to survive a kill of either side, so the system keeps them:
-//  - that a block is open: who opens it holds a read lock (F_OFD_SETLK) on the block's bytes of
-//    the file, which goes away with the process. The owner asks for conflicting locks before it
-//    uses a freed block again.
-//  - that a handle is still good: a table behind the device's memory in the same file has the
-//    serial number of each exported block, and its range, which the handle has to name; freeing
-//    takes it out.
-// Opening locks first and looks at the serial afterwards; freeing takes the serial out first and
-// looks at the locks afterwards: one of both always sees the other.
-//
-// Loans (loan.h) are parts of blocks: the same files and locks, in smaller ranges.
+// A handle (shared_memory.h) names a process and a range of the memfd of one of its devices. The
+// importer takes the file from /proc/<pid>/fd, checks the random number in its name, and maps the
+// range into its own import window. It holds a read lock (F_OFD_SETLK) on the bytes of the file as
+// long as they are mapped. The system drops the lock with the process, so a kill of either side
+// leaves nothing behind. The owner asks for a conflicting lock before it uses freed memory again.
 //
 // All state is under the lock of Allocations.
-#ifndef RUNTIME_DEVICE_IPC_H_
-#define RUNTIME_DEVICE_IPC_H_
+#ifndef RUNTIME_DEVICE_IMPORTED_MEMORY_H_
+#define RUNTIME_DEVICE_IMPORTED_MEMORY_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -57,14 +47,12 @@ class PeerFile {
   std::map<uint64_t, uint64_t> locked_;  // the end of each range, by its start
 };
 
-// A range of another process's memory, mapped here. One for all handles of the same block, and one
-// for all loans of the same bytes.
+// A range of another process's memory, mapped here: one for all handles of the same bytes.
 struct Import {
   std::shared_ptr<PeerFile> file;
   int opens;        // not yet matched by a close
   uint64_t number;  // of the file
   uint64_t offset;  // in the file, of the first byte
-  uint64_t serial;  // of the block; 0: it was borrowed
 };
 
 // Maps the pages of [offset, offset + size) of a file that is locked, as memory of `device`, and
@@ -78,12 +66,6 @@ void CloseImportLocked(const Allocation& allocation);
 // Whether another process has locked some of these bytes of an own device.
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size);
 
-// Makes handles and loans of this block unusable for processes that have not opened it yet.
-void RetractExport(const Allocation& allocation);
-
-// Whether another process has this block open.
-bool IsOpenElsewhere(const Allocation& allocation);
-
 // Closes all blocks which were imported for a device.
 void CloseImports(int device);
 
@@ -93,4 +75,4 @@ void CloseImportFilesInChild();
 
 }  // namespace openreg::device
 
-#endif  // RUNTIME_DEVICE_IPC_H_
+#endif  // RUNTIME_DEVICE_IMPORTED_MEMORY_H_
