@@ -102,8 +102,8 @@ void bind_sharing(py::module_& module) {
   using torch::wrap_pybind_function;
   using torch::wrap_pybind_function_no_gil;
   module.def("export_storage", wrap_pybind_function(&export_bytes), py::arg("storage"));
-  module.def("import_storage", wrap_pybind_function(&import_bytes), py::arg("handle"), py::arg("size"),
-             py::arg("device"));
+  module.def("import_storage", wrap_pybind_function(&import_bytes), py::arg("handle"),
+             py::arg("size"), py::arg("device"));
   module.def("release_shared", wrap_pybind_function_no_gil(&release_shared));
   module.def("make_interprocess", wrap_pybind_function(&make_interprocess), py::arg("event"),
              py::arg("device"));

@@ -99,8 +99,8 @@ bool is_captured(const Shared& shared) {
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// What is exported stays, and what is captured; what a kernel lets go of stays too, because it may not
-// queue anything.
+// What is exported stays, and what is captured; what a kernel lets go of stays too, because it may
+// not queue anything.
 bool may_go(const Shared& shared) {
   int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
@@ -275,7 +275,7 @@ orStream_t stream_behind(const c10::DataPtr& data, c10::DeviceIndex device) {
 }
 
 c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, size_t bytes,
-                    c10::DeviceIndex device) {
+                         c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
   const Importing importing(memory);
   // Not under the lock: it may wait for room in the stream, and a kernel there may let go.
@@ -341,7 +341,8 @@ orIpcMemoryHandle export_storage(const c10::Storage& storage) {
   return handle;
 }
 
-c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes, c10::DeviceIndex device) {
+c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes,
+                            c10::DeviceIndex device) {
   SharedMemory& memory = shared_memory();
   c10::Storage storage = import_from(memory, handle, bytes, device);
   (void)drop_ended(memory, kScans);

@@ -44,7 +44,7 @@ TEST(SharingTest, StreamsMayBeRecordedWhileThreadsImport) {
   std::atomic<bool> done{false};
   std::thread recorder([&] {
     const c10::Storage exported(c10::Storage::use_byte_size_t(), kBytes, allocate_on(0, kBytes),
-                            device_allocator(), /*resizable=*/true);
+                                device_allocator(), /*resizable=*/true);
     (void)export_storage(exported);
     for (size_t round = 0; !done.load(std::memory_order_relaxed); ++round) {
       device_allocator()->recordStream(imported.data_ptr(), streams[round % 2]);
