@@ -65,10 +65,13 @@ ARROWS = [
         "//runtime/c10/...",
         _ABOVE_RUNTIME,
     ),
-    Arrow(
-        "portable packages need no more of the driver than openreg.h",
-        " + ".join(map(included, _PORTABLE)),
-        "//runtime/emulation[:/]|//runtime/device:emulation_headers",
+    *(
+        Arrow(
+            f"{package} needs no header of the driver but openreg.h",
+            included(package),
+            "//runtime/emulation[:/]|//runtime/device:emulation_headers",
+        )
+        for package in _PORTABLE
     ),
     Arrow(
         "operators need no feature above them",

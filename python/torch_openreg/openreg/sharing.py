@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Tensors and events of the device between processes; see docs/sharing.md.
 
-``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process imports:
-nothing is copied. torch's own reducers make tensors, parameters and modules of storages, so one
-reducer, of storages, serves them all.
+``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process
+imports: nothing is copied. torch's own reducers make tensors, parameters and modules of storages,
+so one reducer, of storages, serves them all.
 """
 
 from multiprocessing import reduction
