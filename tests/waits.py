@@ -507,7 +507,7 @@ _add_full_queues(
         "storage.resize_": lambda x: x.untyped_storage().resize_(x.untyped_storage().nbytes() + 1),
         "sleep": lambda x: torch.openreg._sleep(1),
         "small copy": lambda x: x.copy_(torch.ones(4)),
-        "memory is lent": lambda x: reduction.ForkingPickler.dumps(x + 0),
+        "memory is exported": lambda x: reduction.ForkingPickler.dumps(x + 0),
     }
 )
 

@@ -67,7 +67,7 @@ ARROWS = [
     ),
     *(
         Arrow(
-            f"{package} needs no header of the driver but openreg.h",
+            f"{package} needs nothing of the emulation",
             included(package),
             "//runtime/emulation[:/]|//runtime/device:emulation_headers",
         )

@@ -75,8 +75,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
       soname: file name of the library and its SONAME.
       libs: other components (targets of openreg_library) that this one needs.
       deps: other cc_library targets; their code becomes part of this component.
-      objects: cc_library targets of the same package (alwayslink) whose code becomes part of this
-        component, and whose headers do not: they see more than the rest of it.
+      objects: cc_library targets (alwayslink) whose code becomes part of this component, and whose
+        headers do not: they see more than the rest of it, or register something with what is below.
       torch: whether it needs PyTorch.
       linkopts: more options of the linker, for all that link it.
       visibility: of all targets.

@@ -13,7 +13,6 @@
 #include <atomic>
 #include <chrono>
 #include <set>
-#include <stdexcept>
 #include <string>
 #include <thread>
 
@@ -192,6 +191,5 @@ TEST(EventTest, ElapsedTimeNeedsTwoRecordedEvents) {
   EXPECT_THROW((void)guard().elapsedTime(nullptr, nullptr, 0), c10::Error);
 }
 
-// Throws an exception of type E in a kernel and looks for it at the synchronization.
 }  // namespace
 }  // namespace openreg

@@ -110,7 +110,7 @@ TEST_F(FaultReportTest, TheAllocatorAboveDescribesItsBlock) {
       "after free");
 }
 
-TEST_F(FaultReportTest, ADescriberThatDoesNotKnowOrIsTakenAwayChangesNothing) {
+TEST_F(FaultReportTest, AResolverThatDoesNotKnowOrIsTakenAwayChangesNothing) {
   EXPECT_DIES(
       [] {
         REQUIRE(orSetMemoryResolver([](const void*, orMemoryRange*) { return 0; }) == orSuccess);

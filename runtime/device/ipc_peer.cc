@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The other process of imported_memory_test.cc, ipc_event_test.cc and shared_memory_test.cc. Reads
-// commands, one a line, and answers each with a line: "ok", with what the command gives, or
+// The other process of ipc_event_test.cc, shared_memory_test.cc and //runtime/c10:sharing_test.
+// Reads commands, one a line, and answers each with a line: "ok", with what the command gives, or
 // "error", the name of the error and its detail. All of device 0 and of its default stream.
 //
 //   read INDEX OFFSET   only the VALUE of one byte, as a kernel sees it

@@ -303,6 +303,10 @@ TEST_F(KernelTest, CallsThatQueueWaitAllocateOrFreeAreRefusedInsideKernelsAndCal
     EXPECT_FAILS(orDeviceReset(), orErrorNotPermitted, text);
     EXPECT_FAILS(orLaunchKernel(stream, Nothing, nullptr, 0, nullptr), orErrorNotPermitted, text);
     EXPECT_FAILS(orLaunchHostFunc(stream, [](void*) {}, nullptr), orErrorNotPermitted, text);
+    orIpcMemoryHandle handle{};
+    EXPECT_FAILS(orIpcExport(&handle, device_memory, 1, stream), orErrorNotPermitted, text);
+    EXPECT_FAILS(orIpcImport(&pointer, &handle, stream), orErrorNotPermitted, text);
+    EXPECT_FAILS(orIpcRelease(device_memory, stream), orErrorNotPermitted, text);
     EXPECT_FAILS(orInjectKernelDelay(1), orErrorNotPermitted, text);
     EXPECT_FAILS(orShutdown(), orErrorNotPermitted, text);
     // Questions are allowed.

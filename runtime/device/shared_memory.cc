@@ -37,8 +37,8 @@ struct Token {
   uint64_t serial;
 };
 static_assert(sizeof(Token) <= sizeof(orIpcMemoryHandle));
-constexpr uint16_t kMagic = 0x6f4c;  // "oL"
-constexpr uint8_t kVersion = 1;
+constexpr uint16_t kMagic = 0x6f4d;  // "oM"
+constexpr uint8_t kVersion = 2;
 
 Board::Range RangeOf(const Token& token) {
   return {token.number, token.offset, token.size, token.device};
@@ -177,11 +177,11 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, Stream* 
 }
 
 orError_t FailTaken(const Token& token) {
-  return Fail(
-      orErrorInvalidValue,
-      "orIpcImport: the handle of process %d was imported already (each is good for once), or "
-      "its memory was freed",
-      token.process);
+  return Fail(orErrorInvalidValue,
+              "orIpcImport: the handle of process %d was imported already (each handle is good for "
+              "one import), or "
+              "its memory was freed",
+              token.process);
 }
 
 orError_t TakeHandle(Peer& peer, const Token& token) {

@@ -205,6 +205,44 @@ TEST_F(SharedMemoryTest, FreedMemoryIsKeptWhileItIsImported) {
   EXPECT_EQ(now, before + kSize);
 }
 
+TEST_F(SharedMemoryTest, FreedMemoryIsGivenToNobodyWhileItIsImported) {
+  PeerProcess peer;
+  ASSERT_EQ(peer.Import(Export(kSize - 8, 8)), "ok 0");
+  ASSERT_OK(orFree(memory_));
+  ASSERT_OK(orMemTrim(nullptr));
+  EXPECT_EQ(peer.Ask("read 0 7"), "5");
+  unsigned char* next = Allocate<unsigned char>(kSize);
+  EXPECT_TRUE(next + kSize <= memory_ || memory_ + kSize <= next);
+}
+
+TEST_F(SharedMemoryTest, FreedMemoryComesBackWhenItsImporterIsKilled) {
+  size_t before = 0, now = 0, total = 0;
+  ASSERT_OK(orMemGetInfo(&before, &total));
+  PeerProcess peer;
+  ASSERT_EQ(peer.Import(Export(0, kSize)), "ok 0");
+  const std::string forked = peer.Ask("fork");  // its child has none of the files
+  ASSERT_OK(orFree(memory_));
+  ASSERT_OK(orMemGetInfo(&now, &total));
+  EXPECT_EQ(now, before);
+  peer.Kill();
+  EXPECT_TRUE(Eventually([&] {
+    EXPECT_OK(orMemGetInfo(&now, &total));
+    return now == before + kSize;
+  }));
+  kill(std::stoi(forked.substr(3)), SIGKILL);
+}
+
+TEST_F(SharedMemoryTest, AHandleOfFreedMemoryIsNotOneOfWhatComesThere) {
+  const orIpcMemoryHandle old = Export(0, kSize);
+  ASSERT_OK(orFree(memory_));
+  unsigned char* next = Allocate<unsigned char>(kSize);
+  ASSERT_EQ(next, memory_);
+  const orIpcMemoryHandle handle = Export(0, kSize);
+  PeerProcess peer;
+  EXPECT_NE(peer.Import(old).find("its memory was freed"), std::string::npos);
+  EXPECT_EQ(peer.Import(handle).substr(0, 3), "ok ");
+}
+
 TEST_F(SharedMemoryTest, ExportingTheSameBytesOftenKeepsNothing) {
   PeerProcess peer;
   ASSERT_EQ(peer.Ask("new 10000 7"), "ok 0");
