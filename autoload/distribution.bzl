@@ -4,6 +4,7 @@
 FILES = [
     "torch_openreg_autoload/__init__.py",
     "torch_openreg_autoload/installation.py",
+    "torch_openreg_autoload/name.py",
     "torch_openreg_autoload/py.typed",
     "torch_openreg_autoload/stand_in.py",
     "torch_openreg_autoload/trial.py",

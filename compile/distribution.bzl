@@ -21,6 +21,7 @@ FILES = [
     "torch_openreg_compile/kernel_launch.h",
     "torch_openreg_compile/kernel_module.py",
     "torch_openreg_compile/lowering.py",
+    "torch_openreg_compile/name.py",
     "torch_openreg_compile/options.py",
     "torch_openreg_compile/passes/__init__.py",
     "torch_openreg_compile/passes/aliasing.py",

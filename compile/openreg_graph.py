@@ -14,6 +14,7 @@ import logging
 
 from torch import fx
 from torch._logging import _internal as torch_logging
+from torch_openreg_compile.name import MODULE
 
 _NAME = "openreg_graph"
 
@@ -28,7 +29,7 @@ def _register() -> logging.Logger:
     if _NAME in torch_logging.log_state.log_qname_to_level:
         torch_logging.log_state.enable_artifact(_NAME)
     # Below "torch", where torch's handlers are.
-    return torch_logging.getArtifactLogger("torch.openreg", _NAME)
+    return torch_logging.getArtifactLogger(MODULE, _NAME)
 
 
 #: Messages of level DEBUG reach torch's handlers when the artifact is named, none do otherwise.

@@ -12,6 +12,7 @@ import warnings
 
 from torch_openreg_autoload import stand_in
 from torch_openreg_autoload.installation import find_doubts
+from torch_openreg_autoload.name import DEVICE_TYPE
 
 __all__ = ["load"]
 
@@ -81,7 +82,7 @@ def _explain(error: BaseException, doubts: list[str]) -> str:
     if doubts:
         cause += f" [{'; '.join(doubts)}]"
     return (
-        f"device openreg is not available: {cause}. To repair: pip install --force-reinstall "
+        f"device {DEVICE_TYPE} is not available: {cause}. To repair: pip install --force-reinstall "
         f"{_PACKAGE}, and start Python again. To go without it: uninstall {_PACKAGE}, or set "
         "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )

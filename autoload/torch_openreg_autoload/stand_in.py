@@ -14,10 +14,10 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import NoReturn
 
+from torch_openreg_autoload.name import DEVICE_TYPE, MODULE
+
 __all__ = ["DeviceUnavailableError", "install", "is_installed"]
 
-_ATTRIBUTE = "openreg"
-_MODULE = f"torch.{_ATTRIBUTE}"
 _PACKAGE = "torch_openreg"
 
 
@@ -33,7 +33,7 @@ class _StandIn(ModuleType):
     """The module: it has no name but its own."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
-        super().__init__(_MODULE, explanation)
+        super().__init__(MODULE, explanation)
         self.__explanation = explanation
         self.__cause = cause
 
@@ -53,7 +53,7 @@ class _Refusal(MetaPathFinder, Loader):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname == _MODULE or (fullname == _PACKAGE and PathFinder.find_spec(fullname)):
+        if fullname == MODULE or (fullname == _PACKAGE and PathFinder.find_spec(fullname)):
             return ModuleSpec(fullname, self)
         return None
 
@@ -63,7 +63,7 @@ class _Refusal(MetaPathFinder, Loader):
 
 def is_installed() -> bool:
     """Tell whether an earlier call of ``install`` has taken the place."""
-    return isinstance(getattr(_torch(), _ATTRIBUTE, None), _StandIn)
+    return isinstance(getattr(_torch(), DEVICE_TYPE, None), _StandIn)
 
 
 def install(explanation: str, cause: BaseException) -> None:
@@ -73,9 +73,9 @@ def install(explanation: str, cause: BaseException) -> None:
         explanation: what is wrong and what to do.
         cause: what the import of the backend raised.
     """
-    setattr(_torch(), _ATTRIBUTE, _StandIn(explanation, cause))
+    setattr(_torch(), DEVICE_TYPE, _StandIn(explanation, cause))
     # What came to be of a failed import would be found before the refusal.
-    for name in (_MODULE, _PACKAGE):
+    for name in (MODULE, _PACKAGE):
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, _Refusal(explanation, cause))
 

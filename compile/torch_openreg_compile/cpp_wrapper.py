@@ -16,8 +16,7 @@ from torch._inductor.codegen.wrapper import PythonWrapperCodegen
 from torch._inductor.virtualized import V
 
 from torch_openreg_compile import graph_policy, source_text
-
-_DEVICE_TYPE = "openreg"
+from torch_openreg_compile.name import DEVICE_TYPE
 
 # Of a model that was compiled ahead of time, in its class's constructor. torch reads the device's
 # name there and knows its own devices only; the index travels as that of a CPU
@@ -46,7 +45,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
     """The C++ of one compiled graph."""
 
     def __init__(self) -> None:
-        self.device = _DEVICE_TYPE
+        self.device = DEVICE_TYPE
         self.has_kernel_text = False
         super().__init__()
 
@@ -74,9 +73,9 @@ class OpenRegCppWrapper(CppWrapperCpu):
         """Write what code for a device uses."""
         known = device in self.included_devices
         super().add_device_include(device)
-        if device == _DEVICE_TYPE and not known:
+        if device == DEVICE_TYPE and not known:
             self.header.splice(source_text.read("kernel.h", "kernel_call.h"))
-            self.header.splice(torch.get_device_module(_DEVICE_TYPE)._compiled_operators())
+            self.header.splice(torch.get_device_module(DEVICE_TYPE)._compiled_operators())
 
     def write_header(self) -> None:
         """Write the beginning of the code."""
@@ -123,7 +122,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         **others: Any,
     ) -> None:
         device = device or V.graph.get_current_device_or_throw()
-        if device.type != _DEVICE_TYPE or triton:
+        if device.type != DEVICE_TYPE or triton:
             super()._generate_kernel_call_helper(
                 kernel_name,
                 call_args,
@@ -150,11 +149,11 @@ class OpenRegCppWrapper(CppWrapperCpu):
         # Its compiler's flags, and the header that is compiled beforehand, are those of the CPU.
         self.device = "cpu"
         super()._generate_end_jit(result)
-        self.device = _DEVICE_TYPE
+        self.device = DEVICE_TYPE
 
     def codegen_device(self, device: torch.device) -> str:
         """Return type and index of a device in C++."""
-        if device.type != _DEVICE_TYPE:
+        if device.type != DEVICE_TYPE:
             return str(super().codegen_device(device))
         self.used_cached_devices.add("privateuse1")
         return f"cached_torch_device_type_privateuse1, {device.index or 0}"

@@ -15,11 +15,11 @@ from torch._dynamo.device_interface import (
     register_interface_for_device,
 )
 
-_DEVICE_TYPE = "openreg"
+from torch_openreg_compile.name import DEVICE_TYPE
 
 # The device module has no types of its own here: this package does not depend on the one that has
 # it.
-_device: Any = torch.get_device_module(_DEVICE_TYPE)
+_device: Any = torch.get_device_module(DEVICE_TYPE)
 
 _Device = torch.device | str | int | None
 
@@ -51,24 +51,24 @@ class OpenRegInterface(DeviceInterface):
         @staticmethod
         def set_device(device: int) -> None:
             """Note the device that code is compiled for; the device itself is left alone."""
-            caching_worker_current_devices[_DEVICE_TYPE] = device
+            caching_worker_current_devices[DEVICE_TYPE] = device
 
         @staticmethod
         def current_device() -> int:
             """Return the device that was noted, otherwise the current one."""
-            if _DEVICE_TYPE in caching_worker_current_devices:
-                return caching_worker_current_devices[_DEVICE_TYPE]
+            if DEVICE_TYPE in caching_worker_current_devices:
+                return caching_worker_current_devices[DEVICE_TYPE]
             return int(_device.current_device())
 
         @staticmethod
         def get_device_properties(device: _Device = None) -> Any:
             """Return the properties of ``device``, of the noted one for None."""
-            if _DEVICE_TYPE not in caching_worker_device_properties:
-                caching_worker_device_properties[_DEVICE_TYPE] = [
+            if DEVICE_TYPE not in caching_worker_device_properties:
+                caching_worker_device_properties[DEVICE_TYPE] = [
                     _device.get_device_properties(index) for index in range(_device.device_count())
                 ]
             index = OpenRegInterface.Worker.current_device() if device is None else _index(device)
-            return caching_worker_device_properties[_DEVICE_TYPE][index]
+            return caching_worker_device_properties[DEVICE_TYPE][index]
 
     # The same functions, not others that call them: torch._dynamo knows what it traces by identity.
     current_device = staticmethod(_device.current_device)
@@ -114,6 +114,6 @@ class OpenRegInterface(DeviceInterface):
 
 def register() -> None:
     """Register the interface under "openreg" and each "openreg:N"."""
-    register_interface_for_device(_DEVICE_TYPE, OpenRegInterface)
+    register_interface_for_device(DEVICE_TYPE, OpenRegInterface)
     for index in range(_device.device_count()):
-        register_interface_for_device(f"{_DEVICE_TYPE}:{index}", OpenRegInterface)
+        register_interface_for_device(f"{DEVICE_TYPE}:{index}", OpenRegInterface)

@@ -16,8 +16,7 @@ from torch._inductor.custom_graph_pass import CustomGraphModulePass, get_hash_fo
 from torch._inductor.virtualized import V
 
 from torch_openreg_compile.convolution import REPLACEMENTS
-
-_DEVICE_TYPE = "openreg"
+from torch_openreg_compile.name import DEVICE_TYPE
 
 aten = torch.ops.aten
 
@@ -32,7 +31,7 @@ _ARGUMENTS_OF_EXTREMA = frozenset((aten.argmax.default, aten.argmin.default))
 
 def _on_device(node: fx.Node) -> bool:
     value = node.meta.get("val")
-    return isinstance(value, torch.Tensor) and value.device.type == _DEVICE_TYPE
+    return isinstance(value, torch.Tensor) and value.device.type == DEVICE_TYPE
 
 
 def _is_pointwise(node: fx.Node) -> bool:
@@ -86,7 +85,7 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
 def replace_convolutions(graph: fx.Graph) -> None:
     """Put operators whose results have a known order in the place of convolutions."""
     for node in graph.nodes:
-        if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == _DEVICE_TYPE:
+        if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == DEVICE_TYPE:
             node.target = REPLACEMENTS[node.target]
 
 

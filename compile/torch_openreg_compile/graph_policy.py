@@ -22,9 +22,8 @@ from torch._inductor.graph import GraphLowering
 from torch._inductor.output_code import CompiledFxGraph, OutputCode
 from torch._inductor.utils import get_first_incompatible_cudagraph_node
 
+from torch_openreg_compile.name import DEVICE_TYPE
 from torch_openreg_compile.replay import Function, Replay, skip
-
-_DEVICE_TYPE = "openreg"
 
 _Code = TypeVar("_Code", bound=OutputCode)
 
@@ -66,17 +65,17 @@ def judge(graph: GraphLowering) -> None:
 
 
 def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
-    if len(devices) == 1 and {device.type for device in devices} == {_DEVICE_TYPE}:
+    if len(devices) == 1 and {device.type for device in devices} == {DEVICE_TYPE}:
         return None
     return f"tensors of several devices: {', '.join(sorted(map(str, devices)))}"
 
 
 def _reason_of_torch(code: CompiledFxGraph) -> str | None:
-    if set(code.device_types) - {"meta"} != {_DEVICE_TYPE} or len(code.device_idxs) != 1:
+    if set(code.device_types) - {"meta"} != {DEVICE_TYPE} or len(code.device_idxs) != 1:
         return f"tensors of several devices: {', '.join(sorted(code.device_types))}"
     # torch refuses each device that is not "cuda", unless it has found another reason before.
     (index,) = code.device_idxs
-    refused: dict[torch.device, Any] = {torch.device(_DEVICE_TYPE, index): None}
+    refused: dict[torch.device, Any] = {torch.device(DEVICE_TYPE, index): None}
     reason = code.disabled_cudagraphs_reason
     return None if reason == check_multiple_devices_or_any_cpu_nodes(refused) else reason
 
@@ -88,7 +87,7 @@ class GraphPolicy(CUDAGraphPolicy):
         """Whether torch may wrap it by itself."""
         return not (
             isinstance(compiled_graph, CompiledFxGraph)
-            and _DEVICE_TYPE in compiled_graph.device_types
+            and DEVICE_TYPE in compiled_graph.device_types
         )
 
     def wrap_output(self, output_code: _Code) -> _Code:
@@ -96,7 +95,7 @@ class GraphPolicy(CUDAGraphPolicy):
         if (
             not isinstance(output_code, CompiledFxGraph)
             or not config.triton.cudagraphs
-            or _DEVICE_TYPE not in output_code.device_types
+            or DEVICE_TYPE not in output_code.device_types
         ):
             return output_code
         reason = _reason_of_torch(output_code)

@@ -17,8 +17,7 @@ from torch._inductor.template_heuristics.registry import register_template_heuri
 
 from torch_openreg_compile import cpp_wrapper, graph_policy, scheduling, wrapper
 from torch_openreg_compile.device_pass import DevicePass
-
-_DEVICE_TYPE = "openreg"
+from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
 
 class _OpenRegOverrides(DeviceOpOverrides):
@@ -31,16 +30,16 @@ class _OpenRegOverrides(DeviceOpOverrides):
         )
 
     def set_device(self, device_idx: int) -> str:
-        return f"torch.openreg.set_device({device_idx})"
+        return f"{MODULE}.set_device({device_idx})"
 
     def synchronize(self) -> str:
-        return "torch.openreg.synchronize()"
+        return f"{MODULE}.synchronize()"
 
     def device_guard(self, device_idx: int) -> str:
-        return f"torch.openreg.device({device_idx})"
+        return f"{MODULE}.device({device_idx})"
 
     def current_stream(self) -> str:
-        return "torch.openreg.current_stream()"
+        return f"{MODULE}.current_stream()"
 
     def cpp_kernel_type(self) -> str:
         return "void*"
@@ -69,22 +68,22 @@ def _register_candidates() -> None:
     torch knows two for a product with a repeated bias, which are one kernel here. And it would
     measure them on CUDA: it does so for all devices that are not on its list.
     """
-    register_template_heuristic(aten_bias_addmm.uid, _DEVICE_TYPE, op_name="addmm")(
+    register_template_heuristic(aten_bias_addmm.uid, DEVICE_TYPE, op_name="addmm")(
         TemplateConfigHeuristics  # no candidates
     )
 
 
 def register() -> None:
     """Register scheduling, wrapper, lines of code, candidates, how to measure, and graphs."""
-    torch.get_device_module(_DEVICE_TYPE)._load_compiled_operators()
+    torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
     register_backend_for_device(
-        _DEVICE_TYPE,
+        DEVICE_TYPE,
         scheduling.OpenRegScheduling,
         wrapper.OpenRegWrapper,
         cpp_wrapper.OpenRegCppWrapper,
         device_custom_pass=DevicePass(),
     )
-    register_device_op_overrides(_DEVICE_TYPE, _OpenRegOverrides())
+    register_device_op_overrides(DEVICE_TYPE, _OpenRegOverrides())
     _register_candidates()
-    register_benchmarker(_DEVICE_TYPE, _benchmark, override=True)
+    register_benchmarker(DEVICE_TYPE, _benchmark, override=True)
     graph_policy.register()

@@ -16,6 +16,8 @@ from types import ModuleType
 
 import torch
 
+from torch_openreg_compile.name import DEVICE_TYPE
+
 _Action = Callable[[], None]
 
 
@@ -87,13 +89,13 @@ def _register_random_numbers() -> None:
     # The compilers on AOTAutograd (backend "aot_eager"): with this they repeat the random numbers
     # of a checkpointed region by torch.openreg._get_generator; else they refuse the device.
     utils = importlib.import_module("torch._functorch._aot_autograd.utils")
-    utils.register_graphsafe_rng_device_type("openreg")
+    utils.register_graphsafe_rng_device_type(DEVICE_TYPE)
 
 
 def _load_compiled_operators() -> None:
     # Packages that were compiled ahead of time are loaded by this module, and by no other part of
     # the compiler.
-    torch.get_device_module("openreg")._load_compiled_operators()
+    torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
 
 
 def _register_generated_kernels() -> None:

@@ -26,7 +26,7 @@ from torch._inductor.cudagraph_utils import (
     log_cudagraph_skip_and_bump_counter,
 )
 
-_DEVICE_TYPE = "openreg"
+from torch_openreg_compile.name import DEVICE_TYPE
 
 Function = Callable[[list[Any]], Any]
 
@@ -45,7 +45,7 @@ _CAPTURING = threading.Lock()  # one capture at a time: they share streams
 
 @cache
 def _capture_stream(device: int) -> torch.Stream:
-    stream: torch.Stream = torch.get_device_module(_DEVICE_TYPE).Stream(device)
+    stream: torch.Stream = torch.get_device_module(DEVICE_TYPE).Stream(device)
     return stream
 
 
@@ -96,7 +96,7 @@ class Replay:
         self._device = device
         self._static = frozenset(static)
         self._written = tuple(written)
-        self._module = torch.get_device_module(_DEVICE_TYPE)
+        self._module = torch.get_device_module(DEVICE_TYPE)
         self._integers: tuple[int, ...] | None = None  # places of what is no tensor
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self._refused = False
@@ -159,7 +159,7 @@ class Replay:
             self._refuse(f"what a graph can not hold: {error}")
             return None
         sizes.recordings.append(recording)
-        counters[_DEVICE_TYPE]["graph_captures"] += 1
+        counters[DEVICE_TYPE]["graph_captures"] += 1
         return recording
 
     def _capture(self, inputs: list[Any], copied: set[int]) -> Any:

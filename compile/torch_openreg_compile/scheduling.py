@@ -24,6 +24,8 @@ from torch._inductor.utils import Placeholder, get_fused_kernel_name, sympy_prod
 from torch._inductor.virtualized import V
 from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
+from torch_openreg_compile.name import DEVICE_TYPE
+
 # torch asks a table of names for the backend that generates a device's code, and a device that it
 # does not know stands behind this name.
 _GENERATE_CPP: dict[str, Any] = {"cuda_backend": "cpp"}
@@ -192,7 +194,7 @@ class OpenRegScheduling(CppScheduling):
         if known is not None:
             return str(known)
         fused = get_fused_kernel_name(nodes, config.cpp.descriptive_names or "original_aten")
-        kernel_name = "_".join(["openreg", fused, wrapper.next_kernel_suffix()])
+        kernel_name = "_".join([DEVICE_TYPE, fused, wrapper.next_kernel_suffix()])
         wrapper.src_to_kernel[src_code] = kernel_name
         function = kernel_name if V.graph.cpp_wrapper else "kernel"
         source = src_code.replace(str(Placeholder.KERNEL_NAME), function)

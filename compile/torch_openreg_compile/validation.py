@@ -9,11 +9,11 @@ from openreg_graph import log
 from torch import fx
 from torch._subclasses.fake_tensor import FakeTensor, is_fake
 
-_DEVICE_TYPE = "openreg"
+from torch_openreg_compile.name import DEVICE_TYPE
 
 # On which tensors a graph for the device may work: its own, operands and results on the host, and
 # those that have no data.
-_LEGAL_DEVICE_TYPES = (_DEVICE_TYPE, "cpu", "meta")
+_LEGAL_DEVICE_TYPES = (DEVICE_TYPE, "cpu", "meta")
 
 
 class GraphError(RuntimeError):
@@ -86,7 +86,7 @@ def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
     if fake is None and isinstance(value, FakeTensor):
         fake = value
     if fake is None:
-        if device.type == _DEVICE_TYPE:
+        if device.type == DEVICE_TYPE:
             raise GraphError(
                 f"openreg: {_describe(node)}: the input is on {device} and has no FakeTensor: "
                 "nobody knows what was traced. Trace with FakeTensors (torch.compile does), or put "

@@ -12,6 +12,7 @@ from torch._inductor.codegen.wrapper import (
 from torch._inductor.virtualized import V
 
 from torch_openreg_compile import graph_policy
+from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
 
 class _Wrapper(PythonWrapperCodegen):
@@ -45,7 +46,7 @@ class _Wrapper(PythonWrapperCodegen):
         **others: Any,
     ) -> None:
         device = device or V.graph.get_current_device_or_throw()
-        if device.type == "openreg" and not triton:
+        if device.type == DEVICE_TYPE and not triton:
             self.writeline(self.wrap_kernel_call(kernel_name, call_args))
         else:
             super()._generate_kernel_call_helper(
@@ -63,7 +64,7 @@ class _Wrapper(PythonWrapperCodegen):
         is_pinned: bool = False,
     ) -> str:
         # torch's own leaves out which of the devices it is.
-        if device.type != "openreg":
+        if device.type != DEVICE_TYPE:
             line = super().make_allocation(
                 name, device, dtype, shape, stride, allocation_shape, is_pinned
             )
@@ -99,7 +100,7 @@ class OpenRegWrapper(_Wrapper):
         super().write_header()
         graph_policy.judge(V.graph)
         self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
-        self.header.writeline("empty_strided_openreg = torch.openreg._empty_strided")
+        self.header.writeline(f"empty_strided_openreg = {MODULE}._empty_strided")
 
 
 class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):

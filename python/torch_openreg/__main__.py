@@ -17,6 +17,8 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from torch_openreg.name import DEVICE_TYPE
+
 if TYPE_CHECKING:
     from torch_openreg.self_test import Outcome
 
@@ -133,7 +135,7 @@ def _lines(report: _Report) -> list[str]:
     for device in report.devices:
         gib = [device[key] / 2**30 for key in ("total_memory", "free_memory")]
         lines.append(
-            f"{'openreg:' + str(device['index']):<18}{device['name']}, capability "
+            f"{DEVICE_TYPE + ':' + str(device['index']):<18}{device['name']}, capability "
             f"{device['major']}.{device['minor']}, {device['multi_processor_count']} cores, "
             f"{gib[0]:.2f} GiB ({gib[1]:.2f} free)"
         )

@@ -17,8 +17,7 @@ from torch.utils.backend_registration import (
 from torch_openreg_compile import registration as compiler
 
 from torch_openreg.compatibility import require_compatible
-
-_DEVICE_TYPE = "openreg"
+from torch_openreg.name import DEVICE_TYPE
 
 
 def _register() -> None:
@@ -28,19 +27,19 @@ def _register() -> None:
     which torch keeps under it, and both before the first factory call. generate_methods_... refuses
     a second run.
     """
-    if getattr(getattr(torch, _DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
+    if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
         return
-    require_compatible(_DEVICE_TYPE)
+    require_compatible(DEVICE_TYPE)
     from torch_openreg import _C, openreg  # loads the libraries
     from torch_openreg.openreg import dlpack, fakes, storage
 
-    rename_privateuse1_backend(_DEVICE_TYPE)
-    torch._register_device_module(_DEVICE_TYPE, openreg)
+    rename_privateuse1_backend(DEVICE_TYPE)
+    torch._register_device_module(DEVICE_TYPE, openreg)
     _name_submodules(openreg.__name__)
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
     storage.register()
-    fakes.register(_DEVICE_TYPE)
+    fakes.register(DEVICE_TYPE)
     compiler.register()
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
@@ -51,7 +50,7 @@ def _register() -> None:
 def _name_submodules(package: str) -> None:
     """Let ``import torch.openreg.amp`` find the module that there is, instead of a second one."""
     for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
-        sys.modules[f"torch.{_DEVICE_TYPE}{name.removeprefix(package)}"] = sys.modules[name]
+        sys.modules[f"torch.{DEVICE_TYPE}{name.removeprefix(package)}"] = sys.modules[name]
 
 
 _register()

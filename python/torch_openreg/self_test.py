@@ -14,6 +14,7 @@ import torch
 from torch.utils import dlpack
 
 from torch_openreg import openreg
+from torch_openreg.name import DEVICE_TYPE, MODULE
 
 __all__ = ["CHECKS", "Check", "Outcome", "run"]
 
@@ -122,7 +123,7 @@ def _memory(device: int) -> None:
 
 def openreg_device(index: int) -> torch.device:
     """Return the device of that index."""
-    return torch.device("openreg", index)
+    return torch.device(DEVICE_TYPE, index)
 
 
 def _copies(device: int) -> None:
@@ -210,7 +211,7 @@ def _autocast(device: int) -> None:
     left, right = _numbers(8, 16), _numbers(16, 8)
     there = left.to(openreg_device(device)), right.to(openreg_device(device))
     for dtype in openreg.get_amp_supported_dtype():
-        with torch.autocast("openreg", dtype=dtype):
+        with torch.autocast(DEVICE_TYPE, dtype=dtype):
             product = torch.mm(*there)
             total = product.exp().sum()
         _true(f"a product under autocast is {product.dtype}", product.dtype == dtype)
@@ -266,7 +267,7 @@ def _dlpack(device: int) -> None:
 
 def _compiler(device: int) -> None:
     backends = torch.compiler.list_backends()
-    _true(f"backend 'openreg' is not among {', '.join(backends)}", "openreg" in backends)
+    _true(f"backend 'openreg' is not among {', '.join(backends)}", DEVICE_TYPE in backends)
 
 
 def _errors(device: int) -> None:
@@ -296,7 +297,7 @@ CHECKS = (
     Check("operators", _operators, _NUMBERS),
     Check("gradients", _gradients, _NUMBERS),
     Check("autocast", _autocast, "see docs/amp.md"),
-    Check("random numbers", _random_numbers, "see torch.openreg.manual_seed"),
+    Check("random numbers", _random_numbers, f"see {MODULE}.manual_seed"),
     Check("graphs", _graphs, "see docs/graphs.md"),
     Check("peer copies", _peer_copies, _MEMORY),
     Check("dlpack", _dlpack, "see docs/dlpack.md"),

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from torch_openreg._C import empty_strided
+from torch_openreg.name import MODULE
 from torch_openreg.openreg import _utils as _utils
 from torch_openreg.openreg import (
     amp,
@@ -227,4 +228,4 @@ def __getattr__(name: str) -> Any:
             default_generator(index) for index in range(device_count())
         )
         return generators
-    raise AttributeError(f"module 'torch.openreg' has no attribute '{name}'")
+    raise AttributeError(f"module '{MODULE}' has no attribute '{name}'")

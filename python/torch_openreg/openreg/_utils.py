@@ -4,6 +4,7 @@
 import torch
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
 
 DeviceLike = torch.device | str | int | None
 
@@ -27,7 +28,7 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
     if isinstance(device, torch.device):
         if allow_cpu and device.type == "cpu":
             return -1
-        if device.type != "openreg":
+        if device.type != DEVICE_TYPE:
             raise ValueError(f"expected a device of type openreg, but got {device}")
         if device.index is not None:
             return device.index

@@ -9,6 +9,8 @@ from functools import partial
 
 import torch
 
+from torch_openreg.name import DEVICE_TYPE
+
 __all__ = [
     "GradScaler",
     "autocast",
@@ -18,8 +20,6 @@ __all__ = [
     "is_bf16_supported",
     "is_float16_supported",
 ]
-
-_DEVICE_TYPE = "openreg"
 
 
 class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: as torch calls it
@@ -38,7 +38,7 @@ class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: as torch calls 
         dtype: torch.dtype = torch.float16,
         cache_enabled: bool = True,
     ) -> None:
-        super().__init__(_DEVICE_TYPE, dtype, enabled, cache_enabled)
+        super().__init__(DEVICE_TYPE, dtype, enabled, cache_enabled)
 
 
 class GradScaler(torch.amp.GradScaler):
@@ -61,13 +61,13 @@ class GradScaler(torch.amp.GradScaler):
         enabled: bool = True,
     ) -> None:
         super().__init__(
-            _DEVICE_TYPE, init_scale, growth_factor, backoff_factor, growth_interval, enabled
+            DEVICE_TYPE, init_scale, growth_factor, backoff_factor, growth_interval, enabled
         )
 
 
 #: Decorators of ``forward`` and ``backward`` of a torch.autograd.Function.
-custom_fwd = partial(torch.amp.custom_fwd, device_type=_DEVICE_TYPE)
-custom_bwd = partial(torch.amp.custom_bwd, device_type=_DEVICE_TYPE)
+custom_fwd = partial(torch.amp.custom_fwd, device_type=DEVICE_TYPE)
+custom_bwd = partial(torch.amp.custom_bwd, device_type=DEVICE_TYPE)
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:

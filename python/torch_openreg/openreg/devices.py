@@ -7,6 +7,7 @@ from types import TracebackType
 import torch
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
 
 _FORKED = (
@@ -102,7 +103,7 @@ class device_of(device):
     """Context manager: the device of a tensor or storage is current; others change nothing."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
-        super().__init__(obj.device if obj.device.type == "openreg" else None)
+        super().__init__(obj.device if obj.device.type == DEVICE_TYPE else None)
 
 
 def synchronize(device: DeviceLike = None) -> None:

@@ -15,6 +15,7 @@ import torch
 from torch.overrides import has_torch_function_unary
 from torch.utils.dlpack import DLDeviceType
 
+from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg.streams import ExternalStream, Stream, current_stream
 from torch_openreg.openreg.streams import stream as stream_context
 
@@ -23,7 +24,7 @@ DLDevice = tuple[int, int]
 
 
 def _is_ours(tensor: torch.Tensor) -> bool:
-    return not has_torch_function_unary(tensor) and tensor.device.type == "openreg"
+    return not has_torch_function_unary(tensor) and tensor.device.type == DEVICE_TYPE
 
 
 def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> Stream:

@@ -13,6 +13,7 @@ import torch
 from torch.utils import _pytree
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE, MODULE
 from torch_openreg.openreg.devices import synchronize
 from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
@@ -47,9 +48,9 @@ class OpenRegGraph(_C._Graph):
 
     def __repr__(self) -> str:
         try:
-            return f"<torch.openreg.OpenRegGraph of {self.node_count()} commands>"
+            return f"<{MODULE}.OpenRegGraph of {self.node_count()} commands>"
         except RuntimeError:
-            return "<torch.openreg.OpenRegGraph without a capture>"
+            return f"<{MODULE}.OpenRegGraph without a capture>"
 
     def capture_begin(
         self, pool: PoolHandle | None = None, capture_error_mode: str = "global"
@@ -324,7 +325,7 @@ def make_graphed_callables(
             require grad.
         TypeError: if something else than tensors is in ``sample_args``.
     """
-    if torch.is_autocast_enabled("openreg") and torch.is_autocast_cache_enabled():
+    if torch.is_autocast_enabled(DEVICE_TYPE) and torch.is_autocast_cache_enabled():
         raise RuntimeError(
             "make_graphed_callables: the cache of autocast would outlive the graphs' memory; use "
             "torch.autocast(..., cache_enabled=False)"

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch.storage import _LegacyStorage, _warn_typed_storage_removal
 
-_MODULE = "torch.openreg"
+from torch_openreg.name import DEVICE_TYPE, MODULE
 
 _DTYPES = {
     "Double": torch.float64,
@@ -42,18 +42,18 @@ class _TensorType(type):
     def __instancecheck__(cls, instance: object) -> bool:
         return (
             isinstance(instance, torch.Tensor)
-            and instance.device.type == "openreg"
+            and instance.device.type == DEVICE_TYPE
             and instance.dtype == cls.dtype
         )
 
     def __call__(cls, *args: Any, **kwargs: Any) -> torch.Tensor:
-        result: torch.Tensor = torch.empty(0, dtype=cls.dtype, device="openreg").new(
+        result: torch.Tensor = torch.empty(0, dtype=cls.dtype, device=DEVICE_TYPE).new(
             *args, **kwargs
         )
         return result
 
     def __repr__(cls) -> str:
-        return f"<class '{_MODULE}.{cls.__name__}'>"
+        return f"<class '{MODULE}.{cls.__name__}'>"
 
 
 class _StorageDtype:
@@ -70,13 +70,13 @@ class _StorageDtype:
 
 
 def _tensor_type(name: str, dtype: torch.dtype) -> _TensorType:
-    attributes = {"__module__": _MODULE, "_short_name": name, "dtype": dtype}
-    return _TensorType(f"{_MODULE}.{name}", (), attributes)
+    attributes = {"__module__": MODULE, "_short_name": name, "dtype": dtype}
+    return _TensorType(f"{MODULE}.{name}", (), attributes)
 
 
 def _storage_type(name: str, dtype: torch.dtype) -> type:
     attributes = {
-        "__module__": _MODULE,
+        "__module__": MODULE,
         "dtype": _StorageDtype(dtype, warn=True),
         "_dtype": _StorageDtype(dtype, warn=False),
     }

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import torch
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,7 @@ def _reachable() -> list[int]:
         seen.add(id(value))
         if issubclass(type(value), torch.Tensor):
             assert isinstance(value, torch.Tensor)
-            if value.device.type == "openreg" and value.layout == torch.strided:
+            if value.device.type == DEVICE_TYPE and value.layout == torch.strided:
                 with suppress(RuntimeError):  # it has no storage
                     addresses.append(value.untyped_storage().data_ptr())
             if value.is_leaf:

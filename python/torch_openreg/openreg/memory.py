@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, resolve
 from torch_openreg.openreg.memory_history import _dump_snapshot as _dump_snapshot
 from torch_openreg.openreg.memory_history import _record_memory_history as _record_memory_history
@@ -105,7 +106,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     heads = ("Now", "Peak", "Sum allocated", "Sum freed")
     rule = "+" + "-" * 25 + ("+" + "-" * 15) * len(columns) + "+"
     lines = [
-        f"Memory of device openreg:{index}: {stats.get('num_ooms', 0)} out-of-memory errors, "
+        f"Memory of device {DEVICE_TYPE}:{index}: {stats.get('num_ooms', 0)} out-of-memory errors, "
         f"{stats.get('num_alloc_retries', 0)} times the cache was given up for room",
         rule,
         f"| {'':<23} |" + "".join(f" {head:>13} |" for head in heads),

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE, MODULE
 from torch_openreg.openreg._utils import DeviceLike, resolve
 from torch_openreg.openreg.memory_history import memory_snapshot
 
@@ -34,7 +35,7 @@ class MemPool:
         release.atexit = False
 
     def __repr__(self) -> str:
-        return f"<torch.openreg.MemPool device=openreg:{self._device} id={self._id}>"
+        return f"<{MODULE}.MemPool device={DEVICE_TYPE}:{self._device} id={self._id}>"
 
     @property
     def id(self) -> tuple[int, int]:
@@ -71,7 +72,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
         ValueError: if the pool belongs to another device.
     """
     if not isinstance(pool, MemPool):
-        raise TypeError(f"expected a torch.openreg.MemPool, but got {type(pool).__name__}")
+        raise TypeError(f"expected a {MODULE}.MemPool, but got {type(pool).__name__}")
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
             f"memory pool {pool.id} belongs to device {pool.device}, so it can not serve device "

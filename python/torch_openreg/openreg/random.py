@@ -10,6 +10,7 @@ from collections.abc import Iterable
 import torch
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, resolve
 
 
@@ -18,12 +19,12 @@ def default_generator(device: DeviceLike = None) -> torch.Generator:
     return _C.default_generator(resolve(device))
 
 
-def get_rng_state(device: DeviceLike = "openreg") -> torch.Tensor:
+def get_rng_state(device: DeviceLike = DEVICE_TYPE) -> torch.Tensor:
     """Return the state of a device's generator: uint8[16] on the CPU, seed and offset."""
     return default_generator(device).get_state()
 
 
-def set_rng_state(new_state: torch.Tensor, device: DeviceLike = "openreg") -> None:
+def set_rng_state(new_state: torch.Tensor, device: DeviceLike = DEVICE_TYPE) -> None:
     """Put a device's generator into a state that ``get_rng_state`` gave."""
     default_generator(device).set_state(new_state)
 

@@ -13,6 +13,7 @@ import torch
 from torch.multiprocessing import reductions
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, resolve
 
 
@@ -25,13 +26,13 @@ class InterprocessEvent(torch.Event):
 
     @classmethod
     def _new(cls, device: int) -> Self:
-        event = super().__new__(cls, device=torch.device("openreg", device))
+        event = super().__new__(cls, device=torch.device(DEVICE_TYPE, device))
         _C.make_interprocess(event, device)
         return event
 
     @classmethod
     def _open(cls, device: int, handle: bytes) -> Self:
-        event = super().__new__(cls, device=torch.device("openreg", device))
+        event = super().__new__(cls, device=torch.device(DEVICE_TYPE, device))
         _C.open_event(event, device, handle)
         return event
 
@@ -74,12 +75,12 @@ def _rebuild_storage(
     kind: type[torch.UntypedStorage], handle: bytes | None, size: int, device: int
 ) -> torch.UntypedStorage:
     if handle is None:
-        return kind(0, device=torch.device("openreg", device))
+        return kind(0, device=torch.device(DEVICE_TYPE, device))
     return _C.import_storage(handle, size, device)
 
 
 def _reduce_storage(storage: torch.UntypedStorage) -> tuple[Any, ...]:
-    if storage.device.type != "openreg":
+    if storage.device.type != DEVICE_TYPE:
         reduced: tuple[Any, ...] = reductions.reduce_storage(storage)
         return reduced
     size = storage.nbytes()
@@ -105,7 +106,7 @@ def _rebuild_view(
 
 def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
     """Keep the conjugate and negative bits of a tensor, which torch's reducer drops."""
-    lazy = tensor.device.type == "openreg" and tensor.layout == torch.strided
+    lazy = tensor.device.type == DEVICE_TYPE and tensor.layout == torch.strided
     if not lazy or not (tensor.is_conj() or tensor.is_neg()):
         reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
         return reduced
@@ -129,7 +130,7 @@ _is_shared = torch.UntypedStorage.is_shared
 
 def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
     """Tell whether the storage is in shared memory; that of openreg always is, as CUDA's."""
-    return storage.device.type == "openreg" or _is_shared(storage)
+    return storage.device.type == DEVICE_TYPE or _is_shared(storage)
 
 
 def register() -> None:

@@ -11,12 +11,13 @@ from typing import Self
 import torch
 
 from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE, MODULE
 from torch_openreg.openreg._utils import DeviceLike, resolve
 from torch_openreg.openreg.sharing import InterprocessEvent
 
 
 def _as_device(device: DeviceLike) -> torch.device:
-    return torch.device("openreg", resolve(device))
+    return torch.device(DEVICE_TYPE, resolve(device))
 
 
 class _EventType(type(torch.Event)):  # type: ignore[misc]
@@ -41,7 +42,7 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
         return torch.Event(_as_device(device), enable_timing=enable_timing, blocking=blocking)
 
     def __instancecheck__(cls, instance: object) -> bool:
-        return isinstance(instance, torch.Event) and instance.device.type == "openreg"
+        return isinstance(instance, torch.Event) and instance.device.type == DEVICE_TYPE
 
 
 class Event(torch.Event, metaclass=_EventType):
@@ -108,7 +109,7 @@ class Stream(torch.Stream):
 
     def __repr__(self) -> str:
         name = "default" if self.stream_id == 0 else f"{self.stream_id:#x}"
-        return f"<torch.openreg.Stream device={self.device} {name}>"
+        return f"<{MODULE}.Stream device={self.device} {name}>"
 
 
 class ExternalStream(Stream):

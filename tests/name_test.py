@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The name of the device stands in one place of each Python package, for whoever renames it."""
+
+import ast
+import importlib.util
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGES = ["torch_openreg", "torch_openreg_autoload", "torch_openreg_compile", "openreg_graph"]
+
+# Alone, as that of the module, or with an index. "openreg: " begins the messages of errors.
+NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)")
+
+
+def sources(package: str) -> list[Path]:
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.origin is not None
+    origin = Path(spec.origin)
+    return sorted(origin.parent.rglob("*.py")) if origin.name == "__init__.py" else [origin]
+
+
+def documentation(tree: ast.AST) -> Iterator[ast.expr]:
+    """Yield the docstrings, and what stands as a statement like one."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Expr):
+            yield node.value
+
+
+def strays(text: str) -> list[str]:
+    """Return the texts with the name in them, with their lines."""
+    tree = ast.parse(text)
+    prose = set(documentation(tree))
+    return [
+        f"{node.lineno}: {node.value!r}"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and node not in prose
+        if isinstance(node.value, str) and NAME.search(node.value)
+    ]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_name_stands_in_one_file(package: str) -> None:
+    files = sources(package)
+    assert files
+    found = [
+        f"{path}:{stray}"
+        for path in files
+        if path.name != "name.py"
+        for stray in strays(path.read_text())
+    ]
+    assert not found, "use DEVICE_TYPE or MODULE of name.py:\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x.to('openreg')",
+        "x.to('openreg:1')",
+        "x.to(f'openreg:{index}')",
+        "line = 'torch.openreg.synchronize()'",
+    ],
+)
+def test_a_stray_is_found(text: str) -> None:
+    assert len(strays(text)) == 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["'Of torch.openreg.'", "raise ValueError('openreg: 3 is too much')", "import torch_openreg"],
+)
+def test_prose_is_none(text: str) -> None:
+    assert not strays(text)
+
+
+def test_the_packages_agree() -> None:
+    names = {
+        importlib.import_module(f"{package}.name").DEVICE_TYPE
+        for package in PACKAGES
+        if package != "openreg_graph"
+    }
+    assert len(names) == 1
