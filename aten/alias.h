@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Aliases: how a kernel sees device memory. The one file above the driver that knows the device is
-// emulated; hardware with memory of its own replaces it by copies (see docs/operators.md).
+// Aliases: how a kernel of the emulation sees device memory. Hardware with memory of its own
+// replaces them by copies (see docs/operators.md).
 //
 // Device memory is mapped twice, at the device address that tensors have and at the kernel address.
 // An alias of a device tensor is a CPU tensor over the kernel address with the same sizes, strides,

@@ -405,7 +405,7 @@ def copies_of_tensors() -> Generator[None, None, Any]:
 
 
 @other
-def memory_is_lent() -> Generator[None, None, Any]:
+def memory_is_exported() -> Generator[None, None, Any]:
     x = ones(4)
     yield
     reduction.ForkingPickler.dumps(x)

@@ -17,7 +17,7 @@ namespace openreg::allocator {
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  // As the driver gave it. The thread's last error and its detail are still those of the driver.
+  // The driver's, or the allocator's own. The thread's last error and its detail are the driver's.
   orError_t code() const { return code_; }
 
  private:

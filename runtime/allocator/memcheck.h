@@ -50,7 +50,8 @@ namespace openreg::allocator {
 // Runs a function of the host on device memory.
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
-// How the device does that: queues `function` on `stream`, with `memory` as a kernel sees it.
+// How the device does that: queues `function` on `stream`, with `memory` as a kernel sees it;
+// orErrorInvalidHandle for a stream that was destroyed.
 // Registered by a driver whose kernels run on the host (runtime/emulation). Without it no Memcheck
 // can be made.
 using LaunchMemoryFunction = orError_t (*)(orStream_t stream, MemoryFunction function, char* memory,

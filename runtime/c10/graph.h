@@ -38,7 +38,8 @@ OPENREG_API void leave_replays_to_exit();
 
 // How a function of the host becomes part of a graph: queues it on a stream that is captured, so
 // that `run(data)` comes at its place in each replay, and `release(data)` once, when the graph and
-// all its replays are over, on any thread; it does not wait. Registered by the driver's package
+// all its replays are over, on any thread; `release` does not wait. After an error neither is
+// called. Registered by the driver's package
 // (runtime/emulation). Without it nothing can be captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);

@@ -4,8 +4,9 @@
 //
 // A kernel fails later than its launch, and its error is thrown wherever the program waits next. On
 // demand (OPENREG_LAUNCH_SITES=1, torch.openreg.set_launch_sites) each launch captures its stack.
-// It travels with the kernel; fail_kernel (error.h) finds it through the thread that runs the
-// kernel, and puts it beside the exception. Threads: any; a scope belongs to its thread.
+// It travels with the kernel; fail_kernel (runtime/emulation/kernel_error.h) finds it through the
+// thread that runs the kernel, and puts it beside the exception. Threads: any; a scope belongs to
+// its thread.
 #ifndef RUNTIME_C10_LAUNCH_SITE_H_
 #define RUNTIME_C10_LAUNCH_SITE_H_
 

@@ -2,10 +2,8 @@
 #include "runtime/device/imported_memory.h"
 
 #include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <cstring>
@@ -16,8 +14,6 @@
 
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
-#include "runtime/device/graph.h"
-#include "runtime/device/memfd.h"
 #include "runtime/device/process.h"
 #include "runtime/device/shared_memory.h"
 

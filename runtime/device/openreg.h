@@ -4,11 +4,12 @@
 //
 // This header is the seam of the project: a vendor implements it for real hardware, and the
 // portable packages (allocator, c10, amp, autoload, the device-neutral half of compile, python) run
-// on it unchanged. What only the emulated device has stands in openreg_emulation.h.
+// on it unchanged. They also include host_wait.h, which has what a host thread does around its
+// waits. What only the emulated device has stands in openreg_emulation.h.
 //
 // Tiers. Each section names the tier of its functions. Tier 1 is what the first tensor needs, tier
-// 2 adds concurrency, tier 3 what a program can do without. A driver may return orErrorNotSupported
-// from functions of tier 3; docs/device.md has a table of who calls what.
+// 2 adds concurrency, tier 3 what a program can do without: there a driver may return
+// orErrorNotSupported. docs/device.md has a table of who calls what.
 //
 // Model. A process sees orGetDeviceCount() devices. Each has its own memory and any number of
 // streams. A stream is a queue that runs its commands in order; streams are independent of each
@@ -32,8 +33,8 @@
 // that can not be kept, or whose effect would depend on work that does not run, return one of the
 // orErrorCapture errors and make the capture invalid; orStreamEndCapture then tells what it was.
 //
-// Processes. In the child of a fork after the first use of a device, free, trim, destroy, close and
-// exit do nothing and return orSuccess; everything else that has to do with a device returns
+// Processes. In the child of a fork after the first use of a device, free, trim, destroy, release
+// and exit do nothing and return orSuccess; everything else that has to do with a device returns
 // orErrorForked, orGetDevice and orSetDevice included. (orGetDeviceCount, orGetDeviceProperties,
 // the version, the errors and the launch-blocking switch go on.) A fork waits for a first use that
 // is under way in another thread; the child has none of the device's files. Use the start methods
@@ -110,7 +111,7 @@ OPENREG_API const char* orGetLastErrorDetail(void);
 OPENREG_API orError_t orGetVersion(int* version);
 
 // ----------------------------------------------------------------------------------------- devices
-// Tier 1, except orDeviceReset, the priorities and launch blocking: tier 2.
+// Tier 1; orDeviceReset, the priorities and launch blocking: tier 2.
 
 typedef struct orDeviceProperties {
   char name[64];
@@ -124,8 +125,15 @@ typedef struct orDeviceProperties {
 // Every other function that needs a device does so on demand; this one reports what is wrong before
 // a program relies on it. A second call does nothing.
 //   orErrorSystem  the operating system refused something; the detail names the limit
+//   orErrorInvalidValue  a variable of the environment; the detail names it
 //   orErrorForked  this is the child of a fork after the first use of a device
 OPENREG_API orError_t orInit(void);
+
+// Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at
+// exit; a second call does nothing. Afterwards what allocates, launches or waits returns
+// orErrorShutdown, and so does a query of work that was dropped; other questions are answered, and
+// memory can still be freed.
+OPENREG_API orError_t orShutdown(void);
 
 // These three do not touch a device: no thread starts, nothing is mapped.
 OPENREG_API orError_t orGetDeviceCount(int* count);
@@ -153,8 +161,7 @@ OPENREG_API orError_t orSetLaunchBlocking(int blocking);
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking);
 
 // ------------------------------------------------------------------------------------------ memory
-// Tier 1: allocation, attributes, copies and fills. Tier 2: pinned memory, orMemTrim. Tier 3:
-// sharing.
+// Tier 1: allocation, attributes, copies and fills, orMemTrim. Tier 2: pinned memory.
 
 typedef enum orMemcpyKind {
   orMemcpyHostToHost = 0,
@@ -224,11 +231,13 @@ OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* s
 OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t stream);
 
 // Gives the pages of free memory of the current device back to the system; blocks that another
-// process has open are left out. `released` (may be null): bytes given back.
+// process has open are left out. `released` (may be null): bytes given back; 0 from a driver that
+// cannot do it.
 OPENREG_API orError_t orMemTrim(size_t* released);
 
 // ---------------------------------------------------------------------------------------- streams
-// Tier 2. (A driver of tier 1 runs every command before it returns, on one stream per device.)
+// Tier 1: orGetDefaultStream, orStreamGetDevice, orStreamQuery, orStreamSynchronize. Tier 2: the
+// rest. A driver of tier 1 has one stream per device, its default stream.
 
 // A stream of the current device. Its thread starts with the first command that needs one. `flags`
 // is 0; a priority out of the range is orErrorInvalidValue. At most 4096 streams exist at a time.
@@ -307,9 +316,9 @@ OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHan
 // Sharing device memory between processes of one user, in the order of streams. A handle names
 // `size` bytes at `pointer`, of an own or an imported allocation, and what `stream` has queued now.
 // It may travel by any way and is good for one import, by any process. The bytes count as exported
-// until then, and while another process has them imported; a kill ends that too. The exporter must
-// keep them meanwhile, and asks by orIpcIsExported. Bytes of an allocation that its owner frees
-// stay until the last importer has released them.
+// until then, and for their owner while another process has them imported; a kill ends that too.
+// The exporter must keep them meanwhile, and asks by orIpcIsExported. Bytes of an allocation that
+// its owner frees stay until the last importer has released them.
 //
 // Imported bytes are an allocation of their own, of device `device` in the importing process. What
 // is queued on `stream` from now on waits for the exporter's work; orIpcRelease gives the bytes
@@ -319,8 +328,7 @@ OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHan
 //   orErrorInvalidValue   no handle; imported already, or its bytes were freed
 //   orErrorProcessEnded   the exporter ended before the import
 //   orErrorInvalidDevicePointer  bytes that are no part of one live allocation; orIpcRelease of
-//   what
-//                         is not imported
+//                         a pointer that is not imported
 //   orErrorInvalidDevice  the stream is of another device, or this process has no such device
 typedef struct orIpcMemoryHandle {
   unsigned char reserved[64];
@@ -356,7 +364,8 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, v
 OPENREG_API int orInKernel(void);
 
 // ------------------------------------------------------------------------------------------ graphs
-// Tier 3.
+// Tier 3. A driver without graphs still answers orStreamGetCaptureInfo (no capture) and
+// orThreadExchangeStreamCaptureMode (success).
 
 // A graph is the work of one capture: kernels, copies, fills, host functions and the records of
 // timed events, with their arguments. Nothing of it runs while it is captured. A replay is one
@@ -427,12 +436,6 @@ OPENREG_API orError_t orGraphGetNodeCount(orGraph_t graph, size_t* count);
 
 // Writes the graph's commands and their order to a file, in the language of Graphviz (DOT).
 OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t graph, const char* path);
-
-// Ends the device's threads: a kernel that runs is waited for, queued ones are dropped. Called at
-// exit; a second call does nothing. Afterwards what allocates, launches or waits returns
-// orErrorShutdown, and so does a query of work that was dropped; other questions are answered, and
-// memory can still be freed.
-OPENREG_API orError_t orShutdown(void);
 
 #ifdef __cplusplus
 }  // extern "C"

@@ -5,9 +5,9 @@
 // openreg.h is the interface of any driver. This header adds what follows from the fact that the
 // device is emulated by the CPU: kernels are functions of the host, they see device memory at an
 // address of their own, they run on threads that this library schedules, and they may fail with a
-// payload such as a C++ exception. Only the packages of the emulation include it: aten, the code
-// that compile generates, and runtime/emulation, which registers with the portable packages what
-// they need of it (Bazel checks that by visibility, //tools:architecture by a query).
+// payload such as a C++ exception. Only the packages of the emulation include it: aten, and
+// runtime/emulation, which registers with the portable packages what they need of it (Bazel checks
+// that by visibility, //tools:architecture by a query).
 //
 // Ownership, threads and errors are as in openreg.h. Version: OPENREG_VERSION.
 #ifndef RUNTIME_DEVICE_OPENREG_EMULATION_H_
