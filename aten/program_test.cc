@@ -69,7 +69,7 @@
 #include <utility>
 #include <vector>
 
-#include "aten/sleep.h"
+#include "aten/launch/sleep.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/generator.h"
 #include "runtime/c10/stream.h"
@@ -172,7 +172,7 @@ const Table<const Tensor&> kUnary{
      [](const Tensor& x) { return index(x, at::tensor({0, 0, 1}, at::kLong).to(x.device())); }},
     {"mask", [](const Tensor& x) { return index(x, x.gt(0)); }},
     {"mode", [](const Tensor& x) { return std::get<0>(x.mode(-1)); }},
-    // Composite tensors.
+    // Sparse, quantized and nested tensors.
     {"sparse", [](const Tensor& x) { return x.to_sparse().coalesce().to_dense(); }},
     {"csr", [](const Tensor& x) { return x.to_sparse_csr().to_dense(); }},
     {"quantize",

@@ -3,8 +3,8 @@
 
     pytest -p tests.first_launches --first-launches inference_mode FILE...
 
-What a launch keeps for later ones (aliases, packets, output metadata, dtypes) is then made in that
-mode, and the tests run without it. Nothing of the mode may be left in what they get.
+What a launch keeps for later ones (aliases, launch records, output metadata, dtypes) is then made
+in that mode, and the tests run without it. Nothing of the mode may be left in what they get.
 """
 
 from collections.abc import Callable, Iterator

@@ -249,7 +249,7 @@ def test_seeds_and_queries_initialize_nothing() -> None:
     ],
     ids=["empty", "empty-nested", "sparse", "csr", "quantized", "nested"],
 )
-def test_first_use_of_the_device_may_be_a_composite_tensor(make: str, use: str) -> None:
+def test_first_use_of_the_device_may_be_a_tensor_with_parts(make: str, use: str) -> None:
     # Their fallbacks are registered at that moment.
     child.output(
         f"""

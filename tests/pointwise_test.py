@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Pointwise operators: the short way of tensors that are alike, and all that must not take it.
 
-The operators are those of aten/gen/operators.yaml that name it.
+The operators are those of aten/structured/operators.yaml that name it.
 """
 
 import math
@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tests.differential import check, check_error, is_queued
 
-LIST = pathlib.Path(__file__).parents[1] / "aten/gen/operators.yaml"
+LIST = pathlib.Path(__file__).parents[1] / "aten/structured/operators.yaml"
 OPERATORS = [
     operator
     for family in yaml.safe_load(LIST.read_text())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent networks: whole layers by oneDNN (aten/lstm.cc), cells of our own (aten/rnn.cc)."""
+"""Recurrent networks: whole layers by oneDNN (lstm.cc), cells of our own (rnn_cells.cc)."""
 
 from typing import Any
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from tools import bazel_workspace
 
 _TORCH = "@torch//"
+_KERNELS = "//aten/(launch|structured|kernels)[:/]"
 _ABOVE_RUNTIME = "//(aten|amp|autoload|compile|python|tests|benchmarks|examples)[:/]"
 
 
@@ -43,6 +44,8 @@ def included(package: str) -> str:
 _PORTABLE = [
     "//runtime/allocator/...",
     "//runtime/c10/...",
+    "//aten/tensors/...",
+    "//aten/fallback:host",
     "//amp/...",
     "//autoload/...",
     "//compile/...",
@@ -77,6 +80,13 @@ ARROWS = [
         "operators need no feature above them",
         libraries("//aten/..."),
         "//(amp|autoload|compile|python|tests|benchmarks|examples)[:/]",
+    ),
+    Arrow("tensors need no kernels", "//aten/tensors/...", f"{_KERNELS}|//aten/fallback[:/]"),
+    Arrow("the host fallback needs no kernels", "//aten/fallback:host", _KERNELS),
+    Arrow(
+        "a launch knows no operators",
+        "//aten/launch:launch",
+        "//aten/(structured|fallback|kernels)[:/]",
     ),
     Arrow("autocast needs no operators of ours", libraries("//amp/..."), "//aten[:/]"),
     Arrow("autoload needs no operators of ours", libraries("//autoload/..."), "//aten[:/]"),

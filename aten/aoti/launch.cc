@@ -5,7 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "aten/compiled_kernel.h"
+#include "aten/launch/compiled_kernel.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/device/openreg_emulation.h"

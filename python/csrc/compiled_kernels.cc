@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "aten/compiled_kernel.h"
+#include "aten/launch/compiled_kernel.h"
 #include "compile/torch_openreg_compile/kernel_launch.h"
 #include "runtime/c10/device.h"
 

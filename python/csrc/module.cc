@@ -22,8 +22,8 @@
 #include <string>
 #include <vector>
 
-#include "aten/fallback.h"
-#include "aten/sleep.h"
+#include "aten/fallback/fallback.h"
+#include "aten/launch/sleep.h"
 #include "python/csrc/autograd_threads.h"
 #include "python/csrc/compiled_kernels.h"
 #include "python/csrc/graphs.h"

@@ -2,8 +2,8 @@
 """Fake convolutions of the device, whose results have the strides of real ones.
 
 The device returns convolutions in the order of dimensions that the CPU returns them in
-(aten/convolution.cc). torch's rule for fake tensors knows that order for devices of its own, and
-takes results of all others to be contiguous.
+(aten/kernels/convolution.cc). torch's rule for fake tensors knows that order for devices of its
+own, and takes results of all others to be contiguous.
 """
 
 from collections.abc import Callable

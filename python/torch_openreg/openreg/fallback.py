@@ -19,7 +19,7 @@ from torch_openreg import _C
 
 Policy = Literal["silent", "warn", "error"]
 
-#: In the order of FallbackPolicy in aten/fallback.h.
+#: In the order of FallbackPolicy in aten/fallback/fallback.h.
 _POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/fallback/host_arguments.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/native/Resize.h>
+
+#include <algorithm>
+#include <cstddef>
+
+#include "aten/tensors/factories.h"
+#include "aten/tensors/tensor.h"
+#include "aten/tensors/tensor_parts.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+// What of a tensor's keys chooses a kernel, below autograd.
+constexpr c10::DispatchKeySet kKernelKeys =
+    c10::backend_functionality_keys | c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
+
+// A strided tensor over `storage` with the metadata of `like`.
+at::Tensor view_of(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
+                                                    like.storage_offset());
+  view._set_conj(like.is_conj());
+  view._set_neg(like.is_neg());
+  return view;
+}
+
+}  // namespace
+
+void materialize_lazy_bits(const at::Tensor& host, bool conj, bool neg) {
+  if (host.is_conj() == conj && host.is_neg() == neg) {
+    return;
+  }
+  const at::Tensor values = host.resolve_conj().resolve_neg();
+  host._set_conj(conj);
+  host._set_neg(neg);
+  host.copy_(values);
+}
+
+at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
+  if (!tensor.defined()) {
+    return tensor;
+  }
+  const at::Tensor host = !is_device(tensor)  ? tensor
+                          : has_parts(tensor) ? parts_to_host(tensor, written)
+                                              : strided_to_host(tensor, written);
+  // Some kernels keep what only their gradient needs if they see that there will be one.
+  if (tensor.requires_grad() && !host.requires_grad()) {
+    host.set_requires_grad(true);
+  }
+  keys_ = keys_ | (host.key_set() & kKernelKeys);
+  return host;
+}
+
+at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written) {
+  at::Tensor host = alias_ ? alias_(tensor)
+                           : view_of(copy_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
+  arguments_.push_back(
+      {tensor, host, written, at::DimVector(host.sizes()), host.storage().data(), false});
+  return host;
+}
+
+at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) {
+  // Kernels ask whether two arguments are the same tensor.
+  const auto known =
+      std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& argument) {
+        return argument.has_parts && argument.tensor.is_same(tensor);
+      });
+  if (known != arguments_.end()) {
+    const auto parts = static_cast<std::ptrdiff_t>(parts_of(tensor).size());
+    std::for_each(known - parts, known + 1, [&](Argument& one) { one.written |= written; });
+    return known->host;
+  }
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : parts_of(tensor)) {
+    parts.push_back(strided_to_host(part, written));
+  }
+  at::Tensor host = make_from_parts(tensor, parts);
+  // Behind its parts.
+  arguments_.push_back({tensor, host, written, {}, nullptr, true});
+  return host;
+}
+
+const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
+  for (const Copied& copied : copied_in_) {
+    if (copied.device.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) {
+      return copied.host;
+    }
+  }
+  const auto bytes = static_cast<int64_t>(storage.nbytes());
+  const at::Tensor memory = at::detail::empty_cpu({bytes}, at::kByte);
+  if (bytes != 0) {
+    // Waits, since the host's memory is pageable.
+    OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), storage.data(), storage.nbytes(),
+                                orMemcpyDeviceToHost, current_native_stream(device_)));
+  }
+  bytes_in_ += storage.nbytes();
+  return copied_in_.emplace_back(Copied{storage, memory.storage()}).host;
+}
+
+void HostArguments::finish() {
+  for (const Argument& argument : arguments_) {
+    if (argument.has_parts) {
+      follow_parts(argument);
+      continue;
+    }
+    materialize_lazy_bits(argument.host, argument.tensor.is_conj(), argument.tensor.is_neg());
+    if (argument.host.sizes() != argument.sizes ||
+        argument.host.storage().data() != argument.data) {
+      follow_resize(argument);
+    } else if (argument.written && !alias_) {
+      write_back(argument);
+    }
+  }
+}
+
+// The bytes from the first element to the last.
+void HostArguments::write_back(const Argument& argument) {
+  const at::Tensor& host = argument.host;
+  const size_t bytes =
+      at::detail::computeStorageNbytes(host.sizes(), host.strides(), host.element_size());
+  if (bytes == 0) {
+    return;
+  }
+  OPENREG_CHECK(orMemcpyAsync(argument.tensor.mutable_data_ptr(), host.const_data_ptr(), bytes,
+                              orMemcpyHostToDevice, current_native_stream(device_)));
+  bytes_out_ += bytes;
+}
+
+// The kernel resized its output: the device tensor follows. Its storage grows if necessary, and
+// gets the data if the kernel took memory of the CPU.
+void HostArguments::follow_resize(const Argument& argument) {
+  const at::Tensor& tensor = argument.tensor;
+  const at::Tensor& host = argument.host;
+  const size_t bytes = host.storage().nbytes();
+  if (tensor.storage().nbytes() < bytes) {
+    at::native::resize_bytes_nocuda(tensor.storage(), static_cast<int64_t>(bytes));
+  }
+  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(host.sizes(), host.strides(),
+                                                      host.storage_offset());
+  if (!alias_ || host.storage().data() != argument.data) {
+    write_back(argument);
+  }
+}
+
+// The kernel may have given a sparse argument other indices and values, or other sizes.
+void HostArguments::follow_parts(const Argument& argument) {
+  if (!argument.written) {
+    return;
+  }
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : parts_of(argument.host)) {
+    parts.push_back(to_device(part));
+  }
+  set_parts(argument.tensor, argument.host, parts);
+}
+
+at::Tensor HostArguments::to_device(const at::Tensor& result) {
+  if (!result.defined() || !result.is_cpu()) {
+    return result;
+  }
+  for (const Argument& argument : arguments_) {
+    if (argument.host.is_same(result)) {
+      return argument.tensor;
+    }
+  }
+  if (has_parts(result)) {
+    return parts_to_device(result);
+  }
+  for (const Argument& argument : arguments_) {
+    if (!argument.has_parts && argument.host.storage().is_alias_of(result.storage())) {
+      return view_of(argument.tensor.storage(), c10::DispatchKey::PrivateUse1, result);
+    }
+  }
+  return copy_to_device(result);
+}
+
+at::Tensor HostArguments::parts_to_device(const at::Tensor& result) {
+  std::vector<at::Tensor> parts;
+  for (const at::Tensor& part : parts_of(result)) {
+    parts.push_back(to_device(part));
+  }
+  return make_from_parts(result, parts);
+}
+
+// Byte for byte, so that strides stay as they are, expanded and overlapping ones too. Results that
+// share memory go on sharing it.
+at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
+  const c10::StorageImpl* const source = result.storage().unsafeGetStorageImpl();
+  const auto known = std::find_if(copied_out_.begin(), copied_out_.end(),
+                                  [&](const auto& copied) { return copied.first == source; });
+  if (known != copied_out_.end()) {
+    return view_of(known->second, c10::DispatchKey::PrivateUse1, result);
+  }
+  const auto bytes = static_cast<int64_t>(source->nbytes());
+  const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
+  if (bytes != 0) {
+    // In the order of the stream: other threads may have queued work that still uses this memory.
+    OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), source->data(), source->nbytes(),
+                                orMemcpyHostToDevice, current_native_stream(device_)));
+  }
+  bytes_out_ += source->nbytes();
+  copied_out_.emplace_back(source, memory.storage());
+  return view_of(memory.storage(), c10::DispatchKey::PrivateUse1, result);
+}
+
+}  // namespace openreg

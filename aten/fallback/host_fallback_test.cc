@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A device that has factories, views, copies and the host fallback, and no kernel.
+#include "aten/fallback/host_fallback.h"
+
+#include <ATen/TensorOperators.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/conv2d.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/equal.h>
+#include <ATen/ops/exp.h>
+#include <ATen/ops/mul.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/randn.h>
+#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/sort.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/DeviceType.h>
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <cstdint>
+#include <string>
+#include <tuple>
+
+#include "aten/fallback/fallback.h"
+#include "runtime/c10/device.h"
+
+namespace openreg {
+namespace {
+
+const c10::Device kDevice(kOpenRegType, 0);
+
+at::Tensor to_device(const at::Tensor& tensor) { return tensor.to(kDevice); }
+
+bool same(const at::Tensor& device, const at::Tensor& cpu) {
+  return device.device() == kDevice && device.sizes() == cpu.sizes() &&
+         device.strides() == cpu.strides() && at::equal(device.cpu(), cpu);
+}
+
+FallbackRecord record_of(const std::string& name) {
+  for (const FallbackRecord& record : fallback_stats()) {
+    if (record.name == name) {
+      return record;
+    }
+  }
+  return {};
+}
+
+TEST(HostFallbackTest, ResultsAreTheCpus) {
+  const at::Tensor x = at::randn({3, 5});
+  const auto [values, indices] = at::sort(x, 1, /*descending=*/true);
+  const auto [device_values, device_indices] = at::sort(to_device(x), 1, /*descending=*/true);
+  EXPECT_TRUE(same(device_values, values));
+  EXPECT_TRUE(same(device_indices, indices));
+  EXPECT_TRUE(same(to_device(x).t() + 1, x.t() + 1));
+}
+
+TEST(HostFallbackTest, AnInPlaceOperatorWritesToItsViewAlone) {
+  const at::Tensor x = at::arange(12.0).view({3, 4});
+  const at::Tensor y = to_device(x);
+  x.slice(1, 1, 4, 2).mul_(10);
+  const at::Tensor view = y.slice(1, 1, 4, 2);
+  EXPECT_TRUE(view.mul_(10).is_same(view));
+  EXPECT_TRUE(same(y, x));
+}
+
+TEST(HostFallbackTest, ArgumentsThatShareMemoryShareItOnTheHost) {
+  const at::Tensor x = at::arange(6.0);
+  const at::Tensor y = to_device(x);
+  at::Tensor out = y.slice(0, 0, 5);
+  EXPECT_THROW(at::add_out(out, y.slice(0, 1, 6), out), c10::Error);
+  EXPECT_TRUE(same(y, x));
+}
+
+TEST(HostFallbackTest, AnOutputIsResized) {
+  const at::Tensor x = at::randn({4});
+  at::Tensor out = at::empty({0}, at::TensorOptions(kDevice));
+  EXPECT_TRUE(at::exp_out(out, to_device(x)).is_same(out));
+  EXPECT_TRUE(same(out, at::exp(x)));
+}
+
+TEST(HostFallbackTest, CopiesConvertAndBroadcast) {
+  const at::Tensor x = at::randn({2, 3});
+  EXPECT_TRUE(same(to_device(x).to(at::kHalf), x.to(at::kHalf)));
+  EXPECT_TRUE(same(to_device(x).t().contiguous(), x.t().contiguous()));
+  at::Tensor y = at::zeros({4, 6});
+  at::Tensor device = to_device(y);
+  y.slice(1, 0, 6, 2).copy_(x.select(0, 1));
+  device.slice(1, 0, 6, 2).copy_(to_device(x).select(0, 1));
+  EXPECT_TRUE(same(device, y));
+  EXPECT_EQ(to_device(x).select(0, 1).select(0, 2).item<float>(), x[1][2].item<float>());
+}
+
+TEST(HostFallbackTest, OperatorsOfDevicesAloneAreTheCpusByAnotherName) {
+  c10::register_privateuse1_backend("openreg");  // for autograd, which asks for the stream
+  const at::Tensor x = at::randn({2, 3, 8, 8});
+  at::Tensor weight = at::randn({4, 3, 3, 3}).requires_grad_();
+  at::Tensor bias = at::randn({4}).requires_grad_();
+  at::Tensor device_weight = to_device(weight.detach()).requires_grad_();
+  at::Tensor device_bias = to_device(bias.detach()).requires_grad_();
+  const at::Tensor y = at::conv2d(x, weight, bias, 2, 1);
+  const at::Tensor z = at::conv2d(to_device(x), device_weight, device_bias, 2, 1);
+  EXPECT_TRUE(z.detach().cpu().allclose(y.detach()));
+  y.sum().backward();
+  z.sum().backward();
+  EXPECT_TRUE(device_weight.grad().cpu().allclose(weight.grad(), 1e-4, 1e-5));
+  EXPECT_TRUE(device_bias.grad().cpu().allclose(bias.grad(), 1e-4, 1e-5));
+
+  const at::Tensor query = at::randn({1, 2, 4, 8});
+  EXPECT_TRUE(at::scaled_dot_product_attention(to_device(query), to_device(query), to_device(query))
+                  .cpu()
+                  .allclose(at::scaled_dot_product_attention(query, query, query), 1e-4, 1e-5));
+}
+
+TEST(HostFallbackTest, SparseTensorsGoThroughTheirParts) {
+  const at::Tensor x = at::randn({4, 4});
+  EXPECT_TRUE(same(to_device(x).to_sparse().mul(2).to_dense(), x * 2));
+}
+
+TEST(HostFallbackTest, ACpuTensorIsRefused) {
+  const at::Tensor x = at::ones({3});
+  try {
+    at::mul(to_device(x), x);
+    FAIL() << "no error";
+  } catch (const c10::Error& error) {
+    EXPECT_NE(std::string(error.what()).find("on the same device"), std::string::npos);
+  }
+}
+
+TEST(HostFallbackTest, CallsAreCounted) {
+  const at::Tensor x = to_device(at::ones({256}));
+  fallback_reset();
+  at::exp(x);
+  at::exp(x);
+  // torch makes the functional variant of the out= one, whose output goes to the host as well.
+  const FallbackRecord record = record_of("aten::exp.out");
+  EXPECT_EQ(record.calls, 2U);
+  EXPECT_EQ(record.synchronous, 2U);
+  EXPECT_EQ(record.bytes_in, 4096U);
+  EXPECT_EQ(record.bytes_out, 2048U);
+  EXPECT_GT(record.ns, 0U);
+}
+
+TEST(HostFallbackTest, ThePolicyMayForbidIt) {
+  const at::Tensor x = to_device(at::ones({3}));
+  set_fallback_policy(FallbackPolicy::kError);
+  EXPECT_THROW(at::exp(x), c10::NotImplementedError);
+  set_fallback_policy(FallbackPolicy::kSilent);
+  EXPECT_NO_THROW(at::exp(x));
+}
+
+TEST(HostFallbackTest, ViewsNeedNoKernel) {
+  const at::Tensor x = to_device(at::arange(6.0));
+  fallback_reset();
+  const at::Tensor y = x.view({2, 3}).t().slice(0, 1, 3);
+  EXPECT_TRUE(y.is_alias_of(x));
+  EXPECT_TRUE(fallback_stats().empty());
+}
+
+}  // namespace
+}  // namespace openreg

@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A device without kernels: registers the host fallback, and what torch asks of devices by other
+// names than of the CPU. Linked where no kernel is (./bazelw ... --config=host_fallback).
+// Threads: any.
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/native/DispatchStub.h>
+#include <ATen/native/transformers/attention.h>
+#include <ATen/native/transformers/sdp_utils_cpp.h>
+#include <torch/library.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "aten/fallback/boxed_fallback.h"
+#include "aten/fallback/call.h"
+#include "aten/fallback/host_fallback.h"
+#include "aten/fallback/operator.h"
+
+namespace openreg {
+namespace {
+
+using torch::jit::Stack;
+
+void run_cpu_operator(const char* name, Stack* stack) {
+  const c10::OperatorHandle handle = c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+  auto& op = find_operator<Operator>(handle);
+  const size_t first = stack->size() - handle.schema().arguments().size();
+  run_on_host(op, handle, inspect(op, *stack, first), stack);
+}
+
+void convolution(const c10::OperatorHandle& /*handle*/, Stack* stack) {
+  run_cpu_operator("aten::convolution", stack);
+}
+
+// The CPU's operator also takes the sizes of the bias, if that has a gradient: one argument more,
+// behind grad_output, input and weight.
+void convolution_backward(const c10::OperatorHandle& handle, Stack* stack) {
+  const auto first = stack->end() - static_cast<std::ptrdiff_t>(handle.schema().arguments().size());
+  const int64_t channels = first->toTensor().size(1);
+  const bool has_bias = stack->back().toBoolList().get(2);
+  stack->insert(first + 3, has_bias ? c10::IValue(std::vector<int64_t>{channels}) : c10::IValue());
+  run_cpu_operator("aten::convolution_backward", stack);
+}
+
+// scaled_dot_product_attention: as products and a softmax, each of which falls back.
+int64_t choose_attention(const at::Tensor& /*query*/, const at::Tensor& /*key*/,
+                         const at::Tensor& /*value*/, const std::optional<at::Tensor>& /*mask*/,
+                         double /*dropout*/, bool /*causal*/, std::optional<double> /*scale*/,
+                         bool /*enable_gqa*/) {
+  return static_cast<int64_t>(sdp::SDPBackend::math);
+}
+
+[[maybe_unused]] const bool registered =
+    (register_fallback(c10::BoxedKernel::makeFromFunction<&host_fallback>()), true);
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("convolution_overrideable",
+               torch::CppFunction::makeFromBoxedFunction<&convolution>());
+  library.impl("convolution_backward_overrideable",
+               torch::CppFunction::makeFromBoxedFunction<&convolution_backward>());
+  library.impl("_fused_sdp_choice", TORCH_FN(choose_attention));
+}
+
+}  // namespace openreg
+
+namespace at::native {
+// scaled_dot_product_attention asks this one, torch._fused_sdp_choice the operator.
+REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &openreg::choose_attention)
+}  // namespace at::native

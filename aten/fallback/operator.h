@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the fallback knows of an operator: its arguments by its schema, and the counters of its
+// calls. The registry owns one for each operator that ever fell back, and never destroys it, so
+// that its name may name launches.
+// Threads: any; all but the counters is constant once find_operator() has returned it.
+#ifndef ATEN_FALLBACK_OPERATOR_H_
+#define ATEN_FALLBACK_OPERATOR_H_
+
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace openreg {
+
+// A kind of fallback may derive a class of its own, made from the operator's handle.
+struct Operator {
+  explicit Operator(const c10::OperatorHandle& handle);
+  virtual ~Operator() = default;
+  Operator(const Operator&) = delete;
+  Operator& operator=(const Operator&) = delete;
+
+  const std::string name;               // "aten::add.Tensor"
+  bool random = false;                  // it takes a generator
+  const char* irreplaceable = nullptr;  // why it must not fall back (policy.h)
+  std::vector<bool> writes;             // for each argument
+  std::vector<bool> takes_host;         // for each argument: it may be on the CPU
+  bool reports = false;                 // it raises an error for wrong data, and waits for that
+  std::optional<size_t> check_errors;   // the argument that asks for the same
+
+  std::atomic<bool> warned{false};
+  std::atomic<uint64_t> asynchronous{0};
+  std::atomic<uint64_t> synchronous{0};
+  std::atomic<uint64_t> bytes_in{0};
+  std::atomic<uint64_t> bytes_out{0};
+  std::atomic<uint64_t> ns{0};
+};
+
+// The operator, made by `make` when it is asked for the first time.
+Operator& find_operator(const c10::OperatorHandle& handle,
+                        std::unique_ptr<Operator> (*make)(const c10::OperatorHandle&));
+
+// The same as a T, of which kind all operators of the process are.
+template <class T>
+T& find_operator(const c10::OperatorHandle& handle) {
+  return static_cast<T&>(find_operator(
+      handle, +[](const c10::OperatorHandle& found) -> std::unique_ptr<Operator> {
+        return std::make_unique<T>(found);
+      }));
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_FALLBACK_OPERATOR_H_

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/fallback/policy.h"
+
+#include <array>
+#include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "aten/fallback/fallback.h"
+#include "aten/fallback/setting.h"
+
+namespace openreg {
+namespace {
+
+std::atomic<FallbackPolicy>& policy() {
+  static std::atomic<FallbackPolicy> policy{
+      read_setting<FallbackPolicy, 3>("OPENREG_FALLBACK", {{{"silent", FallbackPolicy::kSilent},
+                                                            {"warn", FallbackPolicy::kWarn},
+                                                            {"error", FallbackPolicy::kError}}})};
+  return policy;
+}
+
+std::atomic<bool (*)(const std::exception&)>& interrupts() {
+  static std::atomic<bool (*)(const std::exception&)> interrupts{
+      [](const std::exception&) { return false; }};
+  return interrupts;
+}
+
+// Operators that have to have kernels of their own: the CPU's would do something else than asked. A
+// device that lacks one gets the reason rather than a wrong result.
+struct Irreplaceable {
+  std::string_view name;
+  const char* reason;
+};
+constexpr const char* kMemory = "new memory has to be the device's";
+constexpr const char* kView =
+    "a view has to share the memory of its base, also when that is written";
+constexpr const char* kStorage = "it changes the storage of the device tensor itself";
+constexpr const char* kCopy = "the fallback itself is made of copies";
+constexpr const char* kNoCpu = "the CPU has no kernel for it";
+constexpr Irreplaceable kIrreplaceable[] = {
+    {"aten::_copy_from", kCopy},
+    {"aten::_copy_from_and_resize", kCopy},
+    {"aten::_efficientzerotensor", kMemory},
+    {"aten::_fused_sdp_choice", "the CPU would choose a kernel that only the CPU has"},
+    {"aten::_has_compatible_shallow_copy_type", "it is about the tensor's own class"},
+    {"aten::_local_scalar_dense", "it is how the host waits for a number"},
+    {"aten::_nested_view_from_buffer", kView},
+    {"aten::_reshape_alias", kView},
+    {"aten::_thnn_fused_gru_cell", kNoCpu},
+    {"aten::_thnn_fused_lstm_cell", kNoCpu},
+    {"aten::as_strided", kView},
+    {"aten::convolution_backward_overrideable", kNoCpu},
+    {"aten::convolution_overrideable", kNoCpu},
+    {"aten::empty.memory_format", kMemory},
+    {"aten::empty_strided", kMemory},
+    {"aten::from_file", kMemory},
+    {"aten::is_set_to", "it compares storages, not data"},
+    {"aten::record_stream", "the CPU has no streams"},
+    {"aten::resize_", kStorage},
+    {"aten::set_", kStorage},
+    {"aten::set_.source_Storage", kStorage},
+    {"aten::set_.source_Storage_storage_offset", kStorage},
+    {"aten::set_.source_Tensor", kStorage},
+    {"aten::unfold", kView},
+    {"aten::view", kView},
+    {"aten::view_as_complex", kView},
+    {"aten::view_as_real", kView},
+};
+
+}  // namespace
+
+const char* reason_against_fallback(std::string_view name) {
+  for (const auto& [irreplaceable, reason] : kIrreplaceable) {
+    if (irreplaceable == name) {
+      return reason;
+    }
+  }
+  return nullptr;
+}
+
+void apply_policy(Operator& op, const Call& call,
+                  const char* (*wait)(const Operator&, const Call&)) {
+  // A view of a tensor with parts has the same parts, and a sparse tensor may get other parts.
+  const bool may_replace = call.has_parts && (op.irreplaceable == kView ||
+                                              (op.irreplaceable == kStorage && call.sparse));
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      op.irreplaceable == nullptr || may_replace, "openreg: ", op.name,
+      " needs a kernel of the device and has none registered; the CPU's can "
+      "not take its place: ",
+      op.irreplaceable);
+  switch (policy().load(std::memory_order_relaxed)) {
+    case FallbackPolicy::kSilent:
+      break;
+    case FallbackPolicy::kWarn:
+      if (!op.warned.exchange(true, std::memory_order_relaxed)) {
+        TORCH_WARN(
+            "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
+            wait(op, call),
+            ". This is said once for each operator; torch.openreg.fallback.report() counts.");
+      }
+      break;
+    case FallbackPolicy::kError:
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          false, "openreg: ", op.name,
+          " has no kernel of the device, and falling back to the CPU's is forbidden: allow it by "
+          "torch.openreg.fallback.set_policy(\"warn\"), or OPENREG_FALLBACK=warn in the "
+          "environment, or run this operator on CPU tensors");
+  }
+}
+
+bool is_interrupt(const std::exception& error) {
+  return interrupts().load(std::memory_order_relaxed)(error);
+}
+
+FallbackPolicy fallback_policy() { return policy().load(std::memory_order_relaxed); }
+
+void set_fallback_policy(FallbackPolicy now) { policy().store(now, std::memory_order_relaxed); }
+
+void set_interrupt_filter(bool (*filter)(const std::exception&)) {
+  interrupts().store(filter, std::memory_order_relaxed);
+}
+
+std::vector<std::pair<std::string, std::string>> irreplaceable_operators() {
+  std::vector<std::pair<std::string, std::string>> result;
+  for (const auto& [name, reason] : kIrreplaceable) {
+    result.emplace_back(name, reason);
+  }
+  return result;
+}
+
+}  // namespace openreg

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// addr, by torch's DispatchStub like abs.cc. torch has two functions for it: the one that it would
+// take here, made of other operators, rounds in other places than the CPU's and lets addr_ change
+// the shape of its tensor. addr_ is made of addr.out by torch. Threads: any.
+#include <ATen/core/Tensor.h>
+#include <ATen/native/LinearAlgebra.h>
+#include <ATen/native/TensorIterator.h>
+#include <ATen/ops/addr_native.h>
+#include <torch/library.h>
+
+#include "aten/launch/cpu_kernel.h"
+
+namespace openreg {
+namespace {
+
+constexpr int64_t kCost = 2;  // of an element
+
+// `iter` goes over the output, the matrix in the output's shape, a column and a row. They may still
+// be of several dtypes: only for tensors of the CPU it converts them itself.
+void addr_kernel(at::TensorIterator& iter, const at::Scalar& beta, const at::Scalar& alpha) {
+  const c10::DeviceIndex device = iter.device(0).index();
+  launch_cpu({"aten::addr", iter.numel() * kCost}, device, &at::native::addr_out, iter.tensor(1),
+             iter.tensor(2).squeeze(1), iter.tensor(3), beta, alpha, iter.tensor(0));
+}
+
+}  // namespace
+}  // namespace openreg
+
+namespace at::native {
+
+REGISTER_PRIVATEUSE1_DISPATCH(addr_stub, &openreg::addr_kernel)
+
+}  // namespace at::native
+
+namespace openreg {
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("addr", TORCH_FN(at::native::addr));
+  library.impl("addr.out", TORCH_FN(at::native::addr_out));
+}
+
+}  // namespace openreg

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The copy kernel of the emulation (aten/tensors/copy.h): torch's own copy_ on aliases. What is
+// waited for runs on the caller if the stream is idle and there is no team for it.
+// Threads: any.
+#include <ATen/core/Tensor.h>
+
+#include <cstring>
+
+#include "aten/launch/alias.h"
+#include "aten/launch/launch.h"
+#include "aten/tensors/copy.h"
+
+namespace openreg {
+namespace {
+
+// Bytes up to which a contiguous copy is a memcpy: torch's copy_ would first find that out, for as
+// long as the copy itself takes.
+constexpr size_t kMemcpyBytes = 64 * 1024;
+
+// Whether copy_ converts from and to it.
+bool is_number(c10::ScalarType dtype) {
+  return c10::isFloatingType(dtype) || c10::isComplexType(dtype) ||
+         c10::isIntegralType(dtype, /*includeBool=*/true);
+}
+
+// Data movement costs about as much as one elementary operation on each side.
+LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
+  const bool converts = dst.scalar_type() == src.scalar_type() ||
+                        (is_number(dst.scalar_type()) && is_number(src.scalar_type()));
+  return {.name = "aten::_copy_from",
+          .cost = dst.numel() * 2,
+          .awaited = awaited,
+          .pointwise = true,
+          .check = awaited || converts ? Check::kNever : Check::kNewArguments};
+}
+
+at::Tensor for_kernel(AliasPool& aliases, const at::Tensor& tensor) {
+  return is_device(tensor) ? aliases.alias(tensor) : tensor;
+}
+
+void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
+                     bool awaited) {
+  const LaunchSite site = site_of(dst, src, awaited);
+  if (awaited && dst.nbytes() <= kMemcpyBytes && same_elements(dst, src) && dst.is_contiguous() &&
+      src.is_contiguous()) {
+    launch_kernel(site, device, [&](AliasPool& /*aliases*/) {
+      return
+          [to = kernel_pointer(dst.mutable_data_ptr()), from = kernel_pointer(src.const_data_ptr()),
+           bytes = dst.nbytes()]() { std::memcpy(to, from, bytes); };
+    });
+    return;
+  }
+  launch_kernel(site, device, [&](AliasPool& aliases) {
+    return [to = for_kernel(aliases, dst), from = for_kernel(aliases, src)]() { to.copy_(from); };
+  });
+}
+
+[[maybe_unused]] const bool registered = (set_copy_kernel(&copy_on_aliases), true);
+
+}  // namespace
+}  // namespace openreg

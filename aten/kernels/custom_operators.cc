@@ -1,0 +1,125 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Operators that torch does not have: torch.ops.openreg.*, as a vendor adds them in C++. They have
+// the names and the gradients of those of PyTorch's in-tree torch_openreg. What each registration
+// is for, and the same in Python: docs/custom_operators.md. Threads: any.
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/abs_cpu_dispatch.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/library.h>
+
+#include "aten/launch/cpu_kernel.h"
+
+namespace openreg {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// Meta: what the result looks like. Nothing reads the input's values, so it serves all devices.
+at::Tensor abs_meta(const at::Tensor& input) {
+  return at::empty_like(input, input.options().dtype(c10::toRealValueType(input.scalar_type())));
+}
+
+// PrivateUse1: the result exists when the call returns, its values follow.
+at::Tensor abs_device(const at::Tensor& input) {
+  at::Tensor out = abs_meta(input);
+  const c10::DeviceIndex device = input.device().index();
+  launch_cpu({"openreg::custom_abs", input.numel()}, device, &at::cpu::abs_outf, input, out);
+  return out;
+}
+
+// The operator, for kernels above the device's: they hand the call down through the dispatcher, so
+// that whatever is in between (tracing, fake tensors, a Python mode) sees it.
+at::Tensor custom_abs(const at::Tensor& input) {
+  static const auto operation = c10::Dispatcher::singleton()
+                                    .findSchemaOrThrow("openreg::custom_abs", "")
+                                    .typed<at::Tensor(const at::Tensor&)>();
+  return operation.call(input);
+}
+
+// AutogradPrivateUse1, AutogradMeta: the forward below autograd, and what the backward needs of it.
+struct Abs : torch::autograd::Function<Abs> {
+  static constexpr bool is_traceable = true;  // backward reads nothing but what was saved
+
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input) {
+    context->save_for_backward({input});
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    return custom_abs(input);
+  }
+  // Of operators that have gradients, so that this one has them too.
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    return {gradients[0].mul(context->get_saved_variables()[0].sgn())};
+  }
+};
+
+at::Tensor abs_autograd(const at::Tensor& input) { return Abs::apply(input); }
+
+// AutocastPrivateUse1: the float32 policy. It stands above autograd: the cast is recorded, and the
+// gradient is cast back.
+at::Tensor abs_autocast(const at::Tensor& input) {
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
+  return custom_abs(c10::isReducedFloatingType(input.scalar_type()) ? input.to(at::kFloat) : input);
+}
+
+// A result that is the input, or a view of it, with half the gradient. There is no kernel: the
+// function is made of what every device has, and is called above autograd
+// (CompositeImplicitAutograd). torch knows that the result is a view of what its function does not
+// see, and refuses to modify it in place.
+template <at::Tensor (*kForward)(const at::Tensor&)>
+struct HalfGradient : torch::autograd::Function<HalfGradient<kForward>> {
+  static constexpr bool is_traceable = true;
+
+  static at::Tensor forward(AutogradContext* /*context*/, const at::Tensor& input) {
+    return kForward(input);
+  }
+  static variable_list backward(AutogradContext* /*context*/, const variable_list& gradients) {
+    return {gradients[0].mul(0.5)};
+  }
+};
+
+template <at::Tensor (*kForward)(const at::Tensor&)>
+at::Tensor half_gradient(const at::Tensor& input) {
+  return HalfGradient<kForward>::apply(input);
+}
+
+// One tensor can not have two grad_fns: torch gives the caller a view of an input that is returned.
+at::Tensor itself(const at::Tensor& input) { return input; }
+
+at::Tensor alias(const at::Tensor& input) { return input.view_as(input); }
+
+}  // namespace
+
+// `(a)`: the result shares the memory of the input.
+TORCH_LIBRARY(openreg, library) {
+  library.def("custom_abs(Tensor input) -> Tensor");
+  library.def("custom_autograd_fn_returns_self(Tensor(a) input) -> Tensor(a)",
+              TORCH_FN(half_gradient<itself>));
+  library.def("custom_autograd_fn_aliasing(Tensor(a) input) -> Tensor(a)",
+              TORCH_FN(half_gradient<alias>));
+}
+
+TORCH_LIBRARY_IMPL(openreg, PrivateUse1, library) {
+  library.impl("custom_abs", TORCH_FN(abs_device));
+}
+
+TORCH_LIBRARY_IMPL(openreg, Meta, library) { library.impl("custom_abs", TORCH_FN(abs_meta)); }
+
+TORCH_LIBRARY_IMPL(openreg, AutogradPrivateUse1, library) {
+  library.impl("custom_abs", TORCH_FN(abs_autograd));
+}
+
+// So that a model has gradients on device meta too.
+TORCH_LIBRARY_IMPL(openreg, AutogradMeta, library) {
+  library.impl("custom_abs", TORCH_FN(abs_autograd));
+}
+
+TORCH_LIBRARY_IMPL(openreg, AutocastPrivateUse1, library) {
+  library.impl("custom_abs", TORCH_FN(abs_autocast));
+}
+
+}  // namespace openreg

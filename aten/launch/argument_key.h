@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Argument keys: what a kernel may refuse of a call's arguments besides their dtypes, as a number.
+//
+// Kernels check scalars when they run: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
+// of a tensor holds the value. Many check there too whether the memory that they write overlaps.
+// Calls of one operator with equal keys pass the same checks. So a call whose key the operator has
+// accepted before need not wait for its kernel to learn whether the kernel throws
+// (accepted_calls.h). 0: nothing that a kernel would refuse.
+//
+// Threads: any.
+#ifndef ATEN_LAUNCH_ARGUMENT_KEY_H_
+#define ATEN_LAUNCH_ARGUMENT_KEY_H_
+
+#include <ATen/MemoryOverlap.h>
+#include <ATen/core/IListRef.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/util/ArrayRef.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "aten/tensors/scalar_width.h"
+
+namespace openreg {
+
+// Width, sign, and whether the magnitude is below, at or above one. Never 0: zero is a number that
+// some kernels refuse.
+inline uint64_t range_of(double value) {
+  const double magnitude = std::abs(value);
+  const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 3;
+  const uint64_t unit = magnitude < 1 ? 0 : magnitude > 1 ? 2 : 1;
+  return width_of(value) * 16 + sign * 4 + unit;
+}
+
+// Of an option's name.
+inline uint64_t text_key(std::string_view text) { return std::hash<std::string_view>()(text); }
+inline uint64_t text_key(const std::optional<std::string_view>& text) {
+  return text.has_value() ? text_key(*text) : 0;
+}
+
+// Of the floating-point numbers and integers among boxed arguments: their ranges, and how each
+// compares with the one before it.
+inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
+  uint64_t key = 0;
+  std::optional<double> last;
+  for (const c10::IValue& argument : arguments) {
+    if (!argument.isDouble() && !argument.isInt()) {
+      continue;
+    }
+    const double value =
+        argument.isDouble() ? argument.toDouble() : static_cast<double>(argument.toInt());
+    const uint64_t order = !last.has_value() || value == *last ? 0 : value < *last ? 1 : 2;
+    key = key * 1009 + range_of(value) * 4 + order;
+    last = value;
+  }
+  return key;
+}
+
+// Of an output of the caller's: whether some of its elements share memory.
+inline uint64_t overlap_of(const at::Tensor& output) {
+  return at::has_internal_overlap(output.unsafeGetTensorImpl()) == at::MemOverlap::Yes ? 1 : 0;
+}
+
+// Of an output and another argument of the call: whether they share memory, in part or as a whole.
+inline uint64_t overlap_of(const at::Tensor& output, const at::Tensor& other) {
+  const c10::TensorImpl* const left = output.unsafeGetTensorImpl();
+  const c10::TensorImpl* const right = other.unsafeGetTensorImpl();
+  if (left == right || !other.defined() || !left->has_storage() || !right->has_storage() ||
+      left->unsafe_storage().unsafeGetStorageImpl() !=
+          right->unsafe_storage().unsafeGetStorageImpl()) {
+    return 0;
+  }
+  switch (at::get_overlap_status(left, right)) {
+    case at::MemOverlapStatus::Partial:
+      return 1;
+    case at::MemOverlapStatus::Full:
+      return 2;
+    default:
+      return 0;
+  }
+}
+
+inline uint64_t overlap_of(const at::Tensor& output, const std::optional<at::Tensor>& other) {
+  return other.has_value() ? overlap_of(output, *other) : 0;
+}
+
+inline uint64_t overlap_of(const at::Tensor& output, const at::ITensorListRef& others) {
+  uint64_t key = 0;
+  for (const at::Tensor& other : others) {
+    key = key * 3 + overlap_of(output, other);
+  }
+  return key;
+}
+
+// Other arguments have no memory.
+template <class T>
+  requires(!std::is_convertible_v<const T&, const at::Tensor&> &&
+           !std::is_convertible_v<const T&, at::ITensorListRef> &&
+           !std::is_convertible_v<const T&, std::optional<at::Tensor>>)
+uint64_t overlap_of(const at::Tensor& /*output*/, const T& /*other*/) {
+  return 0;
+}
+
+// Of an output and all other arguments.
+template <class... Others>
+uint64_t overlap_key(const at::Tensor& output, const Others&... others) {
+  uint64_t key = overlap_of(output);
+  ((key = key * 3 + overlap_of(output, others)), ...);
+  return key;
+}
+
+// One key of several.
+template <class... Keys>
+uint64_t argument_key(Keys... keys) {
+  uint64_t key = 0;
+  ((key = key * 131 + keys), ...);
+  return key;
+}
+
+// Of the last kOutputs arguments, which are outputs, and all arguments.
+template <size_t kOutputs, class... Arguments>
+uint64_t output_overlaps(const Arguments&... arguments) {
+  const auto all = std::tie(arguments...);
+  return [&]<size_t... kIndices>(std::index_sequence<kIndices...>) {
+    return argument_key(
+        overlap_key(std::get<sizeof...(Arguments) - kOutputs + kIndices>(all), arguments...)...);
+  }(std::make_index_sequence<kOutputs>());
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_LAUNCH_ARGUMENT_KEY_H_

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A kernel that does nothing for a while: for tests and demonstrations of asynchrony
+// (torch.openreg._sleep). Threads: any.
+#ifndef ATEN_LAUNCH_SLEEP_H_
+#define ATEN_LAUNCH_SLEEP_H_
+
+#include <cstdint>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg {
+
+// Keeps the current stream of the current device busy for `nanoseconds`; never runs on the caller.
+OPENREG_API void launch_sleep(int64_t nanoseconds);
+
+}  // namespace openreg
+
+#endif  // ATEN_LAUNCH_SLEEP_H_

@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The generator reads its list, refuses what it can not write, writes the same text each time."""
+
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from aten.structured import generate
+
+OPERATORS = pathlib.Path(__file__).with_name("operators.yaml")
+
+
+@pytest.fixture(scope="module")
+def torch_operators() -> generate.Torch:
+    """PyTorch's operators: half a second to parse."""
+    return generate.Torch()
+
+
+def family(operator: str, **fields: str) -> str:
+    """A list of one operator, as YAML."""
+    lines = [f"  {name}: {value}" for name, value in fields.items()]
+    return "\n".join(["- reason: a test", *lines, f"  operators: [{operator}]"])
+
+
+def test_list_has_reasons_and_many_operators(torch_operators: generate.Torch) -> None:
+    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
+    assert len(entries) >= 150
+    assert all(entry.reason for entry in entries)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (family("frobnicate.Tensor"), "frobnicate.Tensor: torch has no such operator"),
+        (family("add_.Tensor"), "add_.Tensor: is not the functional variant"),
+        (family("convolution"), "convolution: is not the functional variant of a structured"),
+        (family("add.Tensor", colour="red"), "add.Tensor: unknown field colour"),
+        (family("add.Tensor", prepare="{weight: f(x)}"), "add.Tensor: has no argument weight"),
+        (family("zero_", kind="mutating", when="true"), "zero_: `when` needs a kernel made of"),
+        (family("exp", kind="mutating"), "exp: kind mutating is for operators that work in place"),
+        (family("mm") + "\n" + family("mm"), "mm: is in the list already"),
+        (family("mm", pointwise="same"), "mm: `pointwise` is for operators with a TensorIterator"),
+        (family("gelu", pointwise="same"), "gelu: `pointwise` is for operators with"),
+        (
+            family("zero_", kind="mutating", pointwise="same"),
+            "zero_: `pointwise` is for structured operators",
+        ),
+        (family("exp", pointwise="same", visits="[x]"), "exp: has no argument x, which `visits`"),
+    ],
+)
+def test_what_can_not_be_written_is_named(
+    torch_operators: generate.Torch, text: str, message: str
+) -> None:
+    with pytest.raises(generate.ListError, match=message):
+        generate.read_entries(text, torch_operators)
+
+
+def test_two_runs_write_the_same_and_all_variants(
+    torch_operators: generate.Torch, tmp_path: pathlib.Path
+) -> None:
+    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
+    shards = generate.write_shards(entries, torch_operators, 3)
+    command = [sys.executable, generate.__file__, "kernels", "--operators", str(OPERATORS)]
+    subprocess.run([*command, "--shards", "3", "--output", str(tmp_path)], check=True)
+    assert [(tmp_path / f"kernels_{i}.cc").read_text() for i in range(3)] == shards
+    text = "".join(shards)
+    for name in ("add.Tensor", "add_.Tensor", "add.out", "fill_.Scalar", "_softmax.out"):
+        assert text.count(f'm.impl("{name}"') == 1
+
+
+def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: generate.Torch) -> None:
+    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
+    mutating = [entry for entry in entries if entry.kind is generate.Kind.MUTATING]
+    counting = {
+        entry.name
+        for entry in mutating
+        if "count_writes(self);" in generate.mutating_block(entry, torch_operators).code
+    }
+    # torch counts those of operators that return a tensor; fused optimizers count none.
+    assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
+
+
+def test_command_names_the_operator_that_it_refuses(tmp_path: pathlib.Path) -> None:
+    operators = tmp_path / "operators.yaml"
+    operators.write_text(family("frobnicate.Tensor"))
+    command = [sys.executable, generate.__file__, "kernels", "--operators", str(operators)]
+    result = subprocess.run(
+        [*command, "--shards", "1", "--output", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 1
+    assert result.stderr == f"{operators}: frobnicate.Tensor: torch has no such operator\n"
+
+
+def test_table_is_sorted_and_has_the_variants_of_a_group(torch_operators: generate.Torch) -> None:
+    text = generate.write_table(torch_operators)
+    assert '{"aten::add.Tensor", "aten::add_.Tensor", "aten::add.out"},' in text
+    assert '{"aten::mm", nullptr, "aten::mm.out"},' in text
+    names = [line for line in text.split("kNames[] = {\n")[1].split("\n") if line[:6] == '    {"']
+    assert len(names) > 600
+    assert names == sorted(names, key=lambda line: line.split('"')[1])

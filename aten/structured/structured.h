@@ -1,0 +1,327 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Structured operators of torch on the device.
+//
+// torch splits a structured operator in meta() (checks, shape, strides, dtype; for elementwise
+// operators it builds the TensorIterator) and impl() (the kernel). Both are methods of one class,
+// here Base. Meta runs on the launching thread and asks for its outputs through set_output_*;
+// impl() runs later, where the driver says. There are two ways to use Base, and the generator
+// (gen/) writes both for each operator:
+//
+//   StructuredKernel<at::native::structured_X, ...>  meta() on aliases, inside the record; later
+//   only
+//       impl(). The TensorIterator is built once. The fast way, wherever building it reads no data.
+//   StructuredMeta<at::meta::structured_X, ...>      meta() on the device tensors, for checks and
+//       outputs alone; later all of at::cpu::X_outf on aliases. For mixed dtypes: there a
+//       TensorIterator over CPU tensors converts data while it is built.
+//
+// Threads: built on the launching thread; run on the one that the driver chooses.
+#ifndef ATEN_STRUCTURED_STRUCTURED_H_
+#define ATEN_STRUCTURED_STRUCTURED_H_
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/TensorIterator.h>
+#include <ATen/core/Tensor.h>
+#include <ATen/native/Resize.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <cstddef>
+#include <optional>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+#include "aten/launch/alias.h"
+#include "aten/tensors/factories.h"
+
+namespace openreg {
+
+enum class OutputKind { kFunctional, kInplace, kOut };
+
+namespace detail {
+
+// Gives output `out` what meta() asked for. Functional: makes it. In-place: checks it. Out: resizes
+// it, with torch's warning. Returns whether it was resized.
+template <OutputKind kKind>
+bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
+                at::IntArrayRef strides, const at::TensorOptions& options) {
+  const c10::ScalarType dtype = c10::typeMetaToScalarType(options.dtype());
+  if constexpr (kKind == OutputKind::kFunctional) {
+    out = strides.empty() ? empty_on(device, sizes, dtype, options.memory_format_opt())
+                          : empty_strided_on(device, sizes, strides, dtype);
+    return false;
+  } else if constexpr (kKind == OutputKind::kInplace) {
+    TORCH_CHECK(options.dtype() == out.dtype(), "Bad in-place call: input tensor dtype ",
+                out.dtype(), " and output tensor dtype ", options.dtype(), " should match");
+    TORCH_CHECK(sizes == out.sizes(), "Bad in-place call: input tensor size ", out.sizes(),
+                " and output tensor size ", sizes, " should match");
+    return false;
+  } else {
+    TORCH_CHECK(options.dtype() == out.dtype(), "Expected out tensor to have dtype ",
+                options.dtype(), ", but got ", out.dtype(), " instead");
+    const bool resized = at::native::resize_output(out, sizes);
+    if (resized) {
+      if (!strides.empty()) {
+        out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+      } else if (options.memory_format_opt().has_value()) {
+        out.unsafeGetTensorImpl()->empty_tensor_restride(*options.memory_format_opt());
+      }
+    }
+    return resized;
+  }
+}
+
+template <size_t kCount>
+auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
+  if constexpr (kCount == 1) {
+    return std::move(outputs[0]);
+  } else {
+    return std::apply([](auto&... output) { return std::make_tuple(std::move(output)...); },
+                      outputs);
+  }
+}
+
+// The device tensors that a structured operator writes. Those that the caller gave are only
+// borrowed during the call: a second reference to a tensor that Python knows costs taking the GIL.
+template <size_t kCount, OutputKind kKind>
+class Outputs {
+ public:
+  static constexpr bool kGiven = kKind != OutputKind::kFunctional;
+
+  void give(size_t index, const at::Tensor& output)
+    requires kGiven
+  {
+    slots_[index] = &const_cast<at::Tensor&>(output);
+  }
+  at::Tensor& operator[](size_t index) {
+    if constexpr (kGiven) {
+      return *slots_[index];
+    } else {
+      return slots_[index];
+    }
+  }
+  // Whether the operator has one at this place, yet.
+  bool has(size_t index) const {
+    if constexpr (kGiven) {
+      return slots_[index] != nullptr && slots_[index]->defined();
+    } else {
+      return slots_[index].defined();
+    }
+  }
+  // Functional: the tensors. Otherwise the caller has them.
+  auto take() {
+    if constexpr (kGiven) {
+      return nullptr;
+    } else {
+      return take_outputs(slots_);
+    }
+  }
+
+ private:
+  std::array<std::conditional_t<kGiven, at::Tensor*, at::Tensor>, kCount> slots_{};
+};
+
+}  // namespace detail
+
+template <class Base, size_t kCount, OutputKind kKind>
+class StructuredKernel final : public Base {
+ public:
+  static constexpr bool kIterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
+
+  StructuredKernel(AliasPool& aliases, c10::DeviceIndex device)
+      : aliases_(aliases), device_(device) {}
+
+  // An output that the caller gave: the tensor itself (in-place: the input) and its alias.
+  void give_output(size_t index, const at::Tensor& output, const at::Tensor& alias) {
+    outputs_.give(index, output);
+    output_aliases_[index] = c10::MaybeOwned<at::Tensor>::borrowed(alias);
+  }
+
+  // All outputs of an out= variant.
+  template <class... Outputs>
+  void give_outputs(const Outputs&... outputs) {
+    size_t index = 0;
+    ((outputs_.give(index, outputs), output_aliases_[index] = aliases_.borrow(outputs), ++index),
+     ...);
+  }
+
+  const at::Tensor& maybe_get_output(int64_t index) override {
+    const auto i = static_cast<size_t>(index);
+    if constexpr (kKind != OutputKind::kFunctional) {
+      if (C10_UNLIKELY(proxies_[i].defined())) {
+        return proxies_[i];
+      }
+    }
+    return *output_aliases_[i];
+  }
+
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options) override {
+    set_output(index, sizes, strides, options, /*exact_strides=*/true);
+  }
+
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options) override {
+    set_output(index, sizes, strides, options, /*exact_strides=*/false);
+  }
+
+  // After meta(). Some metas resize maybe_get_output() themselves (mse_loss with a reduction): the
+  // device tensor follows its alias. Then the device tensors leave: a closure must not hold any.
+  auto take_outputs() {
+    for (size_t i = 0; i < kCount; ++i) {
+      const at::Tensor& alias = *output_aliases_[i];
+      if (outputs_.has(i) && alias.defined() &&
+          C10_UNLIKELY(outputs_[i].sizes() != alias.sizes())) {
+        outputs_[i].resize_(alias.sizes());
+        aliases_.refresh(alias, outputs_[i]);
+      }
+    }
+    return outputs_.take();
+  }
+
+  // Elements that the TensorIterator visits.
+  int64_t iterations() const
+    requires kIterates
+  {
+    return Base::numel();
+  }
+
+  // For a kernel that is run again: while it exists, impl() may use up operands. Kernels of two
+  // 16-bit operands of which one is a number remove it from their iterator (BinaryOpsKernel.cpp);
+  // an output of another dtype is computed in a temporary tensor, which cast_outputs() releases.
+  class KeptOperands {
+   public:
+    explicit KeptOperands(StructuredKernel& kernel) : kernel_(kernel) {
+      if (kernel.removes_operands() || kernel.casts_outputs()) {
+        operands_ = kernel.operands_;
+      }
+    }
+    KeptOperands(const KeptOperands&) = delete;
+    KeptOperands& operator=(const KeptOperands&) = delete;
+    ~KeptOperands() {
+      if (!operands_.empty()) {
+        kernel_.operands_ = std::move(operands_);
+      }
+    }
+
+   private:
+    StructuredKernel& kernel_;
+    c10::SmallVector<at::OperandInfo, 4> operands_;
+  };
+
+  // After impl().
+  void finish() {
+    if constexpr (kKind != OutputKind::kFunctional) {
+      for (size_t i = 0; i < kCount; ++i) {
+        if (C10_UNLIKELY(proxies_[i].defined())) {
+          output_aliases_[i]->copy_(proxies_[i]);
+        }
+      }
+    }
+  }
+
+ private:
+  void set_output(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                  const at::TensorOptions& options, bool exact_strides) {
+    const auto i = static_cast<size_t>(index);
+    at::Tensor& out = outputs_[i];
+    const bool resized = detail::set_output<kKind>(out, device_, sizes, strides, options);
+    if constexpr (kKind == OutputKind::kFunctional) {
+      output_aliases_[i] = aliases_.borrow(out);
+    } else {
+      if (resized) {
+        aliases_.refresh(*output_aliases_[i], out);
+      } else if (exact_strides && !strides.empty() && out.strides() != strides) {
+        // The kernel can not write these strides: it writes a CPU tensor, finish() copies it.
+        proxies_[i] = at::detail::empty_strided_cpu(sizes, strides, out.scalar_type());
+      }
+    }
+    if constexpr (kIterates) {
+      Base::set_output_raw_strided(index, sizes, strides, options);
+    }
+  }
+
+  bool casts_outputs() const
+    requires kIterates
+  {
+    for (int i = 0; i < this->noutputs(); ++i) {
+      if (this->operands_[static_cast<size_t>(i)].original_tensor_base().defined()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  bool removes_operands() const
+    requires kIterates
+  {
+    if (this->common_dtype_ != c10::kBFloat16 && this->common_dtype_ != c10::kHalf) {
+      return false;
+    }
+    for (int i = this->noutputs(); i < this->ntensors(); ++i) {
+      if (this->is_scalar(i)) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  AliasPool& aliases_;
+  const c10::DeviceIndex device_;
+  detail::Outputs<kCount, kKind> outputs_;
+  std::array<c10::MaybeOwned<at::Tensor>, kCount> output_aliases_;
+  std::array<at::Tensor, kKind == OutputKind::kFunctional ? 0 : kCount> proxies_;
+};
+
+// An operator's optional argument as meta() takes it: without owning it.
+inline at::OptionalTensorRef optional_tensor(const std::optional<at::Tensor>& tensor) {
+  return tensor.has_value() && tensor->defined() ? at::OptionalTensorRef(*tensor)
+                                                 : at::OptionalTensorRef();
+}
+inline at::OptionalScalarRef optional_scalar(const std::optional<at::Scalar>& scalar) {
+  return scalar.has_value() ? at::OptionalScalarRef(*scalar) : at::OptionalScalarRef();
+}
+
+template <class Base, size_t kCount, OutputKind kKind>
+class StructuredMeta final : public Base {
+ public:
+  static constexpr bool kIterates = std::is_base_of_v<at::TensorIteratorBase, Base>;
+
+  explicit StructuredMeta(c10::DeviceIndex device) : device_(device) {}
+
+  // The outputs that the caller gave (in-place: the input).
+  template <class... Outputs>
+  void give_outputs(const Outputs&... outputs) {
+    size_t index = 0;
+    (outputs_.give(index++, outputs), ...);
+  }
+
+  const at::Tensor& maybe_get_output(int64_t index) override {
+    return outputs_[static_cast<size_t>(index)];
+  }
+
+  void set_output_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                          at::TensorOptions options) override {
+    set_output_raw_strided(index, sizes, strides, options);
+  }
+
+  void set_output_raw_strided(int64_t index, at::IntArrayRef sizes, at::IntArrayRef strides,
+                              at::TensorOptions options) override {
+    (void)detail::set_output<kKind>(outputs_[static_cast<size_t>(index)], device_, sizes, strides,
+                                    options);
+    if constexpr (kIterates) {
+      Base::set_output_raw_strided(index, sizes, strides, options);
+    }
+  }
+
+  const at::Tensor& output(size_t index) { return outputs_[index]; }
+
+ private:
+  const c10::DeviceIndex device_;
+  detail::Outputs<kCount, kKind> outputs_;
+};
+
+}  // namespace openreg
+
+#endif  // ATEN_STRUCTURED_STRUCTURED_H_

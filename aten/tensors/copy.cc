@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/tensors/copy.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/MemoryOverlap.h>
+#include <ATen/native/Resize.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
+#include <torch/library.h>
+
+#include "aten/tensors/host_copy.h"
+#include "aten/tensors/host_tensor.h"
+#include "aten/tensors/tensor.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/host_allocator.h"
+#include "runtime/c10/implicit_wait.h"
+#include "runtime/c10/stream.h"
+#include "runtime/c10/stream_sanitizer.h"
+
+namespace openreg {
+namespace {
+
+// Bytes up to which a pageable source is copied aside rather than waited for: about what a wake-up
+// of the worker and of the caller costs.
+constexpr size_t kStageBytes = 64 * 1024;
+
+constexpr const char* kName = "aten::_copy_from";
+
+CopyKernel copy_kernel = &copy_through_host;
+
+void queue_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
+  copy_kernel(device, dst, src, /*awaited=*/false);
+}
+
+void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
+  copy_kernel(device, dst, src, /*awaited=*/true);
+  synchronize_stream(current_native_stream(device));
+}
+
+// Lets what is queued on `later` from now on wait for what is queued on `earlier` now.
+void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
+  const orStream_t first = current_native_stream(earlier);
+  if (C10_UNLIKELY(sanitizes_streams())) {
+    sanitize_order(first, current_native_stream(later));
+  }
+  if (!is_capturing(first) && orStreamQuery(first) == orSuccess) {
+    return;
+  }
+  const DeviceScope scope(earlier);
+  orEvent_t event = nullptr;
+  OPENREG_CHECK(orEventCreate(&event));
+  orError_t error = orEventRecord(event, first);
+  if (error == orSuccess) {
+    error = orStreamWaitEvent(current_native_stream(later), event, 0);
+  }
+  (void)orEventDestroy(event);  // a wait keeps what it waits for
+  OPENREG_CHECK(error);
+}
+
+void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
+  const c10::DeviceIndex from = src.get_device();
+  const c10::DeviceIndex to = dst.get_device();
+  order_streams(to, from);
+  queue_copy(from, dst, src);
+  order_streams(from, to);
+}
+
+// Pinned memory for a copy that is queued: the allocator keeps the memory until the stream has run.
+// A captured copy may run at any time, so it holds the memory until its graph goes.
+at::Tensor pinned_for_kernel(c10::DeviceIndex device, const at::Tensor& tensor) {
+  return is_capturing(current_native_stream(device)) ? tensor.detach() : view_host_memory(tensor);
+}
+
+void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const c10::DeviceIndex device = dst.get_device();
+  if (non_blocking && record_pinned_use(src.storage().data_ptr(), current_stream(device))) {
+    queue_copy(device, dst, pinned_for_kernel(device, src));
+    return;
+  }
+  const size_t bytes =
+      at::detail::computeStorageNbytes(src.sizes(), src.strides(), src.element_size());
+  const bool captured = is_capturing(current_native_stream(device));
+  if (bytes > kStageBytes || captured) {
+    announce_wait(kName,
+                  "it copies from host memory that the program may change afterwards; a "
+                  "copy from pinned memory with non_blocking=True does not wait",
+                  device);
+  }
+  // Pinned memory is read in the order of the stream: a copy before this one may still write it.
+  if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess &&
+      !is_pinned(src.const_data_ptr())) {
+    queue_copy(device, dst, copy_host_tensor(src));
+    return;
+  }
+  copy_and_wait(device, dst, src);
+}
+
+void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blocking) {
+  const c10::DeviceIndex device = src.get_device();
+  if (non_blocking && record_pinned_use(dst.storage().data_ptr(), current_stream(device))) {
+    queue_copy(device, pinned_for_kernel(device, dst), src);
+    return;
+  }
+  announce_wait(kName,
+                "it copies to host memory that the program may read afterwards; a copy to "
+                "pinned memory with non_blocking=True does not wait",
+                device);
+  copy_and_wait(device, dst, src);
+}
+
+// What the kernel would say, at the call.
+void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
+  if (C10_LIKELY(src.sizes() == dst.sizes())) {
+    return;
+  }
+  const at::DimVector shape = at::infer_size_dimvector(dst.sizes(), src.sizes());
+  TORCH_CHECK(dst.sizes() == shape, "output with shape ", dst.sizes(),
+              " doesn't match the broadcast shape ", shape);
+}
+
+// Whether a copy would change nothing. The CPU then accepts what it refuses otherwise, such as a
+// tensor that has several elements in one place.
+bool is_copy_of_itself(const at::Tensor& src, const at::Tensor& dst) {
+  return dst.is_same(src) ||
+         (dst.is_alias_of(src) && dst.storage_offset() == src.storage_offset() &&
+          dst.strides() == src.strides() && same_elements(dst, src));
+}
+
+// As the CPU's TensorIterator: memory that is written may not be read in another order meanwhile.
+void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
+  at::assert_no_internal_overlap(dst);
+  if (src.storage().is_alias_of(dst.storage())) {
+    at::assert_no_partial_overlap(dst, src);
+  }
+}
+
+at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
+  if (is_device(dst) && is_copy_of_itself(src, dst)) {
+    return dst;
+  }
+  check_shapes(src, dst);
+  check_overlap(src, dst);
+  if (dst.numel() == 0) {
+    return dst;
+  }
+  if (!is_device(dst)) {
+    TORCH_CHECK(dst.is_cpu(), "openreg: can not copy from ", src.device(), " to ", dst.device());
+    copy_to_host(dst, src, non_blocking);
+  } else if (!is_device(src)) {
+    TORCH_CHECK(src.is_cpu(), "openreg: can not copy from ", src.device(), " to ", dst.device());
+    copy_from_host(dst, src, non_blocking);
+  } else if (dst.get_device() == src.get_device()) {
+    queue_copy(dst.get_device(), dst, src);
+  } else {
+    copy_between_devices(dst, src);
+  }
+  return dst;
+}
+
+at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
+  if (dst.sizes() != src.sizes()) {
+    dst.resize_(src.sizes());
+  }
+  return copy_from(src, dst, /*non_blocking=*/false);
+}
+
+at::Scalar local_scalar_dense(const at::Tensor& self) {
+  const c10::DeviceIndex device = self.get_device();
+  announce_wait("aten::_local_scalar_dense",
+                "the host asks for a value: item(), tolist(), bool(), "
+                "a tensor as an index or a size",
+                device);
+  synchronize_stream(current_native_stream(device));
+  at::Tensor value = at::detail::empty_cpu({}, self.scalar_type());
+  OPENREG_CHECK(orMemcpyAsync(value.mutable_data_ptr(), self.const_data_ptr(), self.element_size(),
+                              orMemcpyDeviceToHost, current_native_stream(device)));
+  value._set_conj(self.is_conj());
+  value._set_neg(self.is_neg());
+  return at::native::_local_scalar_dense_cpu(value);
+}
+
+}  // namespace
+
+void set_copy_kernel(CopyKernel kernel) { copy_kernel = kernel; }
+
+bool same_elements(const at::Tensor& dst, const at::Tensor& src) {
+  return dst.scalar_type() == src.scalar_type() && dst.sizes() == src.sizes() &&
+         dst.is_conj() == src.is_conj() && dst.is_neg() == src.is_neg();
+}
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("_copy_from", TORCH_FN(copy_from));
+  library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
+  library.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
+}
+
+// Copies carry the conjugate and negative bits themselves. Without these, torch would resolve the
+// bits first, by a clone(), which is a copy, and so on forever.
+TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+TORCH_LIBRARY_IMPL(aten, Negative, library) {
+  library.impl("_copy_from", torch::CppFunction::makeFallthrough());
+}
+
+}  // namespace openreg

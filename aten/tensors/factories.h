@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// New tensors on the device, for kernels: the current device is neither read nor changed. Contents
+// are undefined. The operators empty.memory_format, empty_strided and so on stand in factories.cc.
+// Threads: any.
+#ifndef ATEN_TENSORS_FACTORIES_H_
+#define ATEN_TENSORS_FACTORIES_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/core/ScalarType.h>
+
+#include <optional>
+
+namespace openreg {
+
+at::Tensor empty_on(c10::DeviceIndex device, at::IntArrayRef sizes, c10::ScalarType dtype,
+                    std::optional<c10::MemoryFormat> memory_format = std::nullopt);
+
+at::Tensor empty_strided_on(c10::DeviceIndex device, at::IntArrayRef sizes, at::IntArrayRef strides,
+                            c10::ScalarType dtype);
+
+}  // namespace openreg
+
+#endif  // ATEN_TENSORS_FACTORIES_H_

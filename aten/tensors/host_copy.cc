@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/tensors/host_copy.h"
+
+#include <ATen/EmptyTensor.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include "aten/tensors/copy.h"
+#include "aten/tensors/tensor.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+void copy_bytes(c10::DeviceIndex device, void* dst, const void* src, size_t bytes) {
+  OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDefault, current_native_stream(device)));
+}
+
+// From the first element to the last.
+size_t extent(const at::Tensor& tensor) {
+  return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
+}
+
+// A CPU tensor with the metadata of a device tensor, over memory of its own.
+at::Tensor host_tensor_like(const at::Tensor& tensor) {
+  at::Tensor host =
+      at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  host._set_conj(tensor.is_conj());
+  host._set_neg(tensor.is_neg());
+  return host;
+}
+
+// Waits, since the memory of the result is pageable.
+at::Tensor read(c10::DeviceIndex device, const at::Tensor& tensor) {
+  at::Tensor host = host_tensor_like(tensor);
+  copy_bytes(device, host.mutable_data_ptr(), tensor.const_data_ptr(), extent(tensor));
+  return host;
+}
+
+}  // namespace
+
+void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
+                       bool /*awaited*/) {
+  if (same_elements(dst, src) && dst.is_contiguous() && src.is_contiguous()) {
+    copy_bytes(device, dst.mutable_data_ptr(), src.const_data_ptr(), dst.nbytes());
+    return;
+  }
+  // A CPU tensor is read and written here: what the stream does with its memory comes first.
+  if (!is_device(src) || !is_device(dst)) {
+    synchronize_stream(current_native_stream(device));
+  }
+  const at::Tensor from = is_device(src) ? read(device, src) : src;
+  if (!is_device(dst)) {
+    dst.copy_(from);
+    return;
+  }
+  const at::Tensor to =
+      dst.is_non_overlapping_and_dense() ? host_tensor_like(dst) : read(device, dst);
+  to.copy_(from);
+  copy_bytes(device, dst.mutable_data_ptr(), to.const_data_ptr(), extent(dst));
+}
+
+}  // namespace openreg

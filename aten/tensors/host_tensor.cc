@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "aten/tensors/host_tensor.h"
+
+#include <ATen/EmptyTensor.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstring>
+#include <utility>
+
+namespace openreg {
+
+at::Tensor copy_host_tensor(const at::Tensor& tensor) {
+  at::Tensor copy =
+      at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), copy.storage().nbytes());
+  copy._set_conj(tensor.is_conj());
+  copy._set_neg(tensor.is_neg());
+  return copy;
+}
+
+at::Tensor view_host_memory(const at::Tensor& tensor) {
+  // An inference tensor would refuse what a kernel in another mode does with it.
+  const c10::InferenceMode normal(/*enabled=*/false);
+  const c10::StorageImpl& source = *tensor.storage().unsafeGetStorageImpl();
+  c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), source.nbytes(),
+      // No deleter: the memory belongs to the original.
+      c10::DataPtr(source.data_ptr().get(), c10::Device(c10::kCPU)),
+      /*allocator=*/nullptr, /*resizable=*/false));
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
+                                                    tensor.storage_offset());
+  view._set_conj(tensor.is_conj());
+  view._set_neg(tensor.is_neg());
+  return view;
+}
+
+}  // namespace openreg

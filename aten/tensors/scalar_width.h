@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Which dtypes hold a scalar: kernels refuse one that the dtype of a tensor does not. Threads: any.
+#ifndef ATEN_TENSORS_SCALAR_WIDTH_H_
+#define ATEN_TENSORS_SCALAR_WIDTH_H_
+
+#include <c10/core/Scalar.h>
+#include <c10/util/ArrayRef.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <limits>
+#include <optional>
+
+namespace openreg {
+
+// Between which limits of torch's dtypes a value lies; 0 if every dtype holds it. Limits of
+// integers count twice, since some operators take the number behind the last one.
+inline uint64_t width_of(double value) {
+  constexpr double kLimits[] = {127,
+                                128,
+                                255,
+                                256,
+                                448 /* Float8_e4m3fn */,
+                                2048 /* 2^11: Half */,
+                                32767,
+                                32768,
+                                65504 /* Half */,
+                                65535,
+                                65536,
+                                0x1p24 /* float */,
+                                0x1p31 - 1,
+                                0x1p31,
+                                0x1p32 - 1,
+                                0x1p32,
+                                0x1p53 /* double */,
+                                0x1p63,
+                                0x1p64,
+                                std::numeric_limits<float>::max(),
+                                std::numeric_limits<double>::max()};
+  uint64_t width = 0;
+  for (const double limit : kLimits) {
+    if (std::abs(value) <= limit) {
+      break;
+    }
+    ++width;
+  }
+  // An infinity is one further than the last limit, NaN two.
+  return width == 0 ? 0 : (width + (std::isnan(value) ? 1 : 0)) * 2 + (value < 0 ? 1 : 0);
+}
+
+// Width alone, of operators whose meta() has checked the rest. Complex scalars have one of their
+// own: real dtypes do not hold them.
+inline uint64_t width_of(const c10::Scalar& scalar) {
+  constexpr uint64_t kComplex = 64;
+  if (scalar.isComplex()) {
+    return kComplex;
+  }
+  return scalar.isSymbolic() ? 0 : width_of(scalar.to<double>());
+}
+
+inline uint64_t width_of(const std::optional<c10::Scalar>& scalar) {
+  return scalar.has_value() ? width_of(*scalar) : 0;
+}
+
+// Of the widest.
+inline uint64_t width_of(c10::ArrayRef<c10::Scalar> scalars) {
+  uint64_t widest = 0;
+  for (const c10::Scalar& scalar : scalars) {
+    widest = std::max(widest, width_of(scalar));
+  }
+  return widest;
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_TENSORS_SCALAR_WIDTH_H_

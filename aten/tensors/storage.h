@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Storages of device tensors: their making, and set_ and resize_, which quantized tensors share
+// with plain ones. Threads: any.
+#ifndef ATEN_TENSORS_STORAGE_H_
+#define ATEN_TENSORS_STORAGE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <utility>
+
+#include "runtime/c10/device_allocator.h"
+
+namespace openreg {
+
+// A storage that owns `memory`, of this size. Inline: every new tensor has one.
+inline c10::Storage make_storage(c10::DataPtr memory, size_t bytes) {
+  return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), bytes, std::move(memory), device_allocator(),
+      /*resizable=*/true));
+}
+
+// resize_. The storage grows in the order of the current stream, and never shrinks.
+const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
+                         std::optional<at::MemoryFormat> memory_format);
+
+// set_.source_Storage_storage_offset. Without strides: contiguous ones.
+at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef sizes,
+                        at::IntArrayRef strides);
+
+}  // namespace openreg
+
+#endif  // ATEN_TENSORS_STORAGE_H_

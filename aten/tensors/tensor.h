@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the packages of //aten ask about a tensor. Threads: any.
+#ifndef ATEN_TENSORS_TENSOR_H_
+#define ATEN_TENSORS_TENSOR_H_
+
+#include <ATen/core/Tensor.h>
+
+#include "runtime/c10/device.h"
+
+namespace openreg {
+
+inline bool is_device(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->device_type() == kOpenRegType;
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_TENSORS_TENSOR_H_

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Views and metadata: new tensors over memory that is there. Nothing here touches memory, a stream
+// or the driver; torch's own functions for the CPU only handle sizes, strides and storages. They
+// have to be registered all the same: the boxed fallback would copy. Threads: any.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/_nested_view_from_buffer_native.h>
+#include <ATen/ops/_reshape_alias_native.h>
+#include <ATen/ops/as_strided_native.h>
+#include <ATen/ops/is_set_to_native.h>
+#include <ATen/ops/unfold_native.h>
+#include <ATen/ops/view_as_complex_native.h>
+#include <ATen/ops/view_as_real_native.h>
+#include <ATen/ops/view_native.h>
+#include <torch/library.h>
+
+#include "aten/tensors/tensor.h"
+#include "aten/tensors/tensor_parts.h"
+#include "runtime/c10/device.h"
+#include "runtime/c10/device_allocator.h"
+
+namespace openreg {
+namespace {
+
+// Whether `self` can become what `from` is and stay the same object: that is how Module.to() moves
+// parameters, so that optimizers and lazy layers still know them. torch's own answer depends on a
+// list of backends, of which PrivateUse1 is none; plain strided tensors of the CPU and of the
+// device are objects of one class, though.
+bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
+  const auto plain = [](const at::Tensor& tensor) {
+    return (tensor.is_cpu() || is_device(tensor)) && !has_parts(tensor) &&
+           !tensor.key_set().has(c10::DispatchKey::Python);
+  };
+  return (plain(self) && plain(from)) ||
+         self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+}
+
+void record_stream(at::Tensor& self, at::Stream stream) {
+  device_allocator()->recordStream(self.storage().data_ptr(), stream);
+}
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
+  library.impl("view", TORCH_FN(at::native::view));
+  library.impl("_reshape_alias", TORCH_FN(at::native::_reshape_alias));
+  library.impl("unfold", TORCH_FN(at::native::unfold));
+  library.impl("view_as_real", TORCH_FN(at::native::view_as_real));
+  library.impl("view_as_complex", TORCH_FN(at::native::view_as_complex));
+  library.impl("_nested_view_from_buffer", TORCH_FN(at::native::_nested_view_from_buffer));
+  library.impl("is_set_to", TORCH_FN(at::native::is_set_to));
+  library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));
+}
+
+}  // namespace openreg
