@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pointwise operators: the short way of tensors that are alike, and all that must not take it.
+"""Pointwise operators: the fast path, and the arguments that must not take it.
 
 The operators are those of aten/structured/operators.yaml that name it.
 """

@@ -501,7 +501,7 @@ class StructuredWriter:
         return [binding for binding in self._inputs if binding.name not in operands]
 
     def _pointwise(self) -> str:
-        """The closure for tensors that are alike."""
+        """The closure of the fast path."""
         with local.parametrize(
             use_const_ref_for_mutable_tensors=False, use_ilistref_for_tensor_lists=True
         ):
@@ -517,14 +517,17 @@ class StructuredWriter:
             "Pointwise(",
             [
                 "AliasPool& /*aliases*/",
-                f"const Alike<{count}>& alike",
+                f"const FastPath<{count}>& fast_path",
                 "const at::Tensor& output",
                 *_declare(numbers),
             ],
             ")",
             2,
         )
-        initializers = ["PointwiseKernel(alike, output)", *(f"{name}_({name})" for name in names)]
+        initializers = [
+            "PointwiseKernel(fast_path, output)",
+            *(f"{name}_({name})" for name in names),
+        ]
         code += _fill(": ", initializers, " {}", 6)
         code += "  void run() {\n"
         code += _fill(
@@ -542,27 +545,27 @@ class StructuredWriter:
         return code + "};\n\n"
 
     def _launch_pointwise(self, function: NativeFunction, kind: str) -> str:
-        """The statements that go the short way, if the arguments are alike."""
+        """The statements of the fast path, if the arguments are eligible."""
         operands = self._operands()
         numbers = [binding.name for binding in self._numbers()]
         inplace = kind == "kInplace"
-        conditions = [f"alike.suits{'_inplace' if inplace else ''}()"]
+        conditions = [f"fast_path.eligible{'_inplace' if inplace else ''}()"]
         conditions += [f"is_plain({name})" for name in numbers]
-        alike = f"const Alike<{len(operands)}> alike({', '.join(operands)})"
-        code = f"  if ({alike}; {' && '.join(conditions)}) {{\n"
+        fast_path = f"const FastPath<{len(operands)}> fast_path({', '.join(operands)})"
+        code = f"  if ({fast_path}; {' && '.join(conditions)}) {{\n"
         if len(code) > WIDTH + 1:
-            code = f"  if ({alike};\n      {' && '.join(conditions)}) {{\n"
-        cost = "alike.numel()" + ("" if self._entry.cost == "1" else f" * {self._entry.cost}")
-        code += "    const bool serial = alike.numel() <= kSerialIterations;\n"
+            code = f"  if ({fast_path};\n      {' && '.join(conditions)}) {{\n"
+        cost = "fast_path.numel()" + ("" if self._entry.cost == "1" else f" * {self._entry.cost}")
+        code += "    const bool serial = fast_path.numel() <= kSerialIterations;\n"
         site = [f'"aten::{function.func.name}"', cost, "false", "serial"]
         code += _fill("const LaunchSite site{", site, "};", 4)
         result = "self"
         if not inplace:
             result = "result"
             compares = self._entry.pointwise is Pointwise.BOOL
-            dtype = "c10::kBool" if compares else "alike.dtype()"
-            code += f"    at::Tensor result = alike.make_output({dtype});\n"
-        arguments = ["site", "alike.device()", "alike", result, *numbers]
+            dtype = "c10::kBool" if compares else "fast_path.dtype()"
+            code += f"    at::Tensor result = fast_path.make_output({dtype});\n"
+        arguments = ["site", "fast_path.device()", "fast_path", result, *numbers]
         code += _fill("launch<Pointwise>(", arguments, ");", 4)
         return code + f"    return {result};\n  }}\n"
 

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The short way of pointwise operators: tensors that are alike.
+// The fast path of pointwise operators, for contiguous tensors of one device, one floating dtype
+// and one size.
 //
-// Most of what an operator on few elements costs is its meta(): TensorIterator::build finds out how
-// to visit the elements of any tensors in one loop. For contiguous tensors of one device, one
-// floating dtype and one size the answer is known: a single dimension, nothing to broadcast, to
-// convert or to check for overlap. So the iterator is written down at once, over kernel pointers;
-// there are no aliases, because impl() of these operators looks at nothing but its iterator:
+// Most of the host cost of an operator on few elements is its meta(): TensorIterator::build decides
+// how to visit the elements of arbitrary tensors in one loop. For these tensors the answer is
+// known: a single dimension, nothing to broadcast, to convert or to check for overlap. So the fast
+// path fills in the iterator directly, over kernel pointers. It needs no aliases, because impl() of
+// these operators looks at nothing but its iterator:
 //
-//   if (const Alike<2> alike(self, other); alike.suits() && is_plain(alpha)) {
-//     at::Tensor result = alike.make_output(alike.dtype());
-//     launch<Pointwise>(..., alike, result, alpha);  // Pointwise is a PointwiseKernel
+//   if (const FastPath<2> fast_path(self, other); fast_path.eligible() && is_plain(alpha)) {
+//     at::Tensor result = fast_path.make_output(fast_path.dtype());
+//     launch<Pointwise>(..., fast_path, result, alpha);  // Pointwise is a PointwiseKernel
 //
-// A Python number among the tensors is an element that every step of the loop sees.
-// Everything else (other dtypes, layouts, sizes, out=) goes the long way, structured.h.
+// A Python scalar among the tensors is an operand of stride 0. Everything else (other dtypes,
+// layouts, sizes, out=) takes the general path, structured.h.
 // Threads: as a closure of launch.h.
 #ifndef ATEN_STRUCTURED_POINTWISE_H_
 #define ATEN_STRUCTURED_POINTWISE_H_
@@ -35,8 +36,9 @@
 
 namespace openreg {
 
-// Whether a number asks for nothing special: meta() and impl() would accept it for floating
-// tensors, and impl() has one kernel for all of these. Some refuse what float does not hold.
+// Whether a scalar needs no special treatment: meta() and impl() accept it for floating tensors,
+// and impl() has one kernel for all such values. Some operators refuse values that float cannot
+// represent.
 inline bool is_plain(const at::Scalar& scalar) {
   return !scalar.isSymbolic() &&
          (scalar.isFloatingPoint()
@@ -44,28 +46,28 @@ inline bool is_plain(const at::Scalar& scalar) {
               : scalar.isIntegral(/*includeBool=*/false));
 }
 
-// The operands of a call, in order; only borrowed.
+// The operands of a call, in order, and whether they can take the fast path. Borrows the tensors.
 template <size_t kCount>
-class Alike {
+class FastPath {
  public:
   struct Operand {
-    const c10::TensorImpl* tensor;  // null: a number
-    double number;
+    const c10::TensorImpl* tensor;  // null: a scalar
+    double scalar;
   };
 
   template <class... Arguments>
-  explicit Alike(const Arguments&... arguments) {
+  explicit FastPath(const Arguments&... arguments) {
     static_assert(sizeof...(Arguments) == kCount);
-    suits_ = (add(arguments) && ...) && model_ != nullptr && model_->numel() != 0 &&
-             (!has_number_ || is_canonical());
+    eligible_ = (add(arguments) && ...) && model_ != nullptr && model_->numel() != 0 &&
+                (!has_scalar_ || is_canonical());
   }
 
-  bool suits() const { return suits_; }
+  bool eligible() const { return eligible_; }
 
-  // Whether the first operand can be written: no other one shares a part of its memory. That two
-  // tensors have storages of their own is said here, at once.
-  bool suits_inplace() const {
-    if (!suits_ || operands_[0].tensor == nullptr) {
+  // Whether the first operand can be written as well: no other one shares a part of its memory.
+  // The comparison of storages is a shortcut: most tensors have storages of their own.
+  bool eligible_inplace() const {
+    if (!eligible_ || operands_[0].tensor == nullptr) {
       return false;
     }
     const c10::TensorImpl& out = *operands_[0].tensor;
@@ -93,7 +95,7 @@ class Alike {
   bool add(const at::Tensor& tensor) {
     const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
     if (C10_UNLIKELY(!is_device(tensor))) {
-      return impl.is_wrapped_number() && add(read_number(impl));
+      return impl.is_wrapped_number() && add(read_wrapped_number(impl));
     }
     if (model_ == nullptr) {
       if (impl.dtype() != caffe2::TypeMeta::Make<float>() &&
@@ -109,8 +111,8 @@ class Alike {
     return impl.is_contiguous() && !impl.is_neg();
   }
 
-  // A Python number, as torch wraps it.
-  static at::Scalar read_number(const c10::TensorImpl& impl) {
+  // The value of a Python scalar that torch wrapped in a 0-dim CPU tensor.
+  static at::Scalar read_wrapped_number(const c10::TensorImpl& impl) {
     const void* const data = impl.data();
     switch (c10::typeMetaToScalarType(impl.dtype())) {
       case c10::kDouble:
@@ -120,7 +122,7 @@ class Alike {
       case c10::kBool:
         return *static_cast<const bool*>(data);
       default:
-        return c10::complex<double>();  // not for here
+        return c10::complex<double>();  // add() rejects it
     }
   }
 
@@ -136,15 +138,15 @@ class Alike {
         return false;
       }
     }
-    const double number = scalar.to<double>();
-    operands_[count_++] = {nullptr, number};
-    has_number_ = true;
-    // One that float can not hold is an error of some operators.
-    return !std::isfinite(number) || std::abs(number) <= std::numeric_limits<float>::max();
+    const double value = scalar.to<double>();
+    operands_[count_++] = {nullptr, value};
+    has_scalar_ = true;
+    // Some operators refuse a finite value that float cannot represent.
+    return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
   }
 
-  // Next to a number the strides of the result follow those of the tensor, which are anything in
-  // dimensions of one element.
+  // With a scalar operand the result takes the strides of the tensor, which are arbitrary in
+  // dimensions of one element; the fast path makes the canonical ones.
   bool is_canonical() const {
     int64_t stride = 1;
     for (int64_t i = model_->dim(); i-- > 0;) {
@@ -159,12 +161,12 @@ class Alike {
   std::array<Operand, kCount> operands_;
   size_t count_ = 0;
   const c10::TensorImpl* model_ = nullptr;  // the first tensor
-  bool has_number_ = false;
-  bool suits_;
+  bool has_scalar_ = false;
+  bool eligible_;
 };
 
-// A closure (launch.h) with an iterator in its final form. A derived class calls impl() of Base,
-// with undefined tensors.
+// A closure (launch.h) whose TensorIterator is filled in, not built. A derived class calls impl()
+// of Base with undefined tensors.
 template <class Base, size_t kCount>
 class PointwiseKernel : public Base {
  public:
@@ -172,32 +174,32 @@ class PointwiseKernel : public Base {
   static constexpr bool kLeaf = true;
   static constexpr bool kPointwise = true;
 
-  PointwiseKernel(const Alike<kCount>& alike, const at::Tensor& output) {
-    const c10::ScalarType dtype = alike.dtype();
-    this->shape_.push_back(alike.numel());
+  PointwiseKernel(const FastPath<kCount>& fast_path, const at::Tensor& output) {
+    const c10::ScalarType dtype = fast_path.dtype();
+    this->shape_.push_back(fast_path.numel());
     this->perm_.push_back(0);
     this->num_outputs_ = 1;
     this->all_ops_same_shape_ = true;
     this->common_dtype_ = dtype;
     add(*output.unsafeGetTensorImpl(), output.scalar_type()).is_output = true;
     for (size_t i = 0; i < kCount; ++i) {
-      if (alike[i].tensor != nullptr) {
-        add(*alike[i].tensor, dtype);
+      if (fast_path[i].tensor != nullptr) {
+        add(*fast_path[i].tensor, dtype);
         continue;
       }
       if (dtype == c10::kFloat) {
-        const auto number = static_cast<float>(alike[i].number);
-        std::memcpy(&numbers_[i], &number, sizeof(number));
+        const auto value = static_cast<float>(fast_path[i].scalar);
+        std::memcpy(&scalars_[i], &value, sizeof(value));
       } else {
-        numbers_[i] = alike[i].number;
+        scalars_[i] = fast_path[i].scalar;
       }
-      add(&numbers_[i], 0, dtype);
+      add(&scalars_[i], 0, dtype);
     }
   }
 
   std::nullptr_t result() const { return nullptr; }
 
-  // meta() is not called: nobody asks for outputs.
+  // meta() is not called, so nothing asks for outputs.
   const at::Tensor& maybe_get_output(int64_t /*index*/) override { return none_; }
   void set_output_strided(int64_t /*index*/, at::IntArrayRef /*sizes*/, at::IntArrayRef /*strides*/,
                           at::TensorOptions /*options*/) override {}
@@ -226,7 +228,7 @@ class PointwiseKernel : public Base {
     return operand;
   }
 
-  std::array<double, kCount> numbers_;  // of the dtype of the tensors
+  std::array<double, kCount> scalars_;  // of the dtype of the tensors
 };
 
 }  // namespace openreg

@@ -2,17 +2,16 @@
 //
 // Structured operators of torch on the device.
 //
-// torch splits a structured operator in meta() (checks, shape, strides, dtype; for elementwise
+// torch splits a structured operator into meta() (checks, shape, strides, dtype; for elementwise
 // operators it builds the TensorIterator) and impl() (the kernel). Both are methods of one class,
-// here Base. Meta runs on the launching thread and asks for its outputs through set_output_*;
-// impl() runs later, where the driver says. There are two ways to use Base, and the generator
-// (gen/) writes both for each operator:
+// here Base. meta() runs on the launching thread and asks for its outputs through set_output_*;
+// impl() runs later, where the driver decides. There are two ways to use Base, and the generator
+// (generate.py) writes both for each operator:
 //
-//   StructuredKernel<at::native::structured_X, ...>  meta() on aliases, inside the record; later
-//   only
-//       impl(). The TensorIterator is built once. The fast way, wherever building it reads no data.
+//   StructuredKernel<at::native::structured_X, ...>  meta() on aliases, inside the launch record;
+//       later only impl(). The TensorIterator is built once. Used where building it reads no data.
 //   StructuredMeta<at::meta::structured_X, ...>      meta() on the device tensors, for checks and
-//       outputs alone; later all of at::cpu::X_outf on aliases. For mixed dtypes: there a
+//       outputs only; later all of at::cpu::X_outf on aliases. Used for mixed dtypes: there a
 //       TensorIterator over CPU tensors converts data while it is built.
 //
 // Threads: built on the launching thread; run on the one that the driver chooses.
@@ -233,7 +232,7 @@ class StructuredKernel final : public Base {
       if (resized) {
         aliases_.refresh(*output_aliases_[i], out);
       } else if (exact_strides && !strides.empty() && out.strides() != strides) {
-        // The kernel can not write these strides: it writes a CPU tensor, finish() copies it.
+        // The kernel cannot write these strides: it writes a CPU tensor, finish() copies it.
         proxies_[i] = at::detail::empty_strided_cpu(sizes, strides, out.scalar_type());
       }
     }
