@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The generator reads its list, refuses what it can not write, writes the same text each time."""
+"""The generator reads its list, refuses what it cannot write, writes the same text each time."""
 
+import os
 import pathlib
 import subprocess
 import sys
@@ -8,14 +9,17 @@ import sys
 import pytest
 
 from aten.structured import generate
+from aten.structured.operator_list import Kind, ListError, read_entries
+from aten.structured.source_file import write_shards, write_table
+from aten.structured.torch_operators import Torch
 
 OPERATORS = pathlib.Path(__file__).with_name("operators.yaml")
 
 
 @pytest.fixture(scope="module")
-def torch_operators() -> generate.Torch:
+def torch_operators() -> Torch:
     """PyTorch's operators: half a second to parse."""
-    return generate.Torch()
+    return Torch()
 
 
 def family(operator: str, **fields: str) -> str:
@@ -24,8 +28,19 @@ def family(operator: str, **fields: str) -> str:
     return "\n".join(["- reason: a test", *lines, f"  operators: [{operator}]"])
 
 
-def test_list_has_reasons_and_many_operators(torch_operators: generate.Torch) -> None:
-    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
+def run_generator(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the program in a process of its own."""
+    return subprocess.run(
+        [sys.executable, generate.__file__, *arguments],
+        check=False,
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+
+
+def test_list_has_reasons_and_many_operators(torch_operators: Torch) -> None:
+    entries = read_entries(OPERATORS.read_text(), torch_operators)
     assert len(entries) >= 150
     assert all(entry.reason for entry in entries)
 
@@ -50,33 +65,33 @@ def test_list_has_reasons_and_many_operators(torch_operators: generate.Torch) ->
         (family("exp", pointwise="same", visits="[x]"), "exp: has no argument x, which `visits`"),
     ],
 )
-def test_what_can_not_be_written_is_named(
-    torch_operators: generate.Torch, text: str, message: str
-) -> None:
-    with pytest.raises(generate.ListError, match=message):
-        generate.read_entries(text, torch_operators)
+def test_what_cannot_be_written_is_named(torch_operators: Torch, text: str, message: str) -> None:
+    with pytest.raises(ListError, match=message):
+        read_entries(text, torch_operators)
 
 
 def test_two_runs_write_the_same_and_all_variants(
-    torch_operators: generate.Torch, tmp_path: pathlib.Path
+    torch_operators: Torch, tmp_path: pathlib.Path
 ) -> None:
-    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
-    shards = generate.write_shards(entries, torch_operators, 3)
-    command = [sys.executable, generate.__file__, "kernels", "--operators", str(OPERATORS)]
-    subprocess.run([*command, "--shards", "3", "--output", str(tmp_path)], check=True)
+    entries = read_entries(OPERATORS.read_text(), torch_operators)
+    shards = write_shards(entries, torch_operators, 3)
+    result = run_generator(
+        "kernels", "--operators", str(OPERATORS), "--shards", "3", "--output", str(tmp_path)
+    )
+    assert result.returncode == 0, result.stderr
     assert [(tmp_path / f"kernels_{i}.cc").read_text() for i in range(3)] == shards
     text = "".join(shards)
     for name in ("add.Tensor", "add_.Tensor", "add.out", "fill_.Scalar", "_softmax.out"):
         assert text.count(f'm.impl("{name}"') == 1
 
 
-def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: generate.Torch) -> None:
-    entries = generate.read_entries(OPERATORS.read_text(), torch_operators)
-    mutating = [entry for entry in entries if entry.kind is generate.Kind.MUTATING]
+def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: Torch) -> None:
+    entries = read_entries(OPERATORS.read_text(), torch_operators)
+    mutating = [entry for entry in entries if entry.kind is Kind.MUTATING]
     counting = {
         entry.name
         for entry in mutating
-        if "count_writes(self);" in generate.mutating_block(entry, torch_operators).code
+        if "count_writes(self);" in write_shards([entry], torch_operators, 1)[0]
     }
     # torch counts those of operators that return a tensor; fused optimizers count none.
     assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
@@ -85,19 +100,15 @@ def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: gener
 def test_command_names_the_operator_that_it_refuses(tmp_path: pathlib.Path) -> None:
     operators = tmp_path / "operators.yaml"
     operators.write_text(family("frobnicate.Tensor"))
-    command = [sys.executable, generate.__file__, "kernels", "--operators", str(operators)]
-    result = subprocess.run(
-        [*command, "--shards", "1", "--output", str(tmp_path)],
-        check=False,
-        capture_output=True,
-        text=True,
+    result = run_generator(
+        "kernels", "--operators", str(operators), "--shards", "1", "--output", str(tmp_path)
     )
     assert result.returncode == 1
     assert result.stderr == f"{operators}: frobnicate.Tensor: torch has no such operator\n"
 
 
-def test_table_is_sorted_and_has_the_variants_of_a_group(torch_operators: generate.Torch) -> None:
-    text = generate.write_table(torch_operators)
+def test_table_is_sorted_and_has_the_variants_of_a_group(torch_operators: Torch) -> None:
+    text = write_table(torch_operators)
     assert '{"aten::add.Tensor", "aten::add_.Tensor", "aten::add.out"},' in text
     assert '{"aten::mm", nullptr, "aten::mm.out"},' in text
     names = [line for line in text.split("kNames[] = {\n")[1].split("\n") if line[:6] == '    {"']

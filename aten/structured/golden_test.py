@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What is written for one operator of each kind is in testdata/, formatted, for people to read."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from aten.structured.operator_list import read_entries
+from aten.structured.source_file import write_shards
+from aten.structured.torch_operators import Torch
+
+FOLDER = pathlib.Path(__file__).parent
+STYLE = FOLDER.parents[1] / ".clang-format"
+REWRITE = "REWRITE_GOLDEN=1 ./bazelw run //aten/structured:golden_test"
+
+
+@pytest.fixture(scope="module")
+def torch_operators() -> Torch:
+    """PyTorch's operators: half a second to parse."""
+    return Torch()
+
+
+def clang_format(code: str) -> str:
+    """Code in the project's style."""
+    program = str(pathlib.Path(sys.prefix, "bin", "clang-format"))
+    command = [program, f"--style=file:{STYLE}", "--assume-filename=kernels.cc"]
+    return subprocess.check_output(command, input=code, text=True)
+
+
+@pytest.mark.parametrize(
+    "operator",
+    [
+        "add.Tensor",  # structured: iterates, converts operands, has a fast path
+        "mm",  # structured without a TensorIterator
+        "max.dim",  # structured: several outputs, meta() hands values to impl()
+        "index.Tensor",  # structured: prepares an argument, never converts
+        "baddbmm",  # structured: meta() always runs on the device tensors
+        "fill_.Scalar",  # mutating: checks its arguments
+        "_foreach_add_.Scalar",  # mutating: one launch under a condition
+    ],
+)
+def test_written_code_is_the_golden_file(torch_operators: Torch, operator: str) -> None:
+    entries = read_entries((FOLDER / "operators.yaml").read_text(), torch_operators)
+    (entry,) = (entry for entry in entries if entry.name == operator)
+    (written,) = write_shards([entry], torch_operators, 1)
+    code = clang_format(written)
+    name = f"{entry.namespace}.cc"
+    if os.environ.get("REWRITE_GOLDEN"):
+        root = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
+        folder = pathlib.Path(root, "aten", "structured") if root else FOLDER
+        (folder / "testdata" / name).write_text(code)
+        return
+    golden = FOLDER / "testdata" / name
+    assert golden.exists(), f"write it with: {REWRITE}"
+    assert code == golden.read_text(), f"if the change is intended, rewrite it with: {REWRITE}"

@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""operators.yaml: which operators get a kernel, and what the generator must know of each."""
+
+import dataclasses
+import enum
+import re
+
+import yaml
+from torchgen.model import BaseTy, BaseType, NativeFunctionsGroup, SchemaKind
+
+from aten.structured.torch_operators import CppArgument, Torch, cpp_arguments
+
+
+class ListError(Exception):
+    """operators.yaml asks for what cannot be written; says which operator and why."""
+
+
+class Kind(enum.Enum):
+    """How a kernel is written."""
+
+    STRUCTURED = "structured"
+    MUTATING = "mutating"
+
+
+class Converts(enum.Enum):
+    """When a TensorIterator over the arguments converts data while it is built."""
+
+    INTEGERS = "integers"
+    MIXED = "mixed"
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+class Pointwise(enum.Enum):
+    """The dtype of a pointwise operator's result: that of its floating operands, or bool."""
+
+    SAME = "same"
+    BOOL = "bool"
+
+
+@dataclasses.dataclass(frozen=True)
+class Prepared:
+    """A local variable that takes the place of an argument."""
+
+    type: str
+    name: str
+    expression: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Entry:
+    """One operator of operators.yaml; the head of that file explains the fields."""
+
+    name: str
+    reason: str
+    kind: Kind = Kind.STRUCTURED
+    cost: str = "1"
+    converts: Converts = Converts.INTEGERS
+    prepare: tuple[tuple[str, str], ...] = ()
+    check: str | None = None
+    when: str | None = None
+    pointwise: Pointwise | None = None
+    visits: tuple[str, ...] = ()
+
+    @property
+    def namespace(self) -> str:
+        """The C++ namespace of its kernel: `_foreach_add_.Scalar` -> `foreach_add_scalar`."""
+        return re.sub("_+", "_", self.name.replace(".", "_")).strip("_").lower()
+
+    @property
+    def cost_factor(self) -> str:
+        """What the number of elements is multiplied by; empty if nothing."""
+        return "" if self.cost == "1" else f" * {self.cost}"
+
+    @property
+    def launch_cost(self) -> str:
+        """The expression of a launch's cost."""
+        return f"operands.numel(){self.cost_factor}" if self.cost.isdecimal() else self.cost
+
+    def parameters(self, arguments: list[CppArgument]) -> list[str]:
+        """Of a function with these arguments: those that it prepares have another name."""
+        prepared = dict(self.prepare)
+        return [
+            argument.declaration + ("_given" if argument.name in prepared else "")
+            for argument in arguments
+        ]
+
+    def prepared(self, arguments: list[CppArgument]) -> list[Prepared]:
+        """The variables that take the place of arguments."""
+        types = {argument.name: argument.value_type for argument in arguments}
+        return [
+            Prepared(types[name], name, re.sub(rf"\b{name}\b", f"{name}_given", expression))
+            for name, expression in self.prepare
+        ]
+
+
+_FIELDS = {"reason", "operators"} | {field.name for field in dataclasses.fields(Entry)} - {"name"}
+
+
+def read_entries(text: str, torch: Torch) -> list[Entry]:
+    """Parses operators.yaml.
+
+    Args:
+      text: its contents.
+      torch: to check the names against.
+
+    Returns:
+      The entries, in the order of the file.
+
+    Raises:
+      ListError: an unknown field, kind or operator, or an operator that is there twice.
+    """
+    entries: list[Entry] = []
+    for family in yaml.safe_load(text):
+        names = family.get("operators", [])
+        unknown = sorted(set(family) - _FIELDS)
+        if unknown:
+            raise ListError(f"{', '.join(names)}: unknown field {unknown[0]}")
+        if not names or not family.get("reason"):
+            raise ListError(f"{', '.join(names) or family}: operators and reason are needed")
+        for name in names:
+            entry = Entry(
+                name=name,
+                reason=family["reason"],
+                kind=Kind(family.get("kind", "structured")),
+                cost=str(family.get("cost", 1)),
+                converts=Converts(family.get("converts", "integers")),
+                prepare=tuple(family.get("prepare", {}).items()),
+                check=family.get("check"),
+                when=family.get("when"),
+                pointwise=Pointwise(family["pointwise"]) if "pointwise" in family else None,
+                visits=tuple(family.get("visits", ())),
+            )
+            _check_entry(entry, torch)
+            entries.append(entry)
+    namespaces: dict[str, str] = {}
+    for entry in entries:
+        if entry.namespace in namespaces:
+            raise ListError(
+                f"{entry.name}: is in the list already, as {namespaces[entry.namespace]}"
+            )
+        namespaces[entry.namespace] = entry.name
+    return entries
+
+
+def _check_entry(entry: Entry, torch: Torch) -> None:
+    function = torch.functions.get(entry.name)
+    if function is None:
+        raise ListError(f"{entry.name}: torch has no such operator")
+    if entry.kind is Kind.STRUCTURED:
+        if entry.name not in torch.groups:
+            raise ListError(
+                f"{entry.name}: is not the functional variant of a structured operator with a "
+                "kernel for the CPU"
+            )
+        if entry.when:
+            raise ListError(f"{entry.name}: `when` is for mutating operators")
+        if entry.pointwise and not _is_pointwise(torch.groups[entry.name]):
+            raise ListError(
+                f"{entry.name}: `pointwise` is for operators with a TensorIterator over tensors "
+                "and numbers, and one output"
+            )
+    else:
+        if function.func.kind() is not SchemaKind.inplace:
+            raise ListError(f"{entry.name}: kind mutating is for operators that work in place")
+        if torch.kernel(function) is None:
+            raise ListError(f"{entry.name}: has no kernel for the CPU")
+        if entry.pointwise:
+            raise ListError(f"{entry.name}: `pointwise` is for structured operators")
+        if entry.when and torch.composite_kernel(function) is None:
+            raise ListError(f"{entry.name}: `when` needs a kernel made of other operators")
+    arguments = {argument.name for argument in cpp_arguments(function)}
+    for field, names in (("prepare", dict(entry.prepare)), ("visits", entry.visits)):
+        for name in names:
+            if name not in arguments:
+                raise ListError(f"{entry.name}: has no argument {name}, which `{field}` names")
+
+
+def _is_pointwise(group: NativeFunctionsGroup) -> bool:
+    kinds = (BaseType(BaseTy.Tensor), BaseType(BaseTy.Scalar))
+    return (
+        group.out.structured_inherits is not None
+        and len(group.out.func.arguments.out) == 1
+        and all(a.type in kinds for a in group.functional.func.arguments.flat_all)
+    )
