@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random programs that mix the features of the device; tests/feature_program.py has the rules.
+"""Random programs that mix the features of the device; tests/feature_program/ has the rules.
 
 They run in a process of their own: one that crashes or hangs fails as any other does, and
 hypothesis shrinks it. ``OPENREG_FEATURE_PROGRAMS`` sets how many programs run (default: 300).
@@ -20,7 +20,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests.feature_program import RULES, RULES_OF_PROCESSES, Step, run
+from tests.feature_program.features import RULES, RULES_OF_PROCESSES, Step, run
 
 PROGRAMS = int(os.environ.get("OPENREG_FEATURE_PROGRAMS", "300"))
 PATIENCE = 30.0  # seconds after which a program is taken to hang

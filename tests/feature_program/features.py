@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The features that random programs mix: their rules, and how a program runs.
+
+A program is a list of steps; a step is the name of a function that ``rule`` marks, and its
+arguments. To cover another feature, add a rule to a module of ``FEATURES``, or a module: hypothesis
+then draws it.
+"""
+
+import functools
+import inspect
+import warnings
+from types import ModuleType
+
+import hypothesis.strategies as st
+
+from tests.feature_program import (
+    generators,
+    graphs,
+    memory,
+    modes,
+    pinned_memory,
+    processes,
+    sharing,
+    streams,
+    tensors,
+)
+from tests.feature_program.model import DEVICES
+from tests.feature_program.operators import Operator
+from tests.feature_program.program import Program
+from tests.feature_program.rules import Step
+
+#: In the order in which hypothesis sees their rules.
+FEATURES = (tensors, streams, modes, memory, pinned_memory, generators, graphs, sharing)
+
+
+def rules_of(*features: ModuleType) -> dict[str, Operator]:
+    """Return the functions of the modules that ``rule`` marks."""
+    return {
+        name: function
+        for feature in features
+        for name, function in vars(feature).items()
+        if inspect.isfunction(function)
+        and function.__module__ == feature.__name__
+        and hasattr(function, "arguments")
+    }
+
+
+def steps_of(rules: dict[str, Operator]) -> dict[str, st.SearchStrategy[Step]]:
+    """Return the strategy of the steps of each rule."""
+    return {name: st.tuples(st.just(name), function.arguments) for name, function in rules.items()}
+
+
+def begin(program: Program) -> None:
+    """Make something to use. What comes before is the first use of the device."""
+    for device in range(DEVICES):
+        tensors.new(program, 8, "float32", device)
+    pinned_memory.new_pinned(program, 8, "float32")
+
+
+RULES = steps_of(rules_of(*FEATURES))
+RULES_OF_PROCESSES = steps_of(rules_of(processes))  # slower ones
+
+STEPS = {"begin": begin} | rules_of(*FEATURES, processes)
+
+
+def run(steps: list[Step]) -> None:
+    """Run a program in this process."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        Program().run(functools.partial(STEPS[name], **arguments) for name, arguments in steps)
