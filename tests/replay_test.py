@@ -1,12 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that replay captured graphs: ``mode="reduce-overhead"`` and its kin.
-
-Each function runs through both ways of the device: generated kernels, and operators.
-"""
+"""Compiled functions that replay captured graphs compute what they compute without."""
 
 import gc
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,57 +15,10 @@ from torch._inductor.utils import fresh_cache
 from torch.testing import assert_close
 
 from tests.kernel_cache import own_cache as own_cache
-
-WAYS: dict[str, dict[str, Any]] = {
-    "generated": {"mode": "reduce-overhead"},
-    "operators": {"backend": "openreg", "mode": "reduce-overhead"},
-}
-
-#: The same without graphs.
-PLAIN: dict[str, dict[str, Any]] = {
-    "generated": {},
-    "operators": {"backend": "openreg", "options": {"passes": []}},
-}
-
-
-@pytest.fixture(autouse=True)
-def _fresh_compiler() -> Iterator[None]:
-    torch._dynamo.reset()
-    counters.clear()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
-
-
-@pytest.fixture(params=WAYS)
-def replaying(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """``torch.compile`` in one of the two ways."""
-    return lambda function: torch.compile(function, **WAYS[request.param])
-
-
-def captures() -> int:
-    return counters["openreg"]["graph_captures"]
-
-
-def random(*shape: int) -> Tensor:
-    return torch.randn(*shape, device="openreg")
-
-
-@pytest.fixture
-def calls() -> Iterator[list[int]]:
-    """How often the host ran an operator of the program, which a replay does not do."""
-    seen: list[int] = []
-    library = torch.library.Library("replay_test", "DEF")
-    library.define("count(Tensor x) -> Tensor")
-
-    def count(x: Tensor) -> Tensor:
-        seen.append(1)
-        return x.clone()
-
-    library.impl("count", count, "PrivateUse1")
-    library.impl("count", torch.empty_like, "Meta")
-    yield seen
-    library._destroy()
+from tests.replay_compiler import PLAIN, WAYS, captures, random
+from tests.replay_compiler import calls as calls
+from tests.replay_compiler import fresh_compiler as fresh_compiler
+from tests.replay_compiler import replaying as replaying
 
 
 def test_a_call_is_a_replay(replaying: Callable[[Any], Any], calls: list[int]) -> None:
@@ -252,27 +201,6 @@ def test_dynamic_sizes(replaying: Callable[[Any], Any]) -> None:
     assert captures() >= 3
 
 
-def test_dynamic_sizes_may_be_skipped(replaying: Callable[[Any], Any]) -> None:
-    with torch._inductor.config.patch("triton.cudagraph_skip_dynamic_graphs", True):
-        compiled = replaying(torch.sin)
-        for size in (3, 5, 9, 5, 5, 5):
-            x = random(size)
-            assert_close(compiled(x), x.sin())
-    assert counters["inductor"]["cudagraph_skips"] > 0
-
-
-def test_sizes_that_never_come_again(
-    replaying: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("torch_openreg_compile.replay.MOST_SIZES", 5)
-    compiled = replaying(torch.cos)
-    for size in range(3, 15):
-        x = random(size)
-        assert_close(compiled(x), x.cos())
-    assert captures() == 0
-    assert counters["inductor"]["cudagraph_skips"] > 0
-
-
 def test_inputs_that_are_written_to(replaying: Callable[[Any], Any]) -> None:
     def function(x: Tensor, y: Tensor) -> Tensor:
         x.mul_(2)
@@ -361,141 +289,6 @@ def test_parameters_that_move(replaying: Callable[[Any], Any]) -> None:
     assert captures() == before
 
 
-def test_what_can_not_be_captured_runs_as_it_is(replaying: Callable[[Any], Any]) -> None:
-    torch._dynamo.config.capture_dynamic_output_shape_ops = True
-    try:
-        compiled = replaying(lambda x: (x.nonzero() + 1, x * 2))
-        for _ in range(4):
-            x = random(9).relu()
-            assert_close(compiled(x), (x.nonzero() + 1, x * 2))
-    finally:
-        torch._dynamo.config.capture_dynamic_output_shape_ops = False
-    assert captures() == 0
-    assert counters["inductor"]["cudagraph_skips"] > 0
-
-
-def test_what_waits_in_a_capture_runs_as_it_is(
-    replaying: Callable[[Any], Any], calls: list[int]
-) -> None:
-    library = torch.library.Library("replay_test", "FRAGMENT")
-    library.define("wait(Tensor x) -> Tensor")
-    library.impl("wait", lambda x: x + x.cpu().to("openreg"), "PrivateUse1")
-    library.impl("wait", torch.empty_like, "Meta")
-    compiled = replaying(lambda x: torch.ops.replay_test.wait(x + 1) * 2)
-    for _ in range(4):
-        x = random(5)
-        assert_close(compiled(x), (x + 1) * 4)
-    assert captures() == 0
-    assert counters["inductor"]["cudagraph_skips"] > 0
-    library._destroy()
-
-
-def test_numbers_on_the_cpu_are_not_frozen(replaying: Callable[[Any], Any]) -> None:
-    compiled = replaying(lambda x, scale: x * scale)
-    for scale in range(5):
-        x = random(5)
-        assert_close(compiled(x, torch.tensor(float(scale))), x * scale)
-    assert captures() == 0
-
-
-def test_an_operator_that_says_it_is_unsafe(replaying: Callable[[Any], Any]) -> None:
-    library = torch.library.Library("replay_test_unsafe", "DEF")
-    library.define("twice(Tensor x) -> Tensor", tags=(torch.Tag.cudagraph_unsafe,))
-    library.impl("twice", lambda x: x * 2, "PrivateUse1")
-    library.impl("twice", torch.empty_like, "Meta")
-    compiled = replaying(lambda x: torch.ops.replay_test_unsafe.twice(x + 1) + 1)
-    for _ in range(4):
-        x = random(5)
-        assert_close(compiled(x), (x + 1) * 2 + 1)
-    assert captures() == 0
-    library._destroy()
-
-
-def test_within_a_graph_of_the_program(replaying: Callable[[Any], Any]) -> None:
-    """Its kernels become part of that graph."""
-    compiled = replaying(lambda x: (x * 2).sin())
-    x = random(6)
-    for _ in range(3):
-        compiled(x)
-    graph = torch.openreg.OpenRegGraph()
-    with torch.openreg.graph(graph):
-        y = compiled(x)
-    x.copy_(random(6))
-    graph.replay()
-    assert_close(y, (x * 2).sin())
-    assert_close(compiled(x), (x * 2).sin())
-
-
-def test_streams(replaying: Callable[[Any], Any]) -> None:
-    """A result that a stream still reads is not overwritten by a replay on another one."""
-    compiled = replaying(lambda x: x * 2)
-    x = random(100_000)
-    for _ in range(3):
-        compiled(x)
-    streams = [torch.openreg.Stream() for _ in range(3)]
-    torch.openreg.synchronize()
-    sums = []
-    for number in range(12):
-        with torch.openreg.stream(streams[number % 3]):
-            given = torch.full_like(x, float(number))
-            result = compiled(given)
-            torch.openreg._sleep(1_000_000)  # ns: the next stream comes first, if it may
-            sums.append((number, result + 1))
-            del result
-    torch.openreg.synchronize()
-    for number, result in sums:
-        assert (result == 2 * number + 1).all()
-
-
-def test_a_stream_of_the_program_may_go(replaying: Callable[[Any], Any]) -> None:
-    compiled = replaying(lambda x: x * 2)
-    for _ in range(6):
-        x = random(10)
-        with torch.openreg.stream(torch.openreg.Stream()):
-            assert_close(compiled(x), x * 2)
-    assert captures() > 0
-
-
-def test_threads(replaying: Callable[[Any], Any]) -> None:
-    compiled = replaying(lambda x: (x * 2).cumsum(0))
-    x = random(50)
-    for _ in range(3):
-        compiled(x)
-    failures: list[BaseException] = []
-
-    def work(seed: int) -> None:
-        try:
-            with torch.openreg.stream(torch.openreg.Stream()):
-                for number in range(60):
-                    given = torch.full((50,), float(seed * 100 + number), device="openreg")
-                    result = compiled(given)
-                    assert_close(result, (given * 2).cumsum(0))
-        except BaseException as error:
-            failures.append(error)
-
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not failures, failures[0]
-
-
-def test_a_thread_that_compiles() -> None:
-    """torch's settings belong to a thread; the policy is there in all of them."""
-    before = captures()
-
-    def work() -> None:
-        compiled = torch.compile(lambda x: x * 3, mode="reduce-overhead")
-        for _ in range(3):
-            compiled(torch.ones(3, device="openreg"))
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert captures() > before
-
-
 def test_inference_mode_and_then_training(replaying: Callable[[Any], Any]) -> None:
     compiled = replaying(lambda x: x * 2)
     x = random(5)
@@ -530,26 +323,6 @@ def test_the_memory_goes_back(replaying: Callable[[Any], Any]) -> None:
     assert torch.openreg.memory_allocated() == before
 
 
-def test_each_device(replaying: Callable[[Any], Any]) -> None:
-    compiled = replaying(lambda x: (x * 2).sum())
-    for index in (0, 1):
-        for _ in range(4):
-            x = torch.randn(9, device=f"openreg:{index}")
-            result = compiled(x)
-            assert result.device == x.device
-            assert_close(result, (x * 2).sum())
-    assert captures() == 4
-    assert torch.openreg.current_device() == 0
-
-
-def test_tensors_of_two_devices_run_as_they_are(replaying: Callable[[Any], Any]) -> None:
-    compiled = replaying(lambda x, y: x * 2 + y.to("openreg:0"))
-    for _ in range(4):
-        x, y = random(4), torch.randn(4, device="openreg:1")
-        assert_close(compiled(x, y), x * 2 + y.to("openreg:0"))
-    assert captures() == 0
-
-
 def test_with_cpp_wrapper() -> None:
     """torch lets it have no graphs while it may cut graphs into parts."""
     with torch._inductor.config.patch(cpp_wrapper=True, graph_partition=False):
@@ -558,32 +331,6 @@ def test_with_cpp_wrapper() -> None:
             x = random(6, 6)
             assert_close(compiled(x), (x * 2).softmax(0) @ x)
     assert captures() == 1
-
-
-def test_the_policy_of_the_program() -> None:
-    from torch._inductor.cudagraph_utils import CUDAGraphPolicy
-
-    with torch._inductor.config.patch("cudagraph_policy", CUDAGraphPolicy()):
-        compiled = torch.compile(lambda x: x * 5, mode="reduce-overhead")
-        for _ in range(4):
-            x = random(3)
-            assert_close(compiled(x), x * 5)
-    assert captures() == 0
-
-
-def test_the_cpu_is_as_before() -> None:
-    compiled = torch.compile(lambda x: x * 7, mode="reduce-overhead")
-    for _ in range(3):
-        x = torch.randn(3)
-        assert_close(compiled(x), x * 7)
-    assert captures() == 0
-
-
-def test_an_error_may_be_asked_for() -> None:
-    with torch._inductor.config.patch("triton.cudagraph_or_error", True):
-        compiled = torch.compile(lambda x, y: x * y, mode="reduce-overhead")
-        with pytest.raises(RuntimeError, match="several devices: cpu, openreg"):
-            compiled(random(3), torch.tensor(2.0))
 
 
 def test_after_passes() -> None:

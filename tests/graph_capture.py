@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A capture of a function, and a check that no test leaves work behind."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+import torch_openreg as torch_openreg
+
+NAP = 100_000_000  # ns
+
+
+@pytest.fixture(autouse=True)
+def quiet_devices() -> Iterator[None]:
+    torch.openreg.set_device(0)
+    yield
+    assert not torch.openreg.is_current_stream_capturing()
+    for index in range(torch.openreg.device_count()):
+        torch.openreg.synchronize(index)
+
+
+def capture(work: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
+    """Run `work` once on a stream of its own, then capture it."""
+    side = torch.openreg.Stream()
+    side.wait_stream(torch.openreg.current_stream())
+    with torch.openreg.stream(side):
+        work()
+    graph = torch.openreg.OpenRegGraph()
+    with torch.openreg.graph(graph, **options):
+        result = work()
+    return graph, result
