@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// A random program while it runs, on the CPU and on the device side by side. Values are small
+// integers, whatever the dtype: they must be the CPU's, bit for bit. A call that fails on one side
+// must fail on the other.
+//
+// A Program owns its tensors and threads. Its streams belong to the caller, and nothing else may
+// use them while the Program exists. Threads: the one that made it.
+#ifndef ATEN_PROGRAM_PROGRAM_H_
+#define ATEN_PROGRAM_PROGRAM_H_
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
+#include <c10/core/Stream.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "aten/program/grammar.h"
+#include "runtime/c10/device.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg::programs {
+
+// The device did something other than the CPU.
+class Difference : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// What a call returned or threw.
+struct Outcome {
+  at::Tensor value;
+  std::optional<std::string> error;
+};
+
+template <class Function>
+Outcome attempt(Function&& function) {
+  try {
+    return {function(), {}};
+  } catch (const c10::Error& error) {
+    return {{}, error.what_without_backtrace()};
+  }
+}
+
+using DeviceStreams = std::array<c10::Stream, kStreams>;
+// No other thread uses them: a kernel's error is thrown to the next caller that waits for its
+// stream.
+using Streams = std::array<DeviceStreams, kDevices>;
+
+Streams own_streams();
+
+// The streams of the first thread, the default streams among them.
+Streams first_streams();
+
+// Runs one program, on one thread. Throws Difference.
+class Program {
+ public:
+  explicit Program(const Streams& streams);
+
+  ~Program();
+
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+
+  void run(const Steps& steps);
+
+  // What the CPU has at the end: a line for each tensor.
+  std::string results() const;
+
+ private:
+  struct Pair {
+    at::Tensor theirs;  // of the CPU
+    at::Tensor ours;    // of the device
+  };
+
+  struct Action {
+    void (Program::*function)();
+    bool needs_tensor;
+  };
+
+  // Arguments of the present step.
+
+  const std::string& word(size_t index) const { return step_->at(index + 1); }
+
+  int64_t number(size_t index) const { return std::stoll(word(index)); }
+
+  Pair& pair(size_t index) { return pairs_[static_cast<size_t>(number(index)) % pairs_.size()]; }
+
+  template <class Map>
+  const auto& named(const Map& map, size_t index) const {
+    const auto found = map.find(word(index));
+    TORCH_CHECK_VALUE(found != map.end(), "step '", (*step_)[0], "' knows no '", word(index), "'");
+    return found->second;
+  }
+
+  // Streams.
+
+  size_t device_of(const at::Tensor& ours) const {
+    return static_cast<size_t>(ours.device().index());
+  }
+
+  void make_current() const;
+
+  // Comparing.
+
+  [[noreturn]] void differ(const std::string& what) const;
+
+  void compare(const Pair& pair) const;
+
+  // Calls it on the device. Some errors come with the next synchronization, even a second one: what
+  // was queued may fail, and then what the same step calls next.
+  template <class Function>
+  Outcome call(const Outcome& theirs, const at::Tensor& where, Function&& function) {
+    Outcome ours = attempt(function);
+    if (theirs.error.has_value()) {
+      const Outcome late = attempt([&] {
+        synchronize_stream(native_stream(current_[device_of(where)]));
+        return at::Tensor();
+      });
+      if (!ours.error.has_value()) {
+        ours.error = late.error;
+      }
+    }
+    if (theirs.error.has_value() != ours.error.has_value()) {
+      differ("the CPU: " + theirs.error.value_or("no error") +
+             "\nthe device: " + ours.error.value_or("no error"));
+    }
+    return ours;
+  }
+
+  void keep(at::Tensor theirs, at::Tensor ours);
+
+  // function(CPU tensors...) against function(device tensors...), whose result is a new tensor.
+  template <class Function, class... Pairs>
+  void both(Function&& function, const Pair& first, const Pairs&... pairs) {
+    const Outcome theirs = attempt([&] { return function(first.theirs, pairs.theirs...); });
+    const Outcome ours =
+        call(theirs, first.ours, [&] { return function(first.ours, pairs.ours...); });
+    if (!theirs.error.has_value()) {
+      keep(theirs.value, ours.value);
+    }
+  }
+
+  // The same for a function that changes its first argument.
+  template <class Function, class... Pairs>
+  void in_place(Function&& function, const Pair& first, const Pairs&... pairs) {
+    const Outcome theirs = attempt([&] { return function(first.theirs, pairs.theirs...); });
+    call(theirs, first.ours, [&] { return function(first.ours, pairs.ours...); });
+  }
+
+  // Steps.
+
+  void make();
+  void view();
+  void binary();
+  void unary();
+  void change();
+  void change_by_number();
+
+  // Queued work keeps the memory that it was launched with.
+  void swap_storage();
+
+  // The same numbers for the same seed, whatever is queued. (Which ones: generator_test.cc.)
+  void draw();
+
+  // Gradients of the sum of x * x * y, the second product on another stream.
+  void backward();
+
+  void move();
+
+  // Through pinned memory, whose last reference goes while the copy back is queued.
+  void round_trip();
+
+  // On a thread that starts with this one's streams. It may outlast the step only to forget.
+  void elsewhere();
+
+  // The new stream goes on behind all that was queued, on both devices.
+  void switch_stream();
+
+  // With an event that goes while it is waited for.
+  static void wait(const c10::Stream& stream, const c10::Stream& earlier);
+
+  void fall_behind();
+  void forget();
+  void read();
+
+  // Not in the grammar: what a wrong kernel would do, for the test of the test.
+  void spoil();
+
+  static const std::map<std::string, Action> kActions;
+
+  const Streams& streams_;
+  std::array<c10::Stream, kDevices> current_;
+  std::array<c10::Event, kDevices> events_{c10::Event(kOpenRegType), c10::Event(kOpenRegType)};
+  std::vector<Pair> pairs_;
+  std::vector<std::thread> elsewhere_;
+  const Step* step_ = nullptr;
+  uint64_t made_ = 0;
+};
+
+}  // namespace openreg::programs
+
+#endif  // ATEN_PROGRAM_PROGRAM_H_

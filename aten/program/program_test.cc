@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Random programs, on the CPU and on the device side by side: those of tests/program_test.py
+// without Python, so that asan, ubsan and tsan can watch. grammar.h says what a program is.
+//
+//     bazelw test //aten/program:program_test --test_arg=--programs=2000 --test_arg=--seed=7
+//     .bazel/bin/aten/program/program_test --show --programs=3
+//     .bazel/bin/aten/program/program_test --show --replay=FILE
+//
+// --show prints programs and what they computed. --replay runs those in FILE, divided by blank
+// lines. --steps=N says how long programs are, --threads=N how many run at the same time.
+#include "aten/program/program.h"
+
+#include <c10/core/DeviceType.h>
+#include <c10/util/StringUtil.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <cstdio>
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <sstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "aten/program/failure.h"
+#include "aten/program/flags.h"
+#include "aten/program/grammar.h"
+
+// A sanitizer calls back before it ends the process. Without one there is no such function.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers give the names.
+extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
+
+// tsan asks for its options here. PyTorch's own libraries are not built with it: of what orders
+// their threads it sees mutexes, but no atomics, such as those of reference counts. So tsan leaves
+// out what they read, write and free. It leaves out nothing of this project's code.
+// NOLINTNEXTLINE(bugprone-reserved-identifier)
+extern "C" __attribute__((used, visibility("default"))) const char* __tsan_default_options() {
+  return "ignore_noninstrumented_modules=1";
+}
+
+namespace openreg::programs {
+namespace {
+
+// Seeds of the programs that run now, printed when a sanitizer ends the process; 0 for none.
+std::array<std::atomic<uint64_t>, 64> running;
+
+void tell_what_runs() {
+  for (const std::atomic<uint64_t>& seed : running) {
+    if (seed != 0) {
+      std::fprintf(stderr, "It ran --programs=1 --seed=%llu --steps=%zu\n",
+                   static_cast<unsigned long long>(seed), flags.steps);
+    }
+  }
+}
+
+// Runs the programs of flags.programs seeds on so many threads, and says what was different.
+std::string run_programs(size_t threads) {
+  const Streams streams = first_streams();
+  std::atomic<uint64_t> next{flags.seed};
+  std::mutex mutex;
+  std::string report;
+  const auto work = [&](size_t slot, const Streams& its_streams) {
+    while (true) {
+      const uint64_t seed = next++;
+      if (seed >= flags.seed + flags.programs) {
+        break;
+      }
+      running[slot] = seed;
+      const Steps steps = generate(seed, flags.steps);
+      const std::optional<std::string> failure = failure_of(steps, its_streams);
+      if (failure.has_value()) {
+        const std::lock_guard lock(mutex);
+        next = flags.seed + flags.programs;
+        report += c10::str("program of seed ", seed, ": ", *failure, "\n", text_of(steps));
+        const Steps fewer = shrink(steps, its_streams);
+        if (const auto again = failure_of(fewer, its_streams)) {
+          report += c10::str("shrunk: ", *again, "\n", text_of(fewer));
+        }
+      }
+    }
+    running[slot] = 0;
+  };
+  if (threads == 1) {
+    work(0, streams);
+  } else {
+    std::vector<std::thread> workers;
+    for (size_t slot = 0; slot < std::min(threads, running.size()); ++slot) {
+      workers.emplace_back([&work, slot] { work(slot, own_streams()); });
+    }
+    for (std::thread& worker : workers) {
+      worker.join();
+    }
+  }
+  return report;
+}
+
+TEST(ProgramTest, ComputesWhatTheCpuComputes) { EXPECT_EQ(run_programs(1), ""); }
+
+TEST(ProgramTest, SeveralAtATimeDoSoToo) { EXPECT_EQ(run_programs(flags.threads), ""); }
+
+TEST(ProgramTest, ADifferenceIsFoundAndShrunk) {
+  const Streams streams = first_streams();
+  Steps steps = generate(1, 40);
+  ASSERT_EQ(failure_of(steps, streams), std::nullopt);
+  steps.insert(steps.begin() + 20, {{"new", "2x3", "int64", "1"}, {"spoil", "11"}, {"read", "11"}});
+  steps.insert(steps.begin(), 12, {"new", "4", "float32", "0"});
+  EXPECT_NE(failure_of(steps, streams), std::nullopt);
+  const Steps fewer = shrink(steps, streams);
+  ASSERT_EQ(fewer.size(), 2U) << text_of(fewer);
+  EXPECT_EQ(fewer[0][0], "new");
+  EXPECT_EQ(fewer[1][0], "spoil");
+}
+
+TEST(ProgramTest, IsReadAsItIsWritten) {
+  const Steps one = generate(1, 40);
+  const Steps other = generate(2, 40);
+  std::istringstream text(text_of(one) + "= int64 2 1 1\n\n" + text_of(other));
+  EXPECT_EQ(parse(text), (std::vector<Steps>{one, other}));
+}
+
+// Prints each program and its results. The exit status is 1 if any is different on the device.
+int show() {
+  std::vector<Steps> programs;
+  if (flags.replay.empty()) {
+    for (uint64_t seed = flags.seed; seed < flags.seed + flags.programs; ++seed) {
+      programs.push_back(generate(seed, flags.steps));
+    }
+  } else {
+    std::ifstream file(flags.replay);
+    programs = parse(file);
+  }
+  const Streams streams = first_streams();
+  int status = 0;
+  for (const Steps& steps : programs) {
+    std::cout << text_of(steps) << std::flush;
+    try {
+      Program program(streams);
+      program.run(steps);
+      std::cout << program.results() << '\n';
+    } catch (const std::exception& error) {
+      std::cout << "= different " << error.what() << "\n\n";
+      status = 1;
+    }
+  }
+  return status;
+}
+
+}  // namespace
+}  // namespace openreg::programs
+
+int main(int argc, char** argv) {
+  testing::InitGoogleTest(&argc, argv);
+  // Until the device has a name (in Python the package gives it) torch knows of no accelerator.
+  c10::register_privateuse1_backend("openreg");
+  for (const char* argument : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
+    openreg::programs::set_flag(argument);
+  }
+  if (__sanitizer_set_death_callback != nullptr) {
+    __sanitizer_set_death_callback(&openreg::programs::tell_what_runs);
+  }
+  return openreg::programs::flags.show ? openreg::programs::show() : RUN_ALL_TESTS();
+}
