@@ -17,9 +17,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "runtime/allocator/spin_lock.h"
 #include "runtime/allocator/timeline.h"
 #include "runtime/device/openreg.h"
+#include "runtime/sync/spin_lock.h"
 
 namespace openreg::allocator {
 

@@ -29,9 +29,9 @@
 #include "runtime/allocator/pool_id.h"
 #include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/size_class.h"
-#include "runtime/allocator/spin_lock.h"
 #include "runtime/allocator/timeline.h"
 #include "runtime/allocator/usage.h"
+#include "runtime/sync/spin_lock.h"
 
 namespace openreg::allocator {
 

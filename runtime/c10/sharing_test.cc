@@ -10,7 +10,7 @@
 
 #include "runtime/c10/device_allocator.h"
 #include "runtime/c10/stream.h"
-#include "runtime/device/ipc_peer.h"
+#include "runtime/device/remote_process.h"
 
 namespace openreg {
 namespace {
@@ -19,15 +19,15 @@ constexpr size_t kBytes = 4096;
 
 class Exporter {
  public:
-  Exporter() { EXPECT_EQ(peer_.Ask("new " + std::to_string(kBytes) + " 7"), "ok 0"); }
+  Exporter() { EXPECT_EQ(remote_.Ask("new " + std::to_string(kBytes) + " 7"), "ok 0"); }
 
   // Of the same block each time.
   orIpcMemoryHandle export_all() {
-    return peer_.Give<orIpcMemoryHandle>("export 0 0 " + std::to_string(kBytes));
+    return remote_.Give<orIpcMemoryHandle>("export 0 0 " + std::to_string(kBytes));
   }
 
  private:
-  device::PeerProcess peer_;
+  device::RemoteProcess remote_;
 };
 
 // A defect shows with --config=tsan only.

@@ -10,13 +10,10 @@
 
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
-#include "runtime/device/graph.h"
-#include "runtime/device/imported_memory.h"
+#include "runtime/device/exports.h"
+#include "runtime/device/imported_file.h"
 #include "runtime/device/injected_fault.h"
-#include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
-#include "runtime/device/shared_memory.h"
-#include "runtime/device/thread.h"
 
 namespace openreg::device {
 
@@ -111,7 +108,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
     base = free_[device].Take(reserved, alignment);
   }
   if (base == 0 && alignment != kPage) {
-    base = free_[device].Take(reserved, kPage);  // large pages are a wish, not a need
+    base = free_[device].Take(reserved, kPage);  // large pages are only a preference
   }
   if (base == 0) {
     return refuse(used_[device], free_[device].largest());
@@ -188,7 +185,7 @@ orError_t Allocations::Free(void* pointer) {
 
 void Allocations::ReleaseLocked(const Allocation& allocation) {
   if (allocation.exported) {
-    RetractExports(allocation);
+    RetractExports(allocation.base, allocation.size);
     if (IsLockedElsewhere(allocation.device, allocation.base, allocation.reserved)) {
       kept_.push_back(allocation);
       return;
@@ -211,7 +208,6 @@ void Allocations::CollectLocked(int device) {
 }
 
 void Allocations::FreeAll(int device) {
-  CloseImports(device);
   std::lock_guard lock(mutex_);
   std::vector<Allocation> owned;
   for (const auto& [base, allocation] : live_) {
@@ -273,108 +269,3 @@ void Allocations::GiveImportRangeLocked(uintptr_t base, size_t size) {
 }
 
 }  // namespace openreg::device
-
-using openreg::device::Allocation;
-using openreg::device::Allocations;
-using openreg::device::arena;
-using openreg::device::Captures;
-using openreg::device::Capturing;
-using openreg::device::EnterDevice;
-using openreg::device::EnterQuery;
-using openreg::device::EnterRelease;
-using openreg::device::Fail;
-using openreg::device::IsReady;
-using openreg::device::LeftBehind;
-using openreg::device::thread_state;
-
-orError_t orMalloc(void** pointer, size_t size) {
-  if (const orError_t error = EnterDevice("orMalloc"); error != orSuccess) {
-    return error;
-  }
-  if (Capturing()) [[unlikely]] {
-    if (const auto refused = Captures::Get().RefuseUnsafe("orMalloc")) {
-      return *refused;
-    }
-  }
-  if (pointer == nullptr) {
-    return Fail(orErrorInvalidValue, "orMalloc: pointer is null: where should the address go?");
-  }
-  return Allocations::Get().Allocate(thread_state.device, size, pointer);
-}
-
-orError_t orFree(void* pointer) {
-  if (LeftBehind()) {
-    return orSuccess;
-  }
-  if (const orError_t error = EnterRelease("orFree"); error != orSuccess) {
-    return error;
-  }
-  return pointer == nullptr ? orSuccess : Allocations::Get().Free(pointer);
-}
-
-orError_t orMemTrim(size_t* released) {
-  if (released != nullptr) {
-    *released = 0;
-  }
-  if (LeftBehind()) {
-    return orSuccess;
-  }
-  if (const orError_t error = EnterRelease("orMemTrim"); error != orSuccess) {
-    return error;
-  }
-  return IsReady() ? Allocations::Get().Trim(thread_state.device, released) : orSuccess;
-}
-
-orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
-  if (const orError_t error = EnterQuery("orMemGetInfo"); error != orSuccess) {
-    return error;
-  }
-  if (free_bytes == nullptr || total_bytes == nullptr) {
-    return Fail(orErrorInvalidValue, "orMemGetInfo: free_bytes and total_bytes must not be null");
-  }
-  Allocations::Get().Info(thread_state.device, free_bytes, total_bytes);
-  return orSuccess;
-}
-
-orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer) {
-  if (const orError_t error = EnterQuery("orGetKernelPointer"); error != orSuccess) {
-    return error;
-  }
-  if (kernel_pointer == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetKernelPointer: kernel_pointer is null");
-  }
-  Allocation allocation;
-  if (arena.Contains(pointer) && !Allocations::Get().Find(pointer, &allocation)) {
-    *kernel_pointer = nullptr;
-    return Fail(orErrorInvalidDevicePointer,
-                "orGetKernelPointer of %p: a device address where no allocation lives now",
-                pointer);
-  }
-  *kernel_pointer = arena.Translate(pointer);
-  return orSuccess;
-}
-
-orError_t orCheckKernelPointer(const void* pointer) {
-  if (const orError_t error = EnterQuery("orCheckKernelPointer"); error != orSuccess) {
-    return error;
-  }
-  if (pointer == nullptr || arena.Contains(pointer)) {
-    return orSuccess;
-  }
-  return Fail(
-      orErrorInvalidDevicePointer,
-      "launch of a kernel with the pointer %p: a kernel may not write to memory of the host, "
-      "nor keep its address: pass device memory",
-      pointer);
-}
-
-orError_t orGetAddressWindow(orAddressWindow* window) {
-  if (const orError_t error = EnterQuery("orGetAddressWindow"); error != orSuccess) {
-    return error;
-  }
-  if (window == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetAddressWindow: window is null");
-  }
-  *window = {arena.half().base, arena.half().size, arena.offset()};
-  return orSuccess;
-}

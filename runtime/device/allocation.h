@@ -29,10 +29,10 @@ struct Allocation {
   int device;
   int live_slot;          // its place in the LiveTable
   Import* import;         // not null: it belongs to another process (imported_memory.h)
-  bool exported = false;  // a part of it was exported once (shared_memory.h)
+  bool exported = false;  // a part of it was exported once (exports.h)
 };
 
-// All live blocks, for a reader that can not take a lock. Writers hold the lock of Allocations.
+// All live blocks, for a reader that cannot take a lock. Writers hold the lock of Allocations.
 class LiveTable {
  public:
   struct Entry {
@@ -67,14 +67,14 @@ class Allocations {
 
   orError_t Allocate(int device, size_t size, void** pointer);
   orError_t Free(void* pointer);
-  void FreeAll(int device);
+  void FreeAll(int device);  // except imports
   orError_t Trim(int device, size_t* released);
   void Info(int device, size_t* free_bytes, size_t* capacity);
 
   // The block that holds `pointer`.
   bool Find(const void* pointer, Allocation* found);
 
-  // For imported_memory.cc and shared_memory.cc. The functions that end with Locked need the lock.
+  // For imported_memory.cc and shared_memory.cc; the functions that end with Locked need the lock.
   std::mutex& mutex() { return mutex_; }
   Allocation* FindLocked(uintptr_t address);
   uintptr_t TakeImportRangeLocked(size_t size, size_t alignment);

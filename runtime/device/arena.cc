@@ -45,7 +45,7 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
   return true;
 }
 
-// A reason in words for a system call that failed on a reservation of `size` bytes.
+// An error text for a system call that failed on a reservation of `size` bytes.
 orError_t FailSystem(const char* what, size_t size, int error) {
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
@@ -125,7 +125,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
       return undo("mapping of a device's memory", device_memory);
     }
-    // A wish, granted where the system has "advise" in transparent_hugepage/shmem_enabled.
+    // A preference, granted where the system has "advise" in transparent_hugepage/shmem_enabled.
     madvise(Address(devices_[index].base + half), device_memory, MADV_HUGEPAGE);
   }
   imports_ = {base + count * stride, import_size};
@@ -154,7 +154,7 @@ bool Arena::MapImport(uintptr_t address, size_t size, int file, size_t file_offs
 }
 
 void Arena::UnmapImport(uintptr_t address, size_t size) const {
-  // The addresses stay reserved; over an existing mapping this needs no memory, so it can not fail.
+  // The addresses stay reserved; over an existing mapping this needs no memory, so it cannot fail.
   for (const uintptr_t view : {address, address + half_.size}) {
     ReserveAddresses(Address(view), size, MAP_FIXED);
     madvise(Address(view), size, MADV_DONTFORK);

@@ -7,13 +7,13 @@
 
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
-#include "runtime/device/device.h"
+#include "runtime/device/capture.h"
+#include "runtime/device/environment.h"
 #include "runtime/device/error.h"
-#include "runtime/device/graph.h"
 #include "runtime/device/host_memory.h"
-#include "runtime/device/process.h"
 #include "runtime/device/stream.h"
-#include "runtime/device/thread.h"
+#include "runtime/device/submission.h"
+#include "runtime/device/work.h"
 
 namespace openreg::device {
 namespace {
@@ -122,42 +122,24 @@ const char* KindName(orMemcpyKind kind) {
   return nullptr;
 }
 
-// Queues a command of the device itself, or runs it inline if it is short and the stream idle.
-orError_t Submit(Stream* stream, uint64_t expected, orKernelFunction_t kernel,
-                 const void* arguments, size_t size, const char* name, bool is_short) {
-  const uint32_t now = mode.load(std::memory_order_relaxed);
-  if ((now & kCapturing) != 0) [[unlikely]] {
-    CapturedCommand command{};
-    command.kind = Command::kCopy;
-    command.place = is_short ? Command::kAnywhere : Command::kOnWorker;
-    command.runs_inline = is_short;
-    command.name = name;
-    command.kernel = kernel;
-    command.arguments = arguments;
-    command.size = size;
-    if (const auto captured = Captures::Get().Add(name, stream, command)) {
-      return *captured;
-    }
-  }
-  if ((now & kBlocking) != 0) {
-    return RunInOrder(stream, expected, kernel, arguments, size, name);
-  }
-  if (is_short && (now & kInjecting) == 0 &&
-      stream->TryInline(expected, kernel, arguments, size, name, &stream->sink())) {
-    return orSuccess;
-  }
-  return stream->Enqueue(expected, nullptr, [&](Command& command) {
-    command.kind = Command::kCopy;
-    command.place = is_short ? Command::kAnywhere : Command::kOnWorker;
-    command.name = name;
-    command.kernel = kernel;
-    command.sink = &stream->sink();
-    std::memcpy(command.arguments, arguments, size);
-  });
+constexpr char kWaits[] = "and this call waits: use its asynchronous form";
+constexpr char kPageable[] =
+    "and memory of the host that is not pinned need not exist at a replay: use pinned memory, or "
+    "copy before or after the capture";
+
+// A transfer or a fill as work.
+template <class Operation>
+Work WorkOf(const Operation& operation, const char* name, bool is_short) {
+  Work work{Command::kCopy, is_short ? Command::kAnywhere : Command::kOnWorker};
+  work.may_inline = is_short;
+  work.name = name;
+  work.kernel = &Operation::Run;
+  work.arguments = &operation;
+  work.size = sizeof(operation);
+  return work;
 }
 
 struct CopyRequest {
-  const char* function;
   void* destination;
   const void* source;
   size_t size;
@@ -167,8 +149,8 @@ struct CopyRequest {
 };
 
 // `wait`: the copy has to be done when the call returns.
-orError_t Copy(const CopyRequest& request, Stream* stream, uint64_t expected, bool wait) {
-  const char* function = request.function;
+orError_t Copy(const CopyRequest& request, const Submission& submission, bool wait) {
+  const char* const function = submission.function();
   if (KindName(request.kind) == nullptr) {
     return Fail(orErrorInvalidValue, "%s: kind %d is none of orMemcpyKind", function,
                 static_cast<int>(request.kind));
@@ -209,32 +191,26 @@ orError_t Copy(const CopyRequest& request, Stream* stream, uint64_t expected, bo
   const void* from = arena.Translate(request.source);
   const bool pageable_source = source.type == orMemoryTypeUnmanaged;
   const bool pageable_destination = destination.type == orMemoryTypeUnmanaged;
-  if ((pageable_source || pageable_destination) && Capturing()) [[unlikely]] {
-    if (const auto refused = Captures::Get().RefuseStream(
-            function, stream,
-            "and memory of the host that is not pinned need not exist at a replay: use pinned "
-            "memory, or copy before or after the capture")) {
-      return *refused;
-    }
-  }
+  const char* const refused_because = pageable_source || pageable_destination ? kPageable : nullptr;
   if (!wait && pageable_source && !pageable_destination && request.size <= StagedTransfer::kMost) {
     StagedTransfer staged;
     staged.destination = to;
     staged.size = request.size;
     std::memcpy(staged.bytes, from, request.size);
-    return Submit(stream, expected, StagedTransfer::Run, &staged,
-                  offsetof(StagedTransfer, bytes) + request.size, "copy", /*is_short=*/true);
+    Work work = WorkOf(staged, "copy", /*is_short=*/true);
+    work.size = offsetof(StagedTransfer, bytes) + request.size;
+    work.refused_because = refused_because;
+    return submission.Submit(work);
   }
   const Transfer transfer{to, from, request.size};
-  if (wait || pageable_source || pageable_destination) {
-    return RunInOrder(stream, expected, Transfer::Run, &transfer, sizeof(transfer), "copy");
-  }
-  return Submit(stream, expected, Transfer::Run, &transfer, sizeof(transfer), "copy",
-                request.size <= kShortCopy);
+  Work work = WorkOf(transfer, "copy", request.size <= kShortCopy);
+  work.synchronous = wait || pageable_source || pageable_destination;
+  work.refused_because = wait ? kWaits : refused_because;
+  return submission.Submit(work);
 }
 
-orError_t Set(const char* function, void* pointer, int value, size_t size, Stream* stream,
-              uint64_t expected, bool wait) {
+orError_t Set(void* pointer, int value, size_t size, const Submission& submission, bool wait) {
+  const char* const function = submission.function();
   if (size == 0) {
     return orSuccess;
   }
@@ -249,120 +225,94 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, Strea
                 pointer);
   }
   const Fill fill{arena.Translate(pointer), size, value};
-  if (wait) {
-    return RunInOrder(stream, expected, Fill::Run, &fill, sizeof(fill), "fill");
-  }
-  return Submit(stream, expected, Fill::Run, &fill, sizeof(fill), "fill", size <= kShortCopy);
+  Work work = WorkOf(fill, "fill", size <= kShortCopy);
+  work.synchronous = wait;
+  work.refused_because = wait ? kWaits : nullptr;
+  return submission.Submit(work);
 }
 
-// A synchronous one runs on the default stream, and waits.
-orError_t EnterSynchronous(const char* function, Stream** stream, uint64_t* expected) {
-  constexpr WhenCaptured kWaits{"and this call waits: use its asynchronous form"};
-  if (const orError_t error = EnterStream(function, nullptr, kWaits, stream, expected);
-      error != orSuccess) {
+// A copy or fill that waits: it runs on the default stream, and ends like a synchronization of it.
+template <class Operation>
+orError_t RunSynchronously(const char* function, Operation operation) {
+  Submission submission(function);
+  StreamQueue queue;
+  if (const orError_t error = submission.Enter(nullptr); error != orSuccess) {
     return error;
   }
-  if (Capturing()) [[unlikely]] {
-    if (const auto refused = Captures::Get().RefuseUnsafe(function)) {
-      return *refused;
-    }
+  if (const orError_t error = submission.QueueUncaptured(kWaits, &queue); error != orSuccess) {
+    return error;
   }
-  return orSuccess;
+  if (const orError_t error = CheckSafeInCapture(function); error != orSuccess) {
+    return error;
+  }
+  const orError_t error = operation(submission);
+  return error != orSuccess ? error : ReportKernelError(queue.stream()->sink());
 }
 
-// A synchronous copy or fill ends like a synchronization of the default stream it ran on.
-orError_t Finish(Stream* stream, orError_t error) {
-  return error != orSuccess ? error : ReportKernelError(stream->sink());
+// The devices that orMemcpyPeer names.
+orError_t CheckDevices(const Submission& submission, int dst_device, int src_device) {
+  const orError_t error = CheckDevice(submission.function(), dst_device);
+  return error != orSuccess ? error : CheckDevice(submission.function(), src_device);
 }
 
 }  // namespace
+
+extern "C" {
+
+OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
+  return RunSynchronously("orMemcpy", [&](const Submission& submission) {
+    return Copy({dst, src, size, kind, -1, -1}, submission, true);
+  });
+}
+
+OPENREG_API orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
+                                    orStream_t handle) {
+  Submission submission("orMemcpyAsync");
+  if (const orError_t error = submission.Enter(handle); error != orSuccess) {
+    return error;
+  }
+  return Copy({dst, src, size, kind, -1, -1}, submission, false);
+}
+
+OPENREG_API orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device,
+                                   size_t size) {
+  return RunSynchronously("orMemcpyPeer", [&](const Submission& submission) {
+    if (const orError_t error = CheckDevices(submission, dst_device, src_device);
+        error != orSuccess) {
+      return error;
+    }
+    const CopyRequest request{dst, src, size, orMemcpyDeviceToDevice, dst_device, src_device};
+    return Copy(request, submission, true);
+  });
+}
+
+OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
+                                        size_t size, orStream_t handle) {
+  Submission submission("orMemcpyPeerAsync");
+  if (const orError_t error = submission.Enter(handle); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = CheckDevices(submission, dst_device, src_device);
+      error != orSuccess) {
+    return error;
+  }
+  const CopyRequest request{dst, src, size, orMemcpyDeviceToDevice, dst_device, src_device};
+  return Copy(request, submission, false);
+}
+
+OPENREG_API orError_t orMemset(void* pointer, int value, size_t size) {
+  return RunSynchronously("orMemset", [&](const Submission& submission) {
+    return Set(pointer, value, size, submission, true);
+  });
+}
+
+OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t handle) {
+  Submission submission("orMemsetAsync");
+  if (const orError_t error = submission.Enter(handle); error != orSuccess) {
+    return error;
+  }
+  return Set(pointer, value, size, submission, false);
+}
+
+}  // extern "C"
 }  // namespace openreg::device
-
-using openreg::device::CheckDevice;
-using openreg::device::Copy;
-using openreg::device::CopyRequest;
-using openreg::device::EnterStream;
-using openreg::device::EnterSynchronous;
-using openreg::device::Finish;
-using openreg::device::kAllowedInCapture;
-using openreg::device::Stream;
-
-orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error = EnterSynchronous("orMemcpy", &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  return Finish(stream, Copy({"orMemcpy", dst, src, size, kind, -1, -1}, stream, expected, true));
-}
-
-orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
-                        orStream_t handle) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error =
-          EnterStream("orMemcpyAsync", handle, kAllowedInCapture, &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  return Copy({"orMemcpyAsync", dst, src, size, kind, -1, -1}, stream, expected, false);
-}
-
-orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device, size_t size) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error = EnterSynchronous("orMemcpyPeer", &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  for (const int device : {dst_device, src_device}) {
-    if (const orError_t error = CheckDevice("orMemcpyPeer", device); error != orSuccess) {
-      return error;
-    }
-  }
-  const CopyRequest request{"orMemcpyPeer",         dst,        src,       size,
-                            orMemcpyDeviceToDevice, dst_device, src_device};
-  return Finish(stream, Copy(request, stream, expected, true));
-}
-
-orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t size,
-                            orStream_t handle) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error =
-          EnterStream("orMemcpyPeerAsync", handle, kAllowedInCapture, &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  for (const int device : {dst_device, src_device}) {
-    if (const orError_t error = CheckDevice("orMemcpyPeerAsync", device); error != orSuccess) {
-      return error;
-    }
-  }
-  const CopyRequest request{"orMemcpyPeerAsync",    dst,        src,       size,
-                            orMemcpyDeviceToDevice, dst_device, src_device};
-  return Copy(request, stream, expected, false);
-}
-
-orError_t orMemset(void* pointer, int value, size_t size) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error = EnterSynchronous("orMemset", &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  return Finish(stream,
-                openreg::device::Set("orMemset", pointer, value, size, stream, expected, true));
-}
-
-orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t handle) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error =
-          EnterStream("orMemsetAsync", handle, kAllowedInCapture, &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  return openreg::device::Set("orMemsetAsync", pointer, value, size, stream, expected, false);
-}

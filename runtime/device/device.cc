@@ -1,34 +1,24 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/device/device.h"
-
+//
+// The C functions of devices: how many, which one is current, what they are, waiting for one.
 #include <cstdio>
 #include <memory>
 
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
+#include "runtime/device/capture.h"
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
 #include "runtime/device/event.h"
 #include "runtime/device/graph.h"
+#include "runtime/device/imported_memory.h"
+#include "runtime/device/kernel_error.h"
+#include "runtime/device/openreg.h"
 #include "runtime/device/process.h"
-#include "runtime/device/stream.h"
+#include "runtime/device/stream_registry.h"
 #include "runtime/device/thread.h"
 
 namespace openreg::device {
-
-orError_t CheckDevice(const char* function, int device) {
-  const Environment* environment;
-  if (const orError_t error = GetEnvironment(&environment); error != orSuccess) {
-    return error;
-  }
-  if (device < 0 || device >= environment->device_count) {
-    return Fail(orErrorInvalidDevice,
-                "%s: device index %d is out of range: %d device%s (OPENREG_DEVICE_COUNT)", function,
-                device, environment->device_count, environment->device_count == 1 ? "" : "s");
-  }
-  return orSuccess;
-}
-
 namespace {
 
 // Waits for the device, and returns the earliest error of a kernel.
@@ -41,25 +31,10 @@ orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelEr
 }
 
 }  // namespace
-}  // namespace openreg::device
 
-using openreg::device::Allocations;
-using openreg::device::Captures;
-using openreg::device::Capturing;
-using openreg::device::CheckDevice;
-using openreg::device::EnterDevice;
-using openreg::device::EnterQuery;
-using openreg::device::Environment;
-using openreg::device::Fail;
-using openreg::device::GetEnvironment;
-using openreg::device::KernelError;
-using openreg::device::LeftBehind;
-using openreg::device::Refuse;
-using openreg::device::thread_state;
+extern "C" {
 
-orError_t orInit(void) { return EnterQuery("orInit"); }
-
-orError_t orGetDeviceCount(int* count) {
+OPENREG_API orError_t orGetDeviceCount(int* count) {
   if (count == nullptr) {
     return Fail(orErrorInvalidValue, "orGetDeviceCount: count is null");
   }
@@ -72,19 +47,19 @@ orError_t orGetDeviceCount(int* count) {
   return orSuccess;
 }
 
-orError_t orGetDevice(int* device) {
+OPENREG_API orError_t orGetDevice(int* device) {
   if (device == nullptr) {
     return Fail(orErrorInvalidValue, "orGetDevice: device is null");
   }
-  if (LeftBehind()) [[unlikely]] {
+  if (InForkedChild()) [[unlikely]] {
     return Refuse("orGetDevice", /*only_reads=*/true);
   }
   *device = thread_state.device;
   return orSuccess;
 }
 
-orError_t orSetDevice(int device) {
-  if (LeftBehind()) [[unlikely]] {
+OPENREG_API orError_t orSetDevice(int device) {
+  if (InForkedChild()) [[unlikely]] {
     return Refuse("orSetDevice", /*only_reads=*/true);
   }
   // The common case: a device guard that changes nothing, or goes back to device 0.
@@ -97,7 +72,7 @@ orError_t orSetDevice(int device) {
   return orSuccess;
 }
 
-orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
+OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
   if (properties == nullptr) {
     return Fail(orErrorInvalidValue, "orGetDeviceProperties: properties is null");
   }
@@ -111,53 +86,53 @@ orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
   *properties = {};
   std::snprintf(properties->name, sizeof(properties->name), "OpenReg emulated accelerator");
   properties->total_memory = environment->device_memory;
-  properties->allocation_granularity = openreg::device::kPage;
+  properties->allocation_granularity = kPage;
   properties->major = OPENREG_VERSION / 10000;
   properties->minor = OPENREG_VERSION / 100 % 100;
-  properties->multi_processor_count = openreg::device::CoreCount();
+  properties->multi_processor_count = CoreCount();
   return orSuccess;
 }
 
-orError_t orDeviceSynchronize(void) {
+OPENREG_API orError_t orDeviceSynchronize(void) {
   if (const orError_t error = EnterDevice("orDeviceSynchronize"); error != orSuccess) {
     return error;
   }
-  if (Capturing() && thread_state.capture_mode != orStreamCaptureModeRelaxed) {
-    if (const auto refused =
-            Captures::Get().RefuseDevice("orDeviceSynchronize", thread_state.device)) {
-      return *refused;
+  if (thread_state.capture_mode != orStreamCaptureModeRelaxed) {
+    if (const orError_t error = CheckDeviceUncaptured("orDeviceSynchronize", thread_state.device);
+        error != orSuccess) {
+      return error;
     }
   }
   std::unique_ptr<KernelError> failed;
-  if (const orError_t error =
-          openreg::device::Synchronize("orDeviceSynchronize", thread_state.device, &failed);
+  if (const orError_t error = Synchronize("orDeviceSynchronize", thread_state.device, &failed);
       error != orSuccess) {
     return error;
   }
   return failed ? Fail(failed.release()) : orSuccess;
 }
 
-orError_t orDeviceReset(void) {
+OPENREG_API orError_t orDeviceReset(void) {
   if (const orError_t error = EnterDevice("orDeviceReset"); error != orSuccess) {
     return error;
   }
   const int device = thread_state.device;
-  if (Capturing()) {
-    if (const auto refused = Captures::Get().RefuseDevice("orDeviceReset", device)) {
-      return *refused;
-    }
+  if (const orError_t error = CheckDeviceUncaptured("orDeviceReset", device); error != orSuccess) {
+    return error;
   }
   std::unique_ptr<KernelError> failed;
   do {
     failed.reset();
-    if (const orError_t error = openreg::device::Synchronize("orDeviceReset", device, &failed);
-        error != orSuccess) {
+    if (const orError_t error = Synchronize("orDeviceReset", device, &failed); error != orSuccess) {
       return error;
     }
   } while (failed);
-  openreg::device::Graphs::Get().DestroyAll(device);
-  openreg::device::Streams::Get().DestroyAll(device);
-  openreg::device::Events::Get().DestroyAll(device);
+  Graphs::Get().DestroyAll(device);
+  Streams::Get().DestroyAll(device);
+  Events::Get().DestroyAll(device);
+  CloseImports(device);
   Allocations::Get().FreeAll(device);
   return orSuccess;
 }
+
+}  // extern "C"
+}  // namespace openreg::device

@@ -166,4 +166,17 @@ orError_t GetEnvironment(const Environment** environment) {
   return orSuccess;
 }
 
+orError_t CheckDevice(const char* function, int device) {
+  const Environment* environment;
+  if (const orError_t error = GetEnvironment(&environment); error != orSuccess) {
+    return error;
+  }
+  if (device < 0 || device >= environment->device_count) {
+    return Fail(orErrorInvalidDevice,
+                "%s: device index %d is out of range: %d device%s (OPENREG_DEVICE_COUNT)", function,
+                device, environment->device_count, environment->device_count == 1 ? "" : "s");
+  }
+  return orSuccess;
+}
+
 }  // namespace openreg::device

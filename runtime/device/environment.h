@@ -2,7 +2,7 @@
 //
 // environment.h - the variables that set up the device.
 //
-// Read once, at the first call that needs one of them; a value that can not be understood is an
+// Read once, at the first call that needs one of them; a value that cannot be understood is an
 // error of that call and of all later ones. Callable from every thread.
 #ifndef RUNTIME_DEVICE_ENVIRONMENT_H_
 #define RUNTIME_DEVICE_ENVIRONMENT_H_
@@ -26,7 +26,10 @@ struct Environment {
 // Fails (with the thread's last error) when the environment is not understood.
 orError_t GetEnvironment(const Environment** environment);
 
-// Held while the variables are read, and across a fork (process.cc): the child asks again.
+// orSuccess if there is a device with this index; otherwise fails in the name of `function`.
+orError_t CheckDevice(const char* function, int device);
+
+// Held while the variables are read, and across a fork (lifecycle.cc): the child asks again.
 std::mutex& EnvironmentMutex();
 
 // "123", "64K", "2M", "1G", "1T". False when it is nothing like that, zero, or too large.

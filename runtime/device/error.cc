@@ -18,7 +18,7 @@ namespace {
 // library that is loaded late gets little.
 struct ErrorDetail {
   char text[1024] = "";
-  std::unique_ptr<KernelError> kernel_error;  // owner of the payload until somebody takes it
+  std::unique_ptr<KernelError> kernel_error;  // owner of the payload until a caller takes it
 };
 
 // A plain pointer, because late destructors of other libraries make calls that fail: an object of
@@ -122,33 +122,32 @@ const ErrorText* Find(orError_t error) {
 }
 
 }  // namespace
-}  // namespace openreg::device
 
-using openreg::device::error_detail;
-using openreg::device::Fail;
-using openreg::device::thread_state;
+extern "C" {
 
-const char* orGetErrorName(orError_t error) {
-  const auto* entry = openreg::device::Find(error);
+OPENREG_API const char* orGetErrorName(orError_t error) {
+  const auto* entry = Find(error);
   return entry ? entry->name : "unrecognized error";
 }
 
-const char* orGetErrorString(orError_t error) {
-  const auto* entry = openreg::device::Find(error);
+OPENREG_API const char* orGetErrorString(orError_t error) {
+  const auto* entry = Find(error);
   return entry ? entry->text : "unrecognized error";
 }
 
-orError_t orGetLastError(void) {
+OPENREG_API orError_t orGetLastError(void) {
   const orError_t error = thread_state.last_error;
   thread_state.last_error = orSuccess;
   return error;
 }
 
-orError_t orPeekAtLastError(void) { return thread_state.last_error; }
+OPENREG_API orError_t orPeekAtLastError(void) { return thread_state.last_error; }
 
-const char* orGetLastErrorDetail(void) { return error_detail != nullptr ? error_detail->text : ""; }
+OPENREG_API const char* orGetLastErrorDetail(void) {
+  return error_detail != nullptr ? error_detail->text : "";
+}
 
-void* orTakeErrorPayload(void) {
+OPENREG_API void* orTakeErrorPayload(void) {
   if (error_detail == nullptr || error_detail->kernel_error == nullptr) {
     return nullptr;
   }
@@ -157,10 +156,13 @@ void* orTakeErrorPayload(void) {
   return payload;
 }
 
-orError_t orGetVersion(int* version) {
+OPENREG_API orError_t orGetVersion(int* version) {
   if (version == nullptr) {
     return Fail(orErrorInvalidValue, "orGetVersion: version is null");
   }
   *version = OPENREG_VERSION;
   return orSuccess;
 }
+
+}  // extern "C"
+}  // namespace openreg::device

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// error.h - the last error of each thread, in a number and in words.
+// error.h - the last error of each thread, as a number and as text.
 //
 // Nothing here runs while calls succeed: the text buffer of a thread is allocated by its first
 // failure and freed when the thread ends. Callable from every thread, but not from a signal
@@ -25,7 +25,7 @@ orError_t Fail(orError_t error, const char* format, ...);
 // deletes it. Returns its code.
 [[gnu::cold, gnu::noinline]] orError_t Fail(KernelError* error);
 
-// `bytes` for people, e.g. "1.5 GiB". The text lives as long as the object.
+// `bytes` as text, e.g. "1.5 GiB". The text lives as long as the object.
 class ByteText {
  public:
   explicit ByteText(size_t bytes);

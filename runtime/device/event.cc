@@ -2,13 +2,10 @@
 #include "runtime/device/event.h"
 
 #include <chrono>
-#include <memory>
 #include <mutex>
 #include <utility>
 
 #include "runtime/device/error.h"
-#include "runtime/device/graph.h"
-#include "runtime/device/process.h"
 
 namespace openreg::device {
 namespace {
@@ -21,18 +18,12 @@ int64_t Now() {
 
 }  // namespace
 
-orError_t Event::Record(Stream* stream, uint64_t expected) {
-  if (scope() != Scope::kProcess) [[unlikely]] {
-    return RecordShared(stream, expected);
-  }
-  if (!timed()) {
-    Note(stream, stream->tail());
-    return orSuccess;
-  }
+orError_t Event::RecordTimed(const StreamQueue& queue) {
+  Stream* const stream = queue.stream();
   uint64_t record;
   {
     std::lock_guard lock(lock_);
-    record = ++record_;  // an older record that is still queued can stamp no more
+    record = ++record_;  // an older record that is still queued can no longer stamp
     if (stream->Idle()) {
       time_.store(Now(), std::memory_order_release);
       Note(stream, stream->tail());
@@ -40,11 +31,15 @@ orError_t Event::Record(Stream* stream, uint64_t expected) {
     }
   }
   uint64_t position;
-  const orError_t error = stream->Enqueue(expected, &position, [&](Command& command) {
-    command.kind = Command::kTimestamp;
+  const orError_t error = queue.Enqueue(&position, [&](Command& command) {
+    command.kind = Command::kStep;
     command.place = Command::kAnywhere;
     command.name = nullptr;
-    command.event = this;
+    command.step = [](Stream*, Command* reached, bool) {
+      static_cast<Event*>(reached->data)->Stamp(reached->position);
+      return true;
+    };
+    command.data = this;
     command.position = record;
     command.sink = nullptr;
   });
@@ -54,43 +49,44 @@ orError_t Event::Record(Stream* stream, uint64_t expected) {
   return error;
 }
 
-orError_t Event::RecordShared(Stream* stream, uint64_t expected) {
+orError_t Event::RecordShared(const StreamQueue& queue) {
   if (scope() == Scope::kImported) {
     return Fail(orErrorNotSupported,
                 "orEventRecord: the event was opened from a handle; only the process that made it "
                 "can record it");
   }
-  std::shared_ptr<Peer> own;
+  std::shared_ptr<MappedPage> own;
   MarkWord word;
   uint64_t position;
-  if (const orError_t error = Peer::Own("orEventRecord", &own); error != orSuccess) {
+  if (const orError_t error = MappedPage::Own("orEventRecord", &own); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = Mark(stream, expected, &word, &position); error != orSuccess) {
+  if (const orError_t error = Mark(queue, &word, &position); error != orSuccess) {
     return error;
   }
-  // In this order, as ReachedByOthers() is asked about what was noted.
-  own->board().slot(serial()).capture.store(word, std::memory_order_release);
-  Note(stream, position);
+  // In this order: ReachedByOthers() is called about what was noted.
+  own->page().slot(serial()).capture.store(word, std::memory_order_release);
+  Note(queue.stream(), position);
   return orSuccess;
 }
 
 bool Event::ReachedByOthers() const {
-  std::shared_ptr<Peer> own;
-  if (scope() != Scope::kShared || Peer::Own("orEventQuery", &own) != orSuccess) {
+  std::shared_ptr<MappedPage> own;
+  if (scope() != Scope::kShared || MappedPage::Own("orEventQuery", &own) != orSuccess) {
     return false;
   }
-  Board& board = own->board();
-  return board.Reached(board.slot(serial()).capture.load(std::memory_order_acquire));
+  SharedPage& page = own->page();
+  return page.Reached(page.slot(serial()).capture.load(std::memory_order_acquire));
 }
 
-orError_t Event::ReadImport(const char* function, std::shared_ptr<Peer>* peer, MarkWord* word) {
+orError_t Event::ReadImport(const char* function, std::shared_ptr<MappedPage>* page,
+                            MarkWord* word) {
   {
     std::lock_guard lock(lock_);
-    *peer = peer_;
+    *page = page_;
   }
-  if (*peer == nullptr || !(*peer)->Read(serial(), word)) {
-    return Fail(orErrorInvalidHandle, "%s: the process that made the event has destroyed it",
+  if (*page == nullptr || !(*page)->Read(serial(), word)) {
+    return Fail(orErrorInvalidHandle, "%s: the process that created the event has destroyed it",
                 function);
   }
   return orSuccess;
@@ -102,7 +98,7 @@ uint64_t Event::NewRecord() {
 }
 
 void Event::NoteCaptured() {
-  (void)NewRecord();  // an older record that is still queued can stamp no more
+  (void)NewRecord();  // an older record that is still queued can no longer stamp
   capture_.store(kCaptured, std::memory_order_release);
 }
 
@@ -121,7 +117,7 @@ Events& Events::Get() {
 Event* Events::Take(int device) {
   Event* event = table_.Take();
   if (event == nullptr) {
-    (void)Fail(orErrorSystem, "an event can not be created: %u exist already; destroy some",
+    (void)Fail(orErrorSystem, "an event cannot be created: %u exist already; destroy some",
                table_.kCapacity);
     return nullptr;
   }
@@ -155,7 +151,7 @@ orError_t Events::Create(int device, unsigned flags, orEvent_t* handle) {
   return orSuccess;
 }
 
-orError_t Events::CreateImported(int device, std::shared_ptr<Peer> peer, uint64_t serial,
+orError_t Events::CreateImported(int device, std::shared_ptr<MappedPage> page, uint64_t serial,
                                  orEvent_t* handle) {
   Event* event = Take(device);
   if (event == nullptr) {
@@ -163,7 +159,7 @@ orError_t Events::CreateImported(int device, std::shared_ptr<Peer> peer, uint64_
   }
   {
     std::lock_guard lock(event->lock_);
-    event->peer_ = std::move(peer);
+    event->page_ = std::move(page);
   }
   event->serial_.store(serial, std::memory_order_relaxed);
   event->scope_.store(Event::Scope::kImported, std::memory_order_relaxed);
@@ -177,11 +173,11 @@ orError_t Events::Destroy(orEvent_t handle) {
     return Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
                 static_cast<void*>(handle));
   }
-  std::shared_ptr<Peer> peer;  // unmapped, if nobody else has it, without the lock
+  std::shared_ptr<MappedPage> page;  // unmapped without the lock, if this is the last owner
   {
     std::lock_guard lock(event->lock_);
     ++event->record_;
-    peer = std::move(event->peer_);
+    page = std::move(event->page_);
   }
   if (event->scope() == Event::Scope::kShared) {
     GiveSlot(event->serial());
@@ -195,8 +191,8 @@ void Events::DestroyAll(int device) {
     const Event* event = table_.At(index);
     const uint64_t handle = event->handle.load(std::memory_order_acquire);
     if (handle != 0 && event->device() == device) {
-      (void)Destroy(
-          reinterpret_cast<orEvent_t>(handle));  // fails only if another thread was faster
+      // Fails only if another thread was faster.
+      (void)Destroy(reinterpret_cast<orEvent_t>(handle));
     }
   }
 }
@@ -210,266 +206,4 @@ orError_t FindEvent(const char* function, orEvent_t handle, Event** event) {
   return orSuccess;
 }
 
-namespace {
-
-// Of a query, of work that is not complete. `stopped` was read before that was: what the exit of
-// the process has dropped is never ready.
-orError_t NotReady(const char* function, bool stopped) {
-  return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
-                        function)
-                 : orErrorNotReady;
-}
-
-}  // namespace
 }  // namespace openreg::device
-
-using openreg::device::Captures;
-using openreg::device::Capturing;
-using openreg::device::EnterDevice;
-using openreg::device::EnterQuery;
-using openreg::device::EnterRelease;
-using openreg::device::EnterStream;
-using openreg::device::Event;
-using openreg::device::Events;
-using openreg::device::Fail;
-using openreg::device::FindEvent;
-using openreg::device::kAllowedInCapture;
-using openreg::device::LeftBehind;
-using openreg::device::MarkWord;
-using openreg::device::NotReady;
-using openreg::device::Peer;
-using openreg::device::ReportKernelError;
-using openreg::device::Stopped;
-using openreg::device::Stream;
-using openreg::device::thread_state;
-
-orError_t orEventCreate(orEvent_t* event) {
-  return orEventCreateWithFlags(event, orEventDisableTiming);
-}
-
-orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
-  if (const orError_t error = EnterDevice("orEventCreate"); error != orSuccess) {
-    return error;
-  }
-  if (event == nullptr) {
-    return Fail(orErrorInvalidValue, "orEventCreate: event is null: where should the handle go?");
-  }
-  constexpr unsigned kFlags = orEventEnableTiming | orEventInterprocess;
-  if ((flags & ~kFlags) != 0 || flags == kFlags) {
-    return Fail(orErrorInvalidValue,
-                "orEventCreate: flags are 0x%x: expected orEventEnableTiming (0x1) or "
-                "orEventInterprocess (0x2); an event between processes keeps no time",
-                flags);
-  }
-  return Events::Get().Create(thread_state.device, flags, event);
-}
-
-orError_t orEventDestroy(orEvent_t event) {
-  if (LeftBehind()) {
-    return orSuccess;
-  }
-  if (const orError_t error = EnterRelease("orEventDestroy"); error != orSuccess) {
-    return error;
-  }
-  return Events::Get().Destroy(event);
-}
-
-orError_t orEventGetDevice(orEvent_t handle, int* device) {
-  Event* event;
-  if (const orError_t error = EnterQuery("orEventGetDevice"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindEvent("orEventGetDevice", handle, &event); error != orSuccess) {
-    return error;
-  }
-  if (device == nullptr) {
-    return Fail(orErrorInvalidValue, "orEventGetDevice: device is null");
-  }
-  *device = event->device();
-  return orSuccess;
-}
-
-orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
-  Event* event;
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error =
-          EnterStream("orEventRecord", stream_handle, kAllowedInCapture, &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindEvent("orEventRecord", handle, &event); error != orSuccess) {
-    return error;
-  }
-  if (event->device() != stream->device()) [[unlikely]] {
-    return Fail(
-        orErrorInvalidDevice,
-        "orEventRecord: the event belongs to device %d, the stream to device %d; create the event "
-        "while the stream's device is current",
-        event->device(), stream->device());
-  }
-  if (Capturing()) [[unlikely]] {
-    if (const auto captured = Captures::Get().Record("orEventRecord", event,
-                                                     reinterpret_cast<uint64_t>(handle), stream)) {
-      return *captured;
-    }
-  }
-  return event->Record(stream, expected);
-}
-
-orError_t orEventQuery(orEvent_t handle) {
-  Event* event;
-  if (const orError_t error = EnterQuery("orEventQuery"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindEvent("orEventQuery", handle, &event); error != orSuccess) {
-    return error;
-  }
-  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
-    std::shared_ptr<Peer> peer;
-    MarkWord word;
-    if (const orError_t error = event->ReadImport("orEventQuery", &peer, &word);
-        error != orSuccess) {
-      return error;
-    }
-    const Peer::State state = peer->Look(word);
-    return state == Peer::State::kReached   ? orSuccess
-           : state == Peer::State::kPending ? orErrorNotReady
-                                            : peer->FailEnded("orEventQuery");
-  }
-  const Event::Capture capture = event->capture();
-  if (capture.captured()) [[unlikely]] {
-    return Captures::Get().RefuseEvent("orEventQuery", reinterpret_cast<uint64_t>(handle));
-  }
-  const bool stopped = Stopped();
-  return capture.complete() || event->ReachedByOthers() ? orSuccess
-                                                        : NotReady("orEventQuery", stopped);
-}
-
-orError_t orEventSynchronize(orEvent_t handle) {
-  Event* event;
-  if (const orError_t error = EnterDevice("orEventSynchronize"); error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindEvent("orEventSynchronize", handle, &event); error != orSuccess) {
-    return error;
-  }
-  const auto fail_at_exit = [] {
-    return Fail(orErrorShutdown,
-                "orEventSynchronize: queued commands were dropped: the process exits");
-  };
-  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
-    std::shared_ptr<Peer> peer;
-    MarkWord word;
-    if (const orError_t error = event->ReadImport("orEventSynchronize", &peer, &word);
-        error != orSuccess) {
-      return error;
-    }
-    const Peer::State state = peer->Wait(word);
-    return state == Peer::State::kReached ? orSuccess
-           : state == Peer::State::kEnded ? peer->FailEnded("orEventSynchronize")
-                                          : fail_at_exit();
-  }
-  const Event::Capture capture = event->capture();
-  if (!capture.recorded()) {
-    return orSuccess;
-  }
-  if (capture.captured()) [[unlikely]] {
-    return Captures::Get().RefuseEvent("orEventSynchronize", reinterpret_cast<uint64_t>(handle));
-  }
-  if (!capture.stream->WaitFor(capture.position)) {
-    return fail_at_exit();
-  }
-  return capture.current() ? ReportKernelError(capture.stream->sink()) : orSuccess;
-}
-
-orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEvent_t end_handle) {
-  Event *start, *end;
-  if (const orError_t error = EnterQuery("orEventElapsedTime"); error != orSuccess) {
-    return error;
-  }
-  if (milliseconds == nullptr) {
-    return Fail(orErrorInvalidValue, "orEventElapsedTime: milliseconds is null");
-  }
-  if (const orError_t error = FindEvent("orEventElapsedTime", start_handle, &start);
-      error != orSuccess) {
-    return error;
-  }
-  if (const orError_t error = FindEvent("orEventElapsedTime", end_handle, &end);
-      error != orSuccess) {
-    return error;
-  }
-  const Event::Capture started = start->capture();
-  const Event::Capture ended = end->capture();
-  for (const Event* event : {start, end}) {
-    const char* which = event == start ? "start" : "end";
-    if (!event->timed()) {
-      return Fail(
-          orErrorNotSupported,
-          "orEventElapsedTime: the %s event keeps no time; create it with orEventEnableTiming",
-          which);
-    }
-    const Event::Capture& capture = event == start ? started : ended;
-    if (!capture.recorded()) {
-      return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
-                  which);
-    }
-    if (capture.captured()) {
-      return Captures::Get().RefuseEvent(
-          "orEventElapsedTime",
-          reinterpret_cast<uint64_t>(event == start ? start_handle : end_handle));
-    }
-  }
-  if (start->device() != end->device()) {
-    return Fail(orErrorInvalidValue,
-                "orEventElapsedTime: the start event is of device %d and the end event of device "
-                "%d, but time is measured on one device",
-                start->device(), end->device());
-  }
-  const bool stopped = Stopped();
-  if (!started.complete() || !ended.complete()) {
-    return NotReady("orEventElapsedTime", stopped);
-  }
-  *milliseconds = static_cast<float>(static_cast<double>(end->time() - start->time()) / 1e6);
-  return orSuccess;
-}
-
-orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, unsigned flags) {
-  Stream* stream;
-  uint64_t expected;
-  Event* event;
-  if (const orError_t error =
-          EnterStream("orStreamWaitEvent", stream_handle, kAllowedInCapture, &stream, &expected);
-      error != orSuccess) {
-    return error;
-  }
-  if (flags != 0) {
-    return Fail(orErrorInvalidValue, "orStreamWaitEvent: flags are 0x%x: there are none, pass 0",
-                flags);
-  }
-  if (const orError_t error = FindEvent("orStreamWaitEvent", event_handle, &event);
-      error != orSuccess) {
-    return error;
-  }
-  const Event::Capture capture = event->capture();
-  if (Capturing() || capture.captured()) [[unlikely]] {
-    if (const auto captured =
-            Captures::Get().Wait("orStreamWaitEvent", stream, event,
-                                 reinterpret_cast<uint64_t>(event_handle), capture)) {
-      return *captured;
-    }
-  }
-  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
-    std::shared_ptr<Peer> peer;
-    MarkWord word;
-    if (const orError_t error = event->ReadImport("orStreamWaitEvent", &peer, &word);
-        error != orSuccess) {
-      return error;
-    }
-    return Peer::Queue(peer, word, stream, expected);
-  }
-  if (capture.stream == stream || capture.complete()) {
-    return orSuccess;  // in order anyway, or done
-  }
-  return stream->EnqueueWait(expected, capture.stream, capture.position);
-}

@@ -3,16 +3,17 @@
 // event.h - a point in a stream's queue.
 //
 // Recording an event without timing queues nothing: it notes the stream and how many commands were
-// queued so far, in one word, and is complete when that many are done. Who waits reads the word
+// queued so far, in one word, and is complete when that many are done. A waiter reads the word
 // once, so recording the event again does not change a wait that is under way. The note stays
 // meaningful after its stream was destroyed, because positions are never reset and a destroyed
 // stream drains.
 //
-// An event with timing notes the clock too: at once if the stream is idle, else by a command which
-// is part of what it captures.
+// An event with timing notes the clock too: at once if the stream is idle, otherwise by a command
+// that is part of what it captures.
 //
-// An event between processes notes a mark as well, on the board of its process (board.h), where
-// others look. An imported one has nothing but the other board and its slot there.
+// An event between processes notes a mark as well, on the shared page of its process
+// (shared_page.h), where other processes read it. An imported event has only the other page and its
+// slot there.
 //
 // Events are created in a table and never freed. All functions may be called from every thread.
 #ifndef RUNTIME_DEVICE_EVENT_H_
@@ -22,11 +23,12 @@
 #include <cstdint>
 #include <memory>
 
-#include "runtime/device/board.h"
-#include "runtime/device/futex.h"
 #include "runtime/device/handle.h"
 #include "runtime/device/openreg.h"
+#include "runtime/device/shared_page.h"
 #include "runtime/device/stream.h"
+#include "runtime/device/stream_registry.h"
+#include "runtime/sync/spin_lock.h"
 
 namespace openreg::device {
 
@@ -37,46 +39,52 @@ class alignas(64) Event : public HandleSlot {
 
   enum class Scope : uint8_t { kProcess, kShared, kImported };
   Scope scope() const { return scope_.load(std::memory_order_relaxed); }
-  // Of its slot, on the own board or on the peer's.
+  // Of its slot, on the own page or on that of the process which created the event.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
   // What was captured: nothing is position 0, which every stream has passed. It may change at any
-  // time, so it is read once, and all that is asked is asked of what was read.
+  // time, so a caller reads it once and then uses its copy.
   struct Capture {
     Stream* stream;
     uint64_t position;
     bool recorded() const { return position != 0; }
-    // Recorded by the capture of a graph (graph.h), and not otherwise since: what it stands for is
-    // known there, and is never complete.
-    bool captured() const { return position == kCaptured >> Streams::kIndexBits; }
+    // Recorded by the capture of a graph (capture.h), and not otherwise since: only the capture
+    // knows what it stands for, and it is never complete.
+    bool captured() const { return position == kCaptured >> Stream::kIndexBits; }
     bool complete() const { return stream->done() >= position; }
     // The stream has not been destroyed since.
     bool current() const { return position >= stream->first_position(); }
   };
   Capture capture() const {
     const uint64_t packed = capture_.load(std::memory_order_acquire);
-    return {Streams::Get().At(packed & (kStreams - 1)), packed >> Streams::kIndexBits};
+    return {Streams::Get().At(packed & (kStreams - 1)), packed >> Stream::kIndexBits};
   }
   void NoteCaptured();
 
-  orError_t Record(Stream* stream, uint64_t expected);
+  orError_t Record(const StreamQueue& queue) {
+    if (scope() == Scope::kProcess && !timed()) [[likely]] {
+      Note(queue.stream(), queue.stream()->tail());
+      return orSuccess;
+    }
+    return scope() == Scope::kProcess ? RecordTimed(queue) : RecordShared(queue);
+  }
 
   // What an imported event captures now; fails in the name of `function` if its owner has
   // destroyed it.
-  orError_t ReadImport(const char* function, std::shared_ptr<Peer>* peer, MarkWord* word);
+  orError_t ReadImport(const char* function, std::shared_ptr<MappedPage>* page, MarkWord* word);
 
   // Whether other processes see the captured work done. They do a moment before capture() is
-  // complete: a mark is a command, and what it tells is told before the command itself counts as
-  // done. False for an event that is not shared.
+  // complete: a mark is a command, which they see before the command itself counts as done. False
+  // for an event that is not shared.
   bool ReachedByOthers() const;
 
-  // Called by a stream that reaches the record with this number.
+  // Called when a stream reaches the record with this number.
   void Stamp(uint64_t record);
 
   // The two halves of a record by a replay: the number of the record, and what it captures.
   uint64_t NewRecord();
   void Note(const Stream* stream, uint64_t position) {
-    capture_.store((position << Streams::kIndexBits) | stream->index, std::memory_order_release);
+    capture_.store((position << Stream::kIndexBits) | stream->index, std::memory_order_release);
   }
 
   // Nanoseconds of the monotonic clock; meaningful when the capture is complete.
@@ -84,19 +92,20 @@ class alignas(64) Event : public HandleSlot {
 
  private:
   friend class Events;
-  static constexpr uint64_t kStreams = uint64_t{1} << Streams::kIndexBits;
+  static constexpr uint64_t kStreams = uint64_t{1} << Stream::kIndexBits;
   static constexpr uint64_t kCaptured = ~(kStreams - 1);  // a position that is never reached
 
-  [[gnu::cold, gnu::noinline]] orError_t RecordShared(Stream* stream, uint64_t expected);
+  orError_t RecordTimed(const StreamQueue& queue);
+  [[gnu::cold, gnu::noinline]] orError_t RecordShared(const StreamQueue& queue);
 
   std::atomic<uint64_t> capture_{0};
   std::atomic<int> device_{0};
   std::atomic<bool> timed_{false};
   std::atomic<Scope> scope_{Scope::kProcess};
   std::atomic<uint64_t> serial_{0};
-  // Guards `record_`, against a stream that stamps an older record, and `peer_`.
+  // Guards `record_`, against a stream that stamps an older record, and `page_`.
   SpinLock lock_;
-  std::shared_ptr<Peer> peer_;
+  std::shared_ptr<MappedPage> page_;
   uint64_t record_ = 0;  // counts records and destructions
   std::atomic<int64_t> time_{0};
 };
@@ -105,9 +114,8 @@ class Events {
  public:
   static Events& Get();
   Event* Find(orEvent_t handle) const { return table_.Find(reinterpret_cast<uint64_t>(handle)); }
-  // An event that is not of this process alone has a slot; an imported one has a peer.
   orError_t Create(int device, unsigned flags, orEvent_t* handle);
-  orError_t CreateImported(int device, std::shared_ptr<Peer> peer, uint64_t serial,
+  orError_t CreateImported(int device, std::shared_ptr<MappedPage> page, uint64_t serial,
                            orEvent_t* handle);
   orError_t Destroy(orEvent_t handle);
   void DestroyAll(int device);

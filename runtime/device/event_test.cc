@@ -220,7 +220,7 @@ TEST_F(EventTest, AnOldTimestampDoesNotOverwriteANewOne) {
   EXPECT_EQ(before, after);
 }
 
-TEST_F(EventTest, DestroyingAnEventDoesNotDisturbThoseWhoWait) {
+TEST_F(EventTest, DestroyingAnEventDoesNotDisturbWaiters) {
   QueueLaunches();
   const orStream_t producer = CreateStream();
   const orStream_t consumer = CreateStream();

@@ -9,7 +9,6 @@
 #include "runtime/device/error.h"
 #include "runtime/device/futex.h"
 #include "runtime/device/process.h"
-#include "runtime/device/stream.h"
 #include "runtime/device/thread.h"
 
 namespace openreg::device {
@@ -41,20 +40,20 @@ orError_t Executor::Start() {
   return orSuccess;
 }
 
-void Executor::Submit(Stream* stream) {
+void Executor::Submit(ExecutorQueue* queue) {
   {
     std::lock_guard lock(mutex_);
     // Behind those of the same priority: lower numbers go first.
     const auto place = std::upper_bound(
-        pending_.begin(), pending_.end(), stream->priority(),
-        [](int priority, const Stream* waiting) { return priority < waiting->priority(); });
-    pending_.insert(place, stream);
+        pending_.begin(), pending_.end(), queue->priority(),
+        [](int priority, const ExecutorQueue* waiting) { return priority < waiting->priority(); });
+    pending_.insert(place, queue);
     pending_count_.store(static_cast<uint32_t>(pending_.size()), std::memory_order_seq_cst);
   }
   Notify();
 }
 
-Stream* Executor::TakePending() {
+ExecutorQueue* Executor::TakePending() {
   if (!wanted()) {
     return nullptr;
   }
@@ -62,10 +61,10 @@ Stream* Executor::TakePending() {
   if (pending_.empty()) {
     return nullptr;
   }
-  Stream* stream = pending_.front();
+  ExecutorQueue* queue = pending_.front();
   pending_.erase(pending_.begin());
   pending_count_.store(static_cast<uint32_t>(pending_.size()), std::memory_order_seq_cst);
-  return stream;
+  return queue;
 }
 
 void Executor::Notify() {
@@ -74,9 +73,9 @@ void Executor::Notify() {
 }
 
 void Executor::Run() {
-  Stream* kept = nullptr;  // the stream whose duty this thread has
+  ExecutorQueue* kept = nullptr;  // the stream of which this thread has the watcher role
   while (!Stopping()) {
-    if (Stream* next = TakePending()) {
+    if (ExecutorQueue* next = TakePending()) {
       if (kept != nullptr) {
         kept->OfferToWorker();  // its queue was empty a moment ago; its worker is parked
       }
@@ -86,42 +85,38 @@ void Executor::Run() {
       Sleep(nullptr);
       continue;
     }
-    switch (kept->Drain(Stream::Role::kExecutor)) {
-      case Stream::Outcome::kEmpty:
-        if (kept->closing_.load(std::memory_order_seq_cst)) {
+    switch (kept->DrainOnExecutor()) {
+      case ExecutorQueue::Outcome::kEmpty:
+        if (kept->Closing()) {
           std::exchange(kept, nullptr)->Unpark();  // the worker ends the stream
-        } else if (!kept->WatchTailOr([this] { return wanted(); })) {
+        } else if (!kept->SpinForCommand()) {
           Sleep(kept);
         }
         break;
-      case Stream::Outcome::kHandOver:
+      case ExecutorQueue::Outcome::kHandOver:
         std::exchange(kept, nullptr)->Unpark();
         break;
-      case Stream::Outcome::kYield:
+      case ExecutorQueue::Outcome::kYield:
         if (kept->NextWantsTeam()) {
           Submit(std::exchange(kept, nullptr));
         } else {
           std::exchange(kept, nullptr)->OfferToWorker();
         }
         break;
-      case Stream::Outcome::kStopped:
+      case ExecutorQueue::Outcome::kStopped:
         return;
     }
   }
 }
 
-void Executor::Sleep(Stream* kept) {
+void Executor::Sleep(ExecutorQueue* kept) {
   const uint32_t signal = signal_.load(std::memory_order_seq_cst);
-  if (kept != nullptr) {
-    kept->watch_.store(Stream::kExecutorSleeps, std::memory_order_seq_cst);
-  }
-  const bool work = wanted() || Stopping() || (kept != nullptr && kept->MustWake());
-  if (!work) {
+  const bool may_sleep = kept == nullptr || kept->BeginSleep();
+  if (may_sleep && !wanted() && !Stopping()) {
     FutexWait(signal_, signal);
   }
   if (kept != nullptr) {
-    uint32_t sleeps = Stream::kExecutorSleeps;
-    kept->watch_.compare_exchange_strong(sleeps, Stream::kWatched, std::memory_order_seq_cst);
+    kept->EndSleep();
   }
 }
 

@@ -4,13 +4,15 @@
 //
 // libgomp keeps a team of threads for every thread that opens a parallel region, and when all teams
 // together have more threads than there are cores, each region pays for wake-ups. So there is one
-// thread with a team. A worker which meets a parallel kernel gives the duty for its stream to the
-// executor; that goes on with the stream's parallel and short kernels and watches its queue, as
-// long as no other stream wants it. It never runs what may wait or take long without being parallel
-// (waits, host callbacks, ordinary kernels, big copies): then the worker gets the duty back, so one
-// stream's waiting does not hold up another's parallel kernels.
+// thread with a team. A worker that meets a parallel kernel gives the watcher role of its stream to
+// the executor, which continues with the stream's parallel and short kernels and watches its queue
+// until another stream wants the executor. It never runs what may wait or take long without being
+// parallel (waits, host callbacks, ordinary kernels, big copies): then the worker gets the watcher
+// role back, so that one stream's wait does not hold up another stream's parallel kernels.
 //
 // One object of the process, never destroyed. Its thread starts with the first parallel launch.
+// Threads: the functions of Executor may be called from any; those of ExecutorQueue are called by
+// the executor's thread.
 #ifndef RUNTIME_DEVICE_EXECUTOR_H_
 #define RUNTIME_DEVICE_EXECUTOR_H_
 
@@ -25,26 +27,58 @@
 
 namespace openreg::device {
 
-class Stream;
+// A stream, as the executor sees it.
+class ExecutorQueue {
+ public:
+  // Why Drain returned.
+  enum class Outcome : uint8_t {
+    kEmpty,
+    kHandOver,  // the next command is for the worker
+    kYield,     // another stream waits for the executor
+    kStopped    // the process exits
+  };
+
+  virtual int priority() const = 0;
+
+  // Runs commands until there is a reason to stop.
+  virtual Outcome DrainOnExecutor() = 0;
+  // Whether the next command is parallel.
+  virtual bool NextWantsTeam() const = 0;
+  // The stream is being destroyed.
+  virtual bool Closing() const = 0;
+
+  // Spins for a while; true when the executor has something to do.
+  virtual bool SpinForCommand() const = 0;
+  // From here to EndSleep a producer wakes the executor. False if it must not sleep.
+  virtual bool BeginSleep() = 0;
+  virtual void EndSleep() = 0;
+
+  // The watcher role returns to the parked worker: now, or when there is work.
+  virtual void Unpark() = 0;
+  virtual void OfferToWorker() = 0;
+
+ protected:
+  ~ExecutorQueue() = default;
+};
 
 class Executor {
  public:
   static Executor& Get();
 
-  // Starts the thread if need be; fails when the system refuses.
+  // Starts the thread if necessary; fails when the system refuses.
   orError_t Start();
 
-  // Takes over the duty for a stream whose next command is parallel. Its worker is parked.
-  void Submit(Stream* stream);
+  // Takes over the watcher role of a stream whose next command is parallel. Its worker is parked.
+  void Submit(ExecutorQueue* queue);
 
-  // Has the executor look around: a command was queued on the stream that it watches.
+  // Wakes the executor: a command was queued on the stream that it watches.
   void Notify();
 
   // How many streams wait for the executor, and whether one does.
   uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
   bool wanted() const { return waiting() != 0; }
 
-  // A parallel kernel runs: nobody else should spin.
+  // A parallel kernel runs: no other thread should spin.
   bool parallel_running() const { return parallel_running_.load(std::memory_order_relaxed); }
   void set_parallel_running(bool running) {
     parallel_running_.store(running, std::memory_order_relaxed);
@@ -55,11 +89,11 @@ class Executor {
 
  private:
   void Run();
-  Stream* TakePending();
-  void Sleep(Stream* kept);
+  ExecutorQueue* TakePending();
+  void Sleep(ExecutorQueue* kept);
 
   std::mutex mutex_;
-  std::vector<Stream*> pending_;  // by priority, then by arrival
+  std::vector<ExecutorQueue*> pending_;  // by priority, then by arrival
   bool joinable_ = false;
   pthread_t thread_{};
   std::atomic<bool> started_{false};

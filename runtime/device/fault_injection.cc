@@ -54,16 +54,19 @@ void DelayKernel() {
   }
 }
 
+extern "C" {
+
+OPENREG_API orError_t orInjectMallocFailure(uint64_t nth) {
+  return Inject("orInjectMallocFailure", malloc_countdown, nth);
+}
+
+OPENREG_API orError_t orInjectKernelFailure(uint64_t nth) {
+  return Inject("orInjectKernelFailure", kernel_countdown, nth);
+}
+
+OPENREG_API orError_t orInjectKernelDelay(uint64_t nanoseconds) {
+  return Inject("orInjectKernelDelay", kernel_delay, nanoseconds);
+}
+
+}  // extern "C"
 }  // namespace openreg::device
-
-orError_t orInjectMallocFailure(uint64_t nth) {
-  return openreg::device::Inject("orInjectMallocFailure", openreg::device::malloc_countdown, nth);
-}
-
-orError_t orInjectKernelFailure(uint64_t nth) {
-  return openreg::device::Inject("orInjectKernelFailure", openreg::device::kernel_countdown, nth);
-}
-
-orError_t orInjectKernelDelay(uint64_t nanoseconds) {
-  return openreg::device::Inject("orInjectKernelDelay", openreg::device::kernel_delay, nanoseconds);
-}

@@ -171,7 +171,7 @@ void Chain(int signal, siginfo_t* info, void* context) {
     if (!fault && before.sa_handler == SIG_IGN) {
       return;  // sent by somebody, and ignored
     }
-    // A fault can not be ignored. Returning runs the faulting instruction again, now with the
+    // A fault cannot be ignored. Returning runs the faulting instruction again, now with the
     // default action, so that a core dump shows where it was; a signal that was sent has to be sent
     // again.
     Default(signal);
@@ -220,9 +220,12 @@ void InstallFaultReport() {
   }
 }
 
-}  // namespace openreg::device
+extern "C" {
 
-orError_t orSetMemoryResolver(orMemoryResolver_t resolver) {
-  openreg::device::memory_resolver.store(resolver, std::memory_order_release);
+OPENREG_API orError_t orSetMemoryResolver(orMemoryResolver_t resolver) {
+  memory_resolver.store(resolver, std::memory_order_release);
   return orSuccess;
 }
+
+}  // extern "C"
+}  // namespace openreg::device

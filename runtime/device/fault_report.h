@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// fault_report.h - what a process says before it dies of touching device memory.
+// fault_report.h - what a process reports before it dies because it touched device memory.
 //
 // A handler of SIGSEGV and SIGBUS, installed at the first use of the device. It acts only on
 // addresses of our reservation: it writes one line to stderr and lets the signal take its course.

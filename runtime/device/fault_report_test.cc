@@ -158,7 +158,7 @@ TEST_F(FaultReportTest, TheSystemHasNoPageForAKernel) {
         char* memory = Allocate(100);
         void* view = nullptr;
         REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
-        // What a machine without memory does: SIGBUS. The device's own file can not shrink, so an
+        // What a machine without memory does: SIGBUS. The device's own file cannot shrink, so an
         // empty one takes its place.
         const auto page = reinterpret_cast<uintptr_t>(view) & -uintptr_t{4096};
         REQUIRE(mmap(reinterpret_cast<void*>(page), 4096, PROT_READ | PROT_WRITE,
@@ -187,7 +187,7 @@ TEST_F(FaultReportTest, TheChildOfAForkTouchesDeviceMemory) {
 
 // ------------------------------------------------------------------- faults that are not ours
 
-// Writes to an address that is nobody's.
+// Writes to an address that is not mapped.
 void TouchNothing() {
   static volatile uintptr_t nothing = 16;  // volatile: the compiler would know better
   *reinterpret_cast<volatile char*>(nothing) = 1;

@@ -22,7 +22,7 @@
 namespace openreg::device {
 
 struct HandleSlot {
-  std::atomic<uint64_t> handle{0};  // 0: not to be found by any handle
+  std::atomic<uint64_t> handle{0};  // 0: not found by any handle
   uint32_t index = 0;
   uint64_t generation = 0;
 };
@@ -58,7 +58,8 @@ class HandleTable {
   }
   uint32_t size() const { return size_.load(std::memory_order_acquire); }
 
-  // An object nobody else has, not to be found yet; null when the table or the memory is full.
+  // An object that no other caller has, not yet found by a handle; null when the table or the
+  // memory is full.
   T* Take() {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -92,7 +93,7 @@ class HandleTable {
     return handle;
   }
 
-  // The object is known no more. False if another thread was faster.
+  // No handle finds the object any more. False if another thread was faster.
   bool Retire(T* object, uint64_t handle) {
     return object->handle.compare_exchange_strong(handle, 0, std::memory_order_seq_cst);
   }

@@ -8,10 +8,8 @@
 #include <cstring>
 #include <limits>
 
-#include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
 #include "runtime/device/error.h"
-#include "runtime/device/process.h"
 
 namespace openreg::device {
 
@@ -58,7 +56,7 @@ orError_t HostMemory::Allocate(size_t size, void** pointer) {
                 ByteText(size).c_str(), std::strerror(errno));
   }
   if (alignment == kLargePage) {
-    madvise(memory, reserved, MADV_HUGEPAGE);  // a wish
+    madvise(memory, reserved, MADV_HUGEPAGE);  // a preference
   }
   std::lock_guard lock(mutex_);
   const auto base = reinterpret_cast<uintptr_t>(memory);
@@ -119,82 +117,3 @@ orError_t HostMemory::Unregister(void* pointer) {
 }
 
 }  // namespace openreg::device
-
-using openreg::device::Allocation;
-using openreg::device::Allocations;
-using openreg::device::arena;
-using openreg::device::EnterDevice;
-using openreg::device::EnterQuery;
-using openreg::device::EnterRelease;
-using openreg::device::Fail;
-using openreg::device::HostBlock;
-using openreg::device::HostMemory;
-using openreg::device::LeftBehind;
-
-orError_t orMallocHost(void** pointer, size_t size) {
-  if (const orError_t error = EnterDevice("orMallocHost"); error != orSuccess) {
-    return error;
-  }
-  if (pointer == nullptr) {
-    return Fail(orErrorInvalidValue, "orMallocHost: pointer is null: where should the address go?");
-  }
-  return HostMemory::Get().Allocate(size, pointer);
-}
-
-orError_t orFreeHost(void* pointer) {
-  if (LeftBehind()) {
-    return orSuccess;
-  }
-  if (const orError_t error = EnterRelease("orFreeHost"); error != orSuccess) {
-    return error;
-  }
-  return pointer == nullptr ? orSuccess : HostMemory::Get().Free(pointer);
-}
-
-orError_t orHostRegister(void* pointer, size_t size) {
-  if (const orError_t error = EnterDevice("orHostRegister"); error != orSuccess) {
-    return error;
-  }
-  return HostMemory::Get().Register(pointer, size);
-}
-
-orError_t orHostUnregister(void* pointer) {
-  if (LeftBehind()) {
-    return orSuccess;
-  }
-  if (const orError_t error = EnterRelease("orHostUnregister"); error != orSuccess) {
-    return error;
-  }
-  return HostMemory::Get().Unregister(pointer);
-}
-
-orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer) {
-  if (const orError_t error = EnterQuery("orPointerGetAttributes"); error != orSuccess) {
-    return error;
-  }
-  if (attributes == nullptr) {
-    return Fail(orErrorInvalidValue, "orPointerGetAttributes: attributes is null");
-  }
-  *attributes = {orMemoryTypeUnmanaged, -1, const_cast<void*>(pointer), nullptr, 0, 0};
-  if (arena.Contains(pointer)) {
-    Allocation found;
-    if (!Allocations::Get().Find(pointer, &found)) {
-      return Fail(orErrorInvalidDevicePointer,
-                  "orPointerGetAttributes of %p: a device address where no allocation lives now",
-                  pointer);
-    }
-    attributes->type = orMemoryTypeDevice;
-    attributes->device = found.device;
-    attributes->base = reinterpret_cast<void*>(found.base);
-    attributes->size = found.size;
-    attributes->imported = found.import != nullptr;
-    return orSuccess;
-  }
-  HostBlock block;
-  if (HostMemory::Get().Find(pointer, &block)) {
-    attributes->type = orMemoryTypeHost;
-    attributes->base = reinterpret_cast<void*>(block.base);
-    attributes->size = block.size;
-  }
-  return orSuccess;
-}

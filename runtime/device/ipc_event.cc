@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Handles of events: where a board is (memfd.h), and which of its slots (board.h).
-#include <cstring>
+// Handles of events: where a shared page is (memfd.h), and which of its slots (shared_page.h).
 #include <memory>
 #include <utility>
 
 #include "runtime/device/arena.h"
-#include "runtime/device/board.h"
 #include "runtime/device/error.h"
 #include "runtime/device/event.h"
+#include "runtime/device/ipc_handle.h"
 #include "runtime/device/process.h"
+#include "runtime/device/shared_page.h"
 
 namespace openreg::device {
 namespace {
 
-// What orIpcEventHandle holds.
-struct Token {
+// What an orIpcEventHandle holds.
+struct EventHandle {
+  static constexpr uint32_t kMagic = 0x6f724548;  // "orEH"
+  static constexpr uint32_t kVersion = 1;
+
   uint32_t magic;
   uint32_t version;
-  MemfdPlace board;
+  MemfdPlace page;
   uint64_t serial;
   int32_t device;
   int32_t reserved;
+
+  bool Plausible() const { return device >= 0 && serial != 0; }
 };
-static_assert(sizeof(Token) <= sizeof(orIpcEventHandle));
-constexpr uint32_t kMagic = 0x6f724548;  // "orEH"
-constexpr uint32_t kVersion = 1;
 
 orError_t Export(orIpcEventHandle* handle, const Event& event) {
   if (event.scope() != Event::Scope::kShared) {
@@ -34,55 +36,50 @@ orError_t Export(orIpcEventHandle* handle, const Event& event) {
                     ? "is another process's: pass its handle on"
                     : "was made without orEventInterprocess");
   }
-  std::shared_ptr<Peer> own;
-  if (const orError_t error = Peer::Own("orIpcGetEventHandle", &own); error != orSuccess) {
+  std::shared_ptr<MappedPage> own;
+  if (const orError_t error = MappedPage::Own("orIpcGetEventHandle", &own); error != orSuccess) {
     return error;
   }
-  const Token token{kMagic, kVersion, own->place(), event.serial(), event.device(), 0};
-  *handle = {};
-  std::memcpy(handle->reserved, &token, sizeof(token));
+  PackHandle(EventHandle{0, 0, own->place(), event.serial(), event.device(), 0}, handle);
   return orSuccess;
 }
 
-orError_t Import(orEvent_t* event, const Token& token) {
-  std::shared_ptr<Peer> peer;
+orError_t Import(orEvent_t* event, const EventHandle& exported) {
+  std::shared_ptr<MappedPage> page;
   if (const orError_t error =
-          Peer::Open("orIpcOpenEventHandle", token.board, orErrorInvalidValue, &peer);
+          MappedPage::Open("orIpcOpenEventHandle", exported.page, orErrorInvalidValue, &page);
       error != orSuccess) {
     return error;
   }
-  std::shared_ptr<Peer> own;
-  if (const orError_t error = Peer::Own("orIpcOpenEventHandle", &own); error != orSuccess) {
+  std::shared_ptr<MappedPage> own;
+  if (const orError_t error = MappedPage::Own("orIpcOpenEventHandle", &own); error != orSuccess) {
     return error;
   }
-  if (peer == own) {
+  if (page == own) {
     return Fail(orErrorInvalidValue,
                 "orIpcOpenEventHandle: the handle was made by this process: use that event");
   }
-  if (token.device >= arena.device_count()) {
+  if (exported.device >= arena.device_count()) {
     return Fail(orErrorInvalidDevice,
                 "orIpcOpenEventHandle: the event is of device %d, and this process has %d "
                 "(OPENREG_DEVICE_COUNT)",
-                token.device, arena.device_count());
+                exported.device, arena.device_count());
   }
   MarkWord word;
-  if (!peer->Read(token.serial, &word)) {
+  if (!page->Read(exported.serial, &word)) {
     return Fail(orErrorInvalidValue,
                 "orIpcOpenEventHandle: process %d has destroyed the event before it was opened; "
                 "keep it until the other side has it",
-                token.board.process);
+                exported.page.process);
   }
-  return Events::Get().CreateImported(token.device, std::move(peer), token.serial, event);
+  return Events::Get().CreateImported(exported.device, std::move(page), exported.serial, event);
 }
 
 }  // namespace
-}  // namespace openreg::device
 
-using openreg::device::EnterDevice;
-using openreg::device::Event;
-using openreg::device::Fail;
+extern "C" {
 
-orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t event_handle) {
+OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t event_handle) {
   if (const orError_t error = EnterDevice("orIpcGetEventHandle"); error != orSuccess) {
     return error;
   }
@@ -90,15 +87,14 @@ orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t event_handle) 
     return Fail(orErrorInvalidValue, "orIpcGetEventHandle: handle is null");
   }
   Event* event;
-  if (const orError_t error =
-          openreg::device::FindEvent("orIpcGetEventHandle", event_handle, &event);
+  if (const orError_t error = FindEvent("orIpcGetEventHandle", event_handle, &event);
       error != orSuccess) {
     return error;
   }
-  return openreg::device::Export(handle, *event);
+  return Export(handle, *event);
 }
 
-orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle* handle) {
+OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle* handle) {
   if (const orError_t error = EnterDevice("orIpcOpenEventHandle"); error != orSuccess) {
     return error;
   }
@@ -106,12 +102,13 @@ orError_t orIpcOpenEventHandle(orEvent_t* event, const orIpcEventHandle* handle)
     return Fail(orErrorInvalidValue, "orIpcOpenEventHandle: event and handle must not be null");
   }
   *event = nullptr;
-  openreg::device::Token token;
-  std::memcpy(&token, handle->reserved, sizeof(token));
-  if (token.magic != openreg::device::kMagic || token.version != openreg::device::kVersion ||
-      token.device < 0 || token.serial == 0) {
-    return Fail(orErrorInvalidValue,
-                "orIpcOpenEventHandle: these bytes are no handle of this version of OpenReg");
+  EventHandle exported;
+  if (const orError_t error = UnpackHandle("orIpcOpenEventHandle", *handle, &exported);
+      error != orSuccess) {
+    return error;
   }
-  return openreg::device::Import(event, token);
+  return Import(event, exported);
 }
+
+}  // extern "C"
+}  // namespace openreg::device

@@ -9,10 +9,10 @@
 #include <string>
 #include <thread>
 
-#include "runtime/device/board.h"
 #include "runtime/device/device_fixture.h"
 #include "runtime/device/event.h"
-#include "runtime/device/ipc_peer.h"
+#include "runtime/device/remote_process.h"
+#include "runtime/device/shared_page.h"
 
 namespace openreg::device {
 namespace {
@@ -24,10 +24,10 @@ class IpcEventTest : public DeviceTest {
     QueueLaunches();
   }
 
-  // An event of the peer's, and its handle.
-  orIpcEventHandle PeerEvent(PeerProcess& peer) {
-    EXPECT_EQ(peer.Ask("event"), "ok 0");
-    return peer.Give<orIpcEventHandle>("event-handle 0");
+  // An event of the other process, and its handle.
+  orIpcEventHandle RemoteEvent(RemoteProcess& remote) {
+    EXPECT_EQ(remote.Ask("event"), "ok 0");
+    return remote.Give<orIpcEventHandle>("event-handle 0");
   }
   orEvent_t Open(const orIpcEventHandle& handle) {
     orEvent_t event = nullptr;
@@ -49,35 +49,35 @@ class IpcEventTest : public DeviceTest {
 TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   Gate gate;
   orEvent_t event = Create();
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
-  EXPECT_EQ(peer.Ask("event-query 0"), "ok ");  // never recorded
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("event-open " + Hex(Export(event))), "ok 0");
+  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");  // never recorded
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orEventRecord(event, nullptr));
-  EXPECT_EQ(peer.Ask("event-query 0").substr(0, 21), "error orErrorNotReady");
+  EXPECT_EQ(remote.Ask("event-query 0").substr(0, 21), "error orErrorNotReady");
   EXPECT_EQ(orEventQuery(event), orErrorNotReady);
   gate.Open();
-  EXPECT_EQ(peer.Ask("event-synchronize 0"), "ok ");
-  EXPECT_EQ(peer.Ask("event-query 0"), "ok ");
+  EXPECT_EQ(remote.Ask("event-synchronize 0"), "ok ");
+  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");
   EXPECT_OK(orEventSynchronize(event));
   EXPECT_OK(orDeviceSynchronize());
 }
 
-// The reader of the board stands for another process, which sees a mark as early.
+// The reader of the shared page stands for another process, which sees a mark as early.
 TEST_F(IpcEventTest, WhatIsDoneForAnotherProcessIsDoneHere) {
   orEvent_t handle = Create();
   Event* event;
   ASSERT_OK(FindEvent("test", handle, &event));
-  std::shared_ptr<Peer> own;
-  ASSERT_OK(Peer::Own("test", &own));
+  std::shared_ptr<MappedPage> own;
+  ASSERT_OK(MappedPage::Own("test", &own));
   for (int round = 0; round < 200; ++round) {
     Gate gate;
     ASSERT_OK(gate.Launch(nullptr));
     ASSERT_OK(orEventRecord(handle, nullptr));
-    const MarkWord word = own->board().slot(event->serial()).capture;
+    const MarkWord word = own->page().slot(event->serial()).capture;
     ASSERT_EQ(orEventQuery(handle), orErrorNotReady);
     gate.Open();
-    while (!own->board().Reached(word)) {
+    while (!own->page().Reached(word)) {
     }
     ASSERT_OK(orEventQuery(handle)) << "round " << round;
     ASSERT_OK(orStreamSynchronize(nullptr));
@@ -86,53 +86,53 @@ TEST_F(IpcEventTest, WhatIsDoneForAnotherProcessIsDoneHere) {
 }
 
 TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
-  PeerProcess peer;
-  orEvent_t event = Open(PeerEvent(peer));
-  ASSERT_EQ(peer.Ask("gate"), "ok ");
-  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  RemoteProcess remote;
+  orEvent_t event = Open(RemoteEvent(remote));
+  ASSERT_EQ(remote.Ask("gate"), "ok ");
+  ASSERT_EQ(remote.Ask("event-record 0"), "ok ");
   ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
-  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  ASSERT_EQ(remote.Ask("let-go"), "ok ");
   EXPECT_OK(orStreamSynchronize(nullptr));
 }
 
 TEST_F(IpcEventTest, RecordingAgainChangesNoWaitThatIsUnderWay) {
-  PeerProcess peer;
-  orEvent_t event = Open(PeerEvent(peer));
-  ASSERT_EQ(peer.Ask("gate"), "ok ");
-  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  RemoteProcess remote;
+  orEvent_t event = Open(RemoteEvent(remote));
+  ASSERT_EQ(remote.Ask("gate"), "ok ");
+  ASSERT_EQ(remote.Ask("event-record 0"), "ok ");
   ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
-  ASSERT_EQ(peer.Ask("let-go"), "ok ");
-  ASSERT_EQ(peer.Ask("synchronize"), "ok ");
-  ASSERT_EQ(peer.Ask("gate"), "ok ");
-  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+  ASSERT_EQ(remote.Ask("let-go"), "ok ");
+  ASSERT_EQ(remote.Ask("synchronize"), "ok ");
+  ASSERT_EQ(remote.Ask("gate"), "ok ");
+  ASSERT_EQ(remote.Ask("event-record 0"), "ok ");
   EXPECT_OK(orStreamSynchronize(nullptr));
   EXPECT_EQ(orEventQuery(event), orErrorNotReady);
-  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  ASSERT_EQ(remote.Ask("let-go"), "ok ");
   EXPECT_OK(orEventSynchronize(event));
 }
 
 TEST_F(IpcEventTest, ARecordOnAnIdleStreamIsComplete) {
   orEvent_t event = Create();
   ASSERT_OK(orEventRecord(event, nullptr));
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
-  EXPECT_EQ(peer.Ask("event-query 0"), "ok ");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("event-open " + Hex(Export(event))), "ok 0");
+  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");
 }
 
-TEST_F(IpcEventTest, AKilledRecorderLeavesNobodyWaiting) {
-  PeerProcess peer;
-  orEvent_t event = Open(PeerEvent(peer));
-  ASSERT_EQ(peer.Ask("gate"), "ok ");
-  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
+TEST_F(IpcEventTest, AKilledRecorderLeavesNoWaiters) {
+  RemoteProcess remote;
+  orEvent_t event = Open(RemoteEvent(remote));
+  ASSERT_EQ(remote.Ask("gate"), "ok ");
+  ASSERT_EQ(remote.Ask("event-record 0"), "ok ");
   ASSERT_OK(orStreamWaitEvent(nullptr, event, 0));
   std::thread waiter([&] {
     EXPECT_FAILS(orEventSynchronize(event), orErrorProcessEnded, "ended before it had done");
   });
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
-  peer.Kill();
+  remote.Kill();
   waiter.join();
   EXPECT_FAILS(orEventQuery(event), orErrorProcessEnded, "ended before it had done");
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorProcessEnded, "wait for another process");
@@ -140,13 +140,13 @@ TEST_F(IpcEventTest, AKilledRecorderLeavesNobodyWaiting) {
 }
 
 TEST_F(IpcEventTest, WhatAKilledRecorderHadDoneStaysDone) {
-  PeerProcess peer;
-  orEvent_t event = Open(PeerEvent(peer));
-  ASSERT_EQ(peer.Ask("gate"), "ok ");
-  ASSERT_EQ(peer.Ask("event-record 0"), "ok ");
-  ASSERT_EQ(peer.Ask("let-go"), "ok ");
+  RemoteProcess remote;
+  orEvent_t event = Open(RemoteEvent(remote));
+  ASSERT_EQ(remote.Ask("gate"), "ok ");
+  ASSERT_EQ(remote.Ask("event-record 0"), "ok ");
+  ASSERT_EQ(remote.Ask("let-go"), "ok ");
   ASSERT_OK(orEventSynchronize(event));
-  peer.Kill();
+  remote.Kill();
   EXPECT_OK(orEventQuery(event));
   EXPECT_OK(orEventSynchronize(event));
 }
@@ -157,36 +157,36 @@ TEST_F(IpcEventTest, AnExitDoesNotWaitForAnotherProcess) {
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orEventRecord(event, nullptr));
   {
-    PeerProcess peer;
-    ASSERT_EQ(peer.Ask("event-open " + Hex(Export(event))), "ok 0");
-    ASSERT_EQ(peer.Ask("event-wait 0"), "ok ");
+    RemoteProcess remote;
+    ASSERT_EQ(remote.Ask("event-open " + Hex(Export(event))), "ok 0");
+    ASSERT_EQ(remote.Ask("event-wait 0"), "ok ");
   }  // it ends while its stream waits
   gate.Open();
   EXPECT_OK(orDeviceSynchronize());
 }
 
 TEST_F(IpcEventTest, ADestroyedEventIsNamed) {
-  PeerProcess peer;
-  const orIpcEventHandle handle = PeerEvent(peer);
+  RemoteProcess remote;
+  const orIpcEventHandle handle = RemoteEvent(remote);
   orEvent_t event = Open(handle);
-  ASSERT_EQ(peer.Ask("event-destroy 0"), "ok ");
+  ASSERT_EQ(remote.Ask("event-destroy 0"), "ok ");
   EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "has destroyed it");
   EXPECT_FAILS(orEventSynchronize(event), orErrorInvalidHandle, "has destroyed it");
   EXPECT_FAILS(orStreamWaitEvent(nullptr, event, 0), orErrorInvalidHandle, "has destroyed it");
   EXPECT_OK(orEventDestroy(event));
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
-  ASSERT_EQ(peer.Ask("event"), "ok 1");  // in the same slot
+  ASSERT_EQ(remote.Ask("event"), "ok 1");  // in the same slot
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
-  peer.Kill();
+  remote.Kill();
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "that process has to live");
 }
 
 TEST_F(IpcEventTest, AnImportedEventIsOnlyRead) {
-  PeerProcess peer;
-  orEvent_t event = Open(PeerEvent(peer));
+  RemoteProcess remote;
+  orEvent_t event = Open(RemoteEvent(remote));
   EXPECT_FAILS(orEventRecord(event, nullptr), orErrorNotSupported, "only the process that made it");
   orIpcEventHandle handle;
   EXPECT_FAILS(orIpcGetEventHandle(&handle, event), orErrorInvalidValue, "pass its handle on");
@@ -214,20 +214,20 @@ TEST_F(IpcEventTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use that event");
 }
 
-TEST_F(IpcEventTest, AFileThatIsNoBoardIsRefused) {
-  PeerProcess peer;
-  orIpcEventHandle handle = PeerEvent(peer);
+TEST_F(IpcEventTest, AFileThatIsNoSharedPageIsRefused) {
+  RemoteProcess remote;
+  orIpcEventHandle handle = RemoteEvent(remote);
   orEvent_t event = nullptr;
-  // Its place (bytes 8 to 23): a file of this process, with the name of a board.
+  // Its place (bytes 8 to 23): a file of this process, with the name of a shared page.
   constexpr uint64_t kNumber = 0x123456789abcdef;
   const struct {
     off_t size;
     bool sealed;
     const char* text;
   } kFiles[] = {{4096, false, "its size can change"},  // reading it would end the process
-                {sizeof(Board), false, "its size can change"},
-                {4096, true, "no board"},
-                {sizeof(Board), true, "no board"}};  // without a board's magic number
+                {sizeof(SharedPage), false, "its size can change"},
+                {4096, true, "is not a shared page"},
+                {sizeof(SharedPage), true, "is not a shared page"}};  // without the magic number
   for (const auto& each : kFiles) {
     const int file = memfd_create("openreg-0123456789abcdef", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ASSERT_GE(file, 0);
@@ -256,8 +256,8 @@ TEST_F(IpcEventTest, ACaptureDoesNotRecordOne) {
 }
 
 TEST_F(IpcEventTest, ACapturedStreamCanNotWaitForAnotherProcess) {
-  PeerProcess peer;
-  orEvent_t event = Open(PeerEvent(peer));
+  RemoteProcess remote;
+  orEvent_t event = Open(RemoteEvent(remote));
   orStream_t stream = nullptr;
   ASSERT_OK(orStreamCreate(&stream));
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));

@@ -50,7 +50,7 @@ class ErrorSink {
   ErrorSink& operator=(const ErrorSink&) = delete;
   ~ErrorSink() { delete first_.load(std::memory_order_acquire); }
 
-  // Keeps the error if none is kept, else drops it.
+  // Keeps the error if none is kept, otherwise drops it.
   void Keep(std::unique_ptr<KernelError> error) {
     KernelError* none = nullptr;
     if (first_.compare_exchange_strong(none, error.get(), std::memory_order_acq_rel)) {

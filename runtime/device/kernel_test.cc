@@ -219,7 +219,7 @@ TEST_F(KernelTest, WithLaunchBlockingTheLaunchReturnsTheKernelsOwnError) {
   EXPECT_OK(orStreamSynchronize(nullptr));
 }
 
-TEST_F(KernelTest, ThePayloadReachesWhoTakesItAndIsDroppedOtherwise) {
+TEST_F(KernelTest, ThePayloadReachesTheCallerThatTakesItAndIsDroppedOtherwise) {
   QueueLaunches();
   static std::atomic<int> dropped;
   dropped = 0;

@@ -35,7 +35,7 @@
 
 namespace openreg {
 
-// The address window of the process; null, with the last error, while that can not be had.
+// The address window of the process; null, with the last error, while that cannot be read.
 inline const orAddressWindow* LaunchWindow() {
   static constinit std::atomic<const orAddressWindow*> known{nullptr};
   if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {

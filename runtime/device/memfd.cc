@@ -17,7 +17,7 @@
 namespace openreg::device {
 namespace {
 
-// Who maps a file that shrinks dies of its next access.
+// A process that maps a file which shrinks dies of its next access.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack

@@ -2,9 +2,9 @@
 //
 // memfd.h - files without a name in any folder, which other processes of the user find in /proc.
 //
-// Each has a random number in its name, by which a process that opens it knows that it is the one
-// that was meant: process ids and descriptors are used again. Their size is sealed, so a mapping
-// never loses its pages, and they can not be executed where the system knows how to forbid that.
+// Each has a random number in its name, by which a process that opens it checks that it is the
+// right one: process ids and descriptors are used again. Their size is sealed, so a mapping never
+// loses its pages, and they cannot be executed where the system knows how to forbid that.
 // Stateless; callable from every thread.
 #ifndef RUNTIME_DEVICE_MEMFD_H_
 #define RUNTIME_DEVICE_MEMFD_H_
@@ -36,7 +36,7 @@ struct MemfdPlace {
 // Whether that process lives and has the file open.
 bool IsThere(const MemfdPlace& place);
 
-// Opens the file, and no other: one of another name is looked at, but not opened. Fails in the name
+// Opens the file, and no other: one of another name is not opened. Fails in the name
 // of `function`: orErrorProcessEnded if it is not there (`lost` instead, if that is given),
 // orErrorInvalidValue if its size is not sealed, orErrorSystem if the system refuses. The caller
 // closes it.

@@ -9,7 +9,7 @@
 //
 // Tiers. Each section names the tier of its functions. Tier 1 is what the first tensor needs, tier
 // 2 adds concurrency, tier 3 what a program can do without: there a driver may return
-// orErrorNotSupported. docs/device.md has a table of who calls what.
+// orErrorNotSupported. docs/device.md has a table of the callers.
 //
 // Model. A process sees orGetDeviceCount() devices. Each has its own memory and any number of
 // streams. A stream is a queue that runs its commands in order; streams are independent of each
@@ -24,13 +24,13 @@
 // or frees returns orErrorNotPermitted. The current device and the last error belong to the calling
 // thread.
 //
-// Errors. Every function returns an orError_t, unless it can not fail. orGetLastErrorDetail() has
-// the last error of this thread in words: what was asked, what was found, what to do. A kernel that
+// Errors. Every function returns an orError_t, unless it cannot fail. orGetLastErrorDetail() has
+// the last error of this thread as text: what was asked, what was found, what to do. A kernel that
 // fails leaves its error with its stream: the first one is kept, later kernels still run, and the
 // next synchronizing call on that stream or its device returns it once and clears it.
 //
 // Graphs. While a stream is captured its commands are kept in a graph instead of being run. Calls
-// that can not be kept, or whose effect would depend on work that does not run, return one of the
+// that cannot be kept, or whose effect would depend on work that does not run, return one of the
 // orErrorCapture errors and make the capture invalid; orStreamEndCapture then tells what it was.
 //
 // Processes. In the child of a fork after the first use of a device, free, trim, destroy, release
@@ -248,7 +248,7 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
 // kernels leave goes to the next synchronization of its device.
 OPENREG_API orError_t orStreamDestroy(orStream_t stream);
 
-// The default stream of a device, which always exists and can not be destroyed.
+// The default stream of a device, which always exists and cannot be destroyed.
 OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device);
 
 OPENREG_API orError_t orStreamGetPriority(orStream_t stream, int* priority);

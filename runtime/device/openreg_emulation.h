@@ -111,7 +111,7 @@ struct orKernel {
 
 // Inside a kernel only: keeps the error with the stream if it is the first since the last
 // synchronization. `message` is copied. `payload` (may be null) goes to the caller of
-// orTakeErrorPayload; `drop` frees it if nobody takes it. Returns `error`, so that a kernel can
+// orTakeErrorPayload; `drop` frees it if no caller takes it. Returns `error`, so that a kernel can
 // `return orKernelFail(...)`. Outside of a kernel it returns orErrorNotPermitted and leaves
 // `payload` alone.
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
@@ -148,7 +148,7 @@ inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
 // orError_t, as a kernel does; another result is dropped.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
 // A captured one is called with its arguments as lvalues at each replay; one that takes only
-// rvalues can not be captured.
+// rvalues cannot be captured.
 template <class Function, class... Arguments,
           class = std::enable_if_t<
               std::is_invocable_v<std::decay_t<Function>, std::decay_t<Arguments>...>>>
@@ -203,7 +203,7 @@ inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Argument
   }();
   const orLaunchAttributes attributes{nullptr, orLaunchHasRepeatable, 0, &kRepeatable};
   const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), &attributes);
-  // At the exit of the process nobody knows whether the kernel will run: its share stays.
+  // At process exit it is unknown whether the kernel will run: its share stays.
   const bool never_runs = error != orSuccess && error != orErrorShutdown &&
                           closure->owners.load(std::memory_order_acquire) == 2;
   closure->Drop(never_runs ? 2 : 1);

@@ -1,116 +1,89 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/device/shared_memory.h"
-
+//
+// Parts of allocations that other processes use, in the order of streams.
+//
+// A handle names a range of a memfd, by a process that has it open, and a slot on the shared page
+// of the exporter (shared_page.h), which has what its stream had queued. The importer locks the
+// range (imported_file.h) and then takes the serial number out of the slot. So the exporter may be
+// the owner or an importer itself, and a kill of the importer ends its imports. The ranges of one
+// file share a descriptor.
+//
+// All state is under the lock of Allocations, which is not held while a stream is waited for.
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
 #include <map>
 #include <memory>
 #include <mutex>
-#include <tuple>
-#include <utility>
 
+#include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
-#include "runtime/device/board.h"
 #include "runtime/device/error.h"
+#include "runtime/device/exports.h"
+#include "runtime/device/imported_file.h"
+#include "runtime/device/imported_memory.h"
+#include "runtime/device/ipc_handle.h"
 #include "runtime/device/memfd.h"
 #include "runtime/device/process.h"
+#include "runtime/device/shared_page.h"
 #include "runtime/device/stream.h"
+#include "runtime/device/submission.h"
 
 namespace openreg::device {
 namespace {
 
 // What an orIpcMemoryHandle holds.
-struct Token {
+struct MemoryHandle {
+  static constexpr uint16_t kMagic = 0x6f4d;  // "oM"
+  static constexpr uint8_t kVersion = 2;
+
   uint16_t magic;
   uint8_t version;
   uint8_t device;
   int32_t process;  // the exporter's
   int32_t file;     // both descriptors are of that process
-  int32_t board_file;
+  int32_t page_file;
   uint64_t number;  // of the file
   uint64_t offset;
   uint64_t size;
-  uint64_t board_number;
+  uint64_t page_number;
   uint64_t serial;
-};
-static_assert(sizeof(Token) <= sizeof(orIpcMemoryHandle));
-constexpr uint16_t kMagic = 0x6f4d;  // "oM"
-constexpr uint8_t kVersion = 2;
 
-Board::Range RangeOf(const Token& token) {
-  return {token.number, token.offset, token.size, token.device};
-}
-
-// An export of this process that may not be imported yet. By the address of its first byte.
-struct Exported {
-  size_t size;
-  uint64_t serial;
+  bool Plausible() const { return size != 0 && size <= kMaxDeviceMemory && serial != 0; }
+  SharedPage::Range range() const { return {number, offset, size, device}; }
 };
 
-// What of which file is imported: number, offset, size.
-using Imported = std::tuple<uint64_t, uint64_t, size_t>;
-
-struct SharedMemory {
-  std::multimap<uintptr_t, Exported> exported;
-  std::map<Imported, uintptr_t> imported;                  // where it is mapped
-  std::multimap<uint64_t, std::weak_ptr<PeerFile>> files;  // by their number
-};
-
-SharedMemory& TheSharedMemory() {
-  static SharedMemory& shared =
-      *new SharedMemory;  // blocks are freed until the very end of a process
-  return shared;
-}
-
-bool Taken(uint64_t serial) {
-  std::shared_ptr<Peer> own;
-  MarkWord word;
-  return Peer::Own("orIpcIsExported", &own) == orSuccess && !own->Read(serial, &word);
-}
-
-// Drops the exports that start in [first, last) and that `ends` is true for; whether any is left
-// that reaches into [from, last).
-template <class Ends>
-bool DropExports(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
-  auto& exported = TheSharedMemory().exported;
-  bool left = false;
-  for (auto one = exported.lower_bound(first); one != exported.end() && one->first < last;) {
-    if (ends(one->second.serial)) {
-      GiveSlot(one->second.serial);
-      one = exported.erase(one);
-    } else {
-      left = left || one->first + one->second.size > from;
-      ++one;
-    }
-  }
-  return left;
+// Files of imports, by their number.
+std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
+  // Never destroyed: blocks are freed until the very end of a process.
+  static auto& files = *new std::multimap<uint64_t, std::weak_ptr<ImportedFile>>;
+  return files;
 }
 
 // The exporter's file, with these bytes free to be locked: one that is open, or opened anew.
-orError_t FindFile(const char* function, const Token& token, std::shared_ptr<PeerFile>* found) {
-  auto& files = TheSharedMemory().files;
-  const auto [first, last] = files.equal_range(token.number);
+orError_t FindFile(const char* function, const MemoryHandle& exported,
+                   std::shared_ptr<ImportedFile>* found) {
+  auto& files = ImportedFiles();
+  const auto [first, last] = files.equal_range(exported.number);
   for (auto entry = first; entry != last; ++entry) {
     *found = entry->second.lock();
-    if (*found != nullptr && (*found)->Free(token.offset, token.size)) {
+    if (*found != nullptr && (*found)->Free(exported.offset, exported.size)) {
       return orSuccess;
     }
   }
   int opened;
   if (const orError_t error =
-          OpenMemfd(function, {token.process, token.file, token.number}, &opened);
+          OpenMemfd(function, {exported.process, exported.file, exported.number}, &opened);
       error != orSuccess) {
     return error;
   }
-  *found = PeerFile::Keep(function, opened);
+  *found = ImportedFile::Keep(function, opened);
   if (*found == nullptr) {
     return orErrorSystem;
   }
   std::erase_if(files, [](const auto& entry) { return entry.second.expired(); });
-  files.emplace(token.number, *found);
+  files.emplace(exported.number, *found);
   return orSuccess;
 }
 
@@ -125,17 +98,16 @@ orError_t FindPart(const char* function, const void* pointer, size_t size, Alloc
   return orSuccess;
 }
 
-orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, Stream* stream,
-                 uint64_t expected) {
+orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const StreamQueue& queue) {
   constexpr const char* kFunction = "orIpcExport";
-  std::shared_ptr<Peer> own;
+  std::shared_ptr<MappedPage> own;
   uint64_t serial;
   MarkWord word;
   uint64_t position;
-  if (const orError_t error = Peer::Own(kFunction, &own); error != orSuccess) {
+  if (const orError_t error = MappedPage::Own(kFunction, &own); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = Mark(stream, expected, &word, &position); error != orSuccess) {
+  if (const orError_t error = Mark(queue, &word, &position); error != orSuccess) {
     return error;
   }
   const std::lock_guard lock(Allocations::Get().mutex());
@@ -143,100 +115,88 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, Stream* 
   if (const orError_t error = FindPart(kFunction, pointer, size, &allocation); error != orSuccess) {
     return error;
   }
-  if (allocation->device != stream->device()) {
+  if (allocation->device != queue.stream()->device()) {
     return Fail(orErrorInvalidDevice, "%s of %p: the bytes are on device %d, the stream on %d",
-                kFunction, pointer, allocation->device, stream->device());
+                kFunction, pointer, allocation->device, queue.stream()->device());
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   // So that exporting the same bytes again and again keeps nothing.
-  (void)DropExports(address, address, address + 1, Taken);
+  (void)SweepExports(address, address, address + 1);
   const Import* const import = allocation->import;
   const int device = allocation->device;
-  Token token{};
-  token.magic = kMagic;
-  token.version = kVersion;
-  token.device = static_cast<uint8_t>(device);
-  token.process = own->place().process;
-  token.file = import != nullptr ? import->file->get() : arena.file(device);
-  token.board_file = own->place().file;
-  token.number = import != nullptr ? import->number : arena.file_number(device);
-  token.offset = import != nullptr ? import->offset + (address - allocation->base)
-                                   : address - arena.device(device).base;
-  token.size = size;
-  token.board_number = own->place().number;
-  if (const orError_t error = TakeSlot(kFunction, RangeOf(token), &serial); error != orSuccess) {
+  MemoryHandle exported{};
+  exported.device = static_cast<uint8_t>(device);
+  exported.process = own->place().process;
+  exported.file = import != nullptr ? import->file->get() : arena.file(device);
+  exported.page_file = own->place().file;
+  exported.number = import != nullptr ? import->number : arena.file_number(device);
+  exported.offset = import != nullptr ? import->offset + (address - allocation->base)
+                                      : address - arena.device(device).base;
+  exported.size = size;
+  exported.page_number = own->place().number;
+  if (const orError_t error = TakeSlot(kFunction, exported.range(), &serial); error != orSuccess) {
     return error;
   }
-  own->board().slot(serial).capture.store(word, std::memory_order_release);
-  TheSharedMemory().exported.emplace(address, Exported{size, serial});
+  own->page().slot(serial).capture.store(word, std::memory_order_release);
+  AddExport(address, size, serial);
   allocation->exported = true;
-  token.serial = serial;
-  *handle = {};
-  std::memcpy(handle->reserved, &token, sizeof(token));
+  exported.serial = serial;
+  PackHandle(exported, handle);
   return orSuccess;
 }
 
-orError_t FailTaken(const Token& token) {
+orError_t FailTaken(const MemoryHandle& exported) {
   return Fail(orErrorInvalidValue,
               "orIpcImport: the handle of process %d was imported already (each handle is good for "
               "one import), or "
               "its memory was freed",
-              token.process);
+              exported.process);
 }
 
-orError_t TakeHandle(Peer& peer, const Token& token) {
-  return peer.Take(token.serial) ? orSuccess : FailTaken(token);
+orError_t TakeHandle(MappedPage& page, const MemoryHandle& exported) {
+  return page.Take(exported.serial) ? orSuccess : FailTaken(exported);
 }
 
-void ReleaseImport(Allocation* allocation) {
-  if (--allocation->import->opens == 0) {
-    CloseImportLocked(Allocation(*allocation));
-  }
-}
-
-orError_t ImportLocked(void** pointer, const Token& token, Peer& peer) {
+orError_t ImportLocked(void** pointer, const MemoryHandle& exported, MappedPage& page) {
   constexpr const char* kFunction = "orIpcImport";
-  Allocations& allocations = Allocations::Get();
   Allocation* allocation;
-  if (token.number == arena.file_number(token.device)) {
-    *pointer = reinterpret_cast<void*>(arena.device(token.device).base + token.offset);
-    const orError_t error = FindPart(kFunction, *pointer, token.size, &allocation);
-    return error == orSuccess ? TakeHandle(peer, token) : error;
+  if (exported.number == arena.file_number(exported.device)) {
+    *pointer = reinterpret_cast<void*>(arena.device(exported.device).base + exported.offset);
+    const orError_t error = FindPart(kFunction, *pointer, exported.size, &allocation);
+    return error == orSuccess ? TakeHandle(page, exported) : error;
   }
-  const Imported key{token.number, token.offset, token.size};
-  const auto known = TheSharedMemory().imported.find(key);
-  if (known != TheSharedMemory().imported.end()) {
-    if (const orError_t error = TakeHandle(peer, token); error != orSuccess) {
+  if (Allocation* const known = FindImportLocked(exported.number, exported.offset, exported.size)) {
+    if (const orError_t error = TakeHandle(page, exported); error != orSuccess) {
       return error;
     }
-    ++allocations.FindLocked(known->second)->import->opens;
-    *pointer = reinterpret_cast<void*>(known->second);
+    ++known->import->opens;
+    *pointer = reinterpret_cast<void*>(known->base);
     return orSuccess;
   }
 
-  std::shared_ptr<PeerFile> file;
-  if (const orError_t error = FindFile(kFunction, token, &file); error != orSuccess) {
+  std::shared_ptr<ImportedFile> file;
+  if (const orError_t error = FindFile(kFunction, exported, &file); error != orSuccess) {
     return error;
   }
   struct stat status {};
-  if (fstat(file->get(), &status) != 0 || token.offset > static_cast<uint64_t>(status.st_size) ||
-      token.size > static_cast<uint64_t>(status.st_size) - token.offset) {
+  if (fstat(file->get(), &status) != 0 || exported.offset > static_cast<uint64_t>(status.st_size) ||
+      exported.size > static_cast<uint64_t>(status.st_size) - exported.offset) {
     return Fail(orErrorInvalidValue, "%s: the handle is damaged", kFunction);
   }
-  if (!file->Lock(token.offset, token.size)) {
-    return Fail(orErrorSystem, "%s: the bytes can not be locked: %s", kFunction,
+  if (!file->Lock(exported.offset, exported.size)) {
+    return Fail(orErrorSystem, "%s: the bytes cannot be locked: %s", kFunction,
                 std::strerror(errno));
   }
   uintptr_t base;
-  if (const orError_t error = MapImportLocked(kFunction, {file, 1, token.number, token.offset},
-                                              token.size, token.device, &base);
+  if (const orError_t error =
+          MapImportLocked(kFunction, {file, 1, exported.number, exported.offset}, exported.size,
+                          exported.device, &base);
       error != orSuccess) {
-    file->Unlock(token.offset);
+    file->Unlock(exported.offset);
     return error;
   }
-  TheSharedMemory().imported.emplace(key, base);
-  if (const orError_t error = TakeHandle(peer, token); error != orSuccess) {
-    ReleaseImport(allocations.FindLocked(base));
+  if (const orError_t error = TakeHandle(page, exported); error != orSuccess) {
+    ReleaseImportLocked(Allocations::Get().FindLocked(base));
     return error;
   }
   *pointer = reinterpret_cast<void*>(base);
@@ -258,43 +218,43 @@ orError_t Release(void* pointer) {
   Allocation* found;
   const orError_t error = FindImported(pointer, &found);
   if (error == orSuccess) {
-    ReleaseImport(found);
+    ReleaseImportLocked(found);
   }
   return error;
 }
 
-orError_t ImportInOrder(void** pointer, const Token& token, Stream* stream, uint64_t expected) {
-  if (token.device >= arena.device_count() || token.device != stream->device()) {
+orError_t ImportInOrder(void** pointer, const MemoryHandle& exported, const StreamQueue& queue) {
+  if (exported.device >= arena.device_count() || exported.device != queue.stream()->device()) {
     return Fail(orErrorInvalidDevice,
                 "orIpcImport: the bytes are on device %d, the stream is on %d, and this process "
                 "has %d devices (OPENREG_DEVICE_COUNT)",
-                token.device, stream->device(), arena.device_count());
+                exported.device, queue.stream()->device(), arena.device_count());
   }
-  std::shared_ptr<Peer> peer;
-  if (const orError_t error =
-          Peer::Open("orIpcImport", {token.process, token.board_file, token.board_number},
-                     orErrorProcessEnded, &peer);
+  std::shared_ptr<MappedPage> page;
+  if (const orError_t error = MappedPage::Open(
+          "orIpcImport", {exported.process, exported.page_file, exported.page_number},
+          orErrorProcessEnded, &page);
       error != orSuccess) {
     return error;
   }
   MarkWord word = 0;
-  Board::Range exported{};
-  if (!peer->Read(token.serial, &word, &exported)) {
-    return FailTaken(token);
+  SharedPage::Range range{};
+  if (!page->Read(exported.serial, &word, &range)) {
+    return FailTaken(exported);
   }
-  if (exported != RangeOf(token)) {
+  if (range != exported.range()) {
     return Fail(orErrorInvalidValue, "orIpcImport: the handle is damaged");
   }
   {
     const std::lock_guard lock(Allocations::Get().mutex());
-    if (const orError_t error = ImportLocked(pointer, token, *peer); error != orSuccess) {
+    if (const orError_t error = ImportLocked(pointer, exported, *page); error != orSuccess) {
       *pointer = nullptr;
       return error;
     }
   }
-  const orError_t error = Peer::Queue(peer, word, stream, expected);
+  const orError_t error = MappedPage::EnqueueWait(page, word, queue);
   if (error != orSuccess) {
-    if (token.number != arena.file_number(token.device)) {
+    if (exported.number != arena.file_number(exported.device)) {
       (void)Release(*pointer);
     }
     *pointer = nullptr;
@@ -302,8 +262,8 @@ orError_t ImportInOrder(void** pointer, const Token& token, Stream* stream, uint
   return error;
 }
 
-orError_t ReleaseInOrder(void* pointer, Stream* stream, uint64_t expected) {
-  if (stream->Idle()) {
+orError_t ReleaseInOrder(void* pointer, const StreamQueue& queue) {
+  if (queue.stream()->Idle()) {
     return Release(pointer);
   }
   {
@@ -313,112 +273,83 @@ orError_t ReleaseInOrder(void* pointer, Stream* stream, uint64_t expected) {
       return error;
     }
   }
-  return stream->Enqueue(expected, nullptr, [&](Command& command) {
-    command.kind = Command::kCopy;
-    command.place = Command::kOnWorker;
-    command.name = "release to another process";
-    command.kernel = [](void* arguments) {
-      void* imported;
-      std::memcpy(&imported, arguments, sizeof(imported));
-      (void)Release(imported);  // fails if it was released twice, or by a reset of the device
-      return orSuccess;
-    };
-    command.sink = &stream->sink();
-    std::memcpy(command.arguments, &pointer, sizeof(pointer));
-  });
+  return queue.EnqueueOwnKernel(
+      Command::kOnWorker, "release to another process",
+      [](void* arguments) {
+        void* imported;
+        std::memcpy(&imported, arguments, sizeof(imported));
+        (void)Release(imported);  // fails if it was released twice, or by a reset of the device
+        return orSuccess;
+      },
+      pointer);
 }
 
-// A handle is for what has been queued, and what a graph will run has not.
-constexpr WhenCaptured kHandsOver{
+// A handle is for what has been queued; the work of a graph is not queued yet.
+constexpr char kHandsOver[] =
     "and memory is handed to other processes in the order of what runs: do it before or after the "
-    "capture"};
+    "capture";
 
 }  // namespace
 
-void RetractExports(const Allocation& allocation) {
-  if (allocation.exported) {
-    (void)DropExports(allocation.base, allocation.base, allocation.base + allocation.size,
-                      [](uint64_t) { return true; });
+extern "C" {
+
+OPENREG_API orError_t orIpcExport(orIpcMemoryHandle* handle, void* pointer, size_t size,
+                                  orStream_t stream_handle) {
+  Submission submission("orIpcExport");
+  StreamQueue queue;
+  if (const orError_t error = submission.Enter(stream_handle); error != orSuccess) {
+    return error;
   }
-}
-
-void ForgetImport(const Import& import, size_t size) {
-  TheSharedMemory().imported.erase({import.number, import.offset, size});
-}
-
-}  // namespace openreg::device
-
-using openreg::device::Allocation;
-using openreg::device::Allocations;
-using openreg::device::EnterQuery;
-using openreg::device::EnterStream;
-using openreg::device::Fail;
-using openreg::device::FindStream;
-using openreg::device::kHandsOver;
-using openreg::device::LeftBehind;
-using openreg::device::Refuse;
-using openreg::device::Stream;
-using openreg::device::thread_state;
-
-orError_t orIpcExport(orIpcMemoryHandle* handle, void* pointer, size_t size,
-                      orStream_t stream_handle) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error =
-          EnterStream("orIpcExport", stream_handle, kHandsOver, &stream, &expected);
-      error != orSuccess) {
+  if (const orError_t error = submission.QueueUncaptured(kHandsOver, &queue); error != orSuccess) {
     return error;
   }
   if (handle == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcExport: handle is null");
   }
-  return openreg::device::Export(handle, pointer, size, stream, expected);
+  return Export(handle, pointer, size, queue);
 }
 
-orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handle, orStream_t stream_handle) {
-  Stream* stream;
-  uint64_t expected;
-  if (const orError_t error =
-          EnterStream("orIpcImport", stream_handle, kHandsOver, &stream, &expected);
-      error != orSuccess) {
+OPENREG_API orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handle,
+                                  orStream_t stream_handle) {
+  Submission submission("orIpcImport");
+  StreamQueue queue;
+  if (const orError_t error = submission.Enter(stream_handle); error != orSuccess) {
+    return error;
+  }
+  if (const orError_t error = submission.QueueUncaptured(kHandsOver, &queue); error != orSuccess) {
     return error;
   }
   if (pointer == nullptr || handle == nullptr) {
     return Fail(orErrorInvalidValue, "orIpcImport: pointer and handle must not be null");
   }
   *pointer = nullptr;
-  openreg::device::Token token;
-  std::memcpy(&token, handle->reserved, sizeof(token));
-  if (token.magic != openreg::device::kMagic || token.version != openreg::device::kVersion ||
-      token.size == 0 || token.size > openreg::device::kMaxDeviceMemory || token.serial == 0) {
-    return Fail(orErrorInvalidValue,
-                "orIpcImport: these bytes are no handle of this version of OpenReg");
+  MemoryHandle exported;
+  if (const orError_t error = UnpackHandle("orIpcImport", *handle, &exported); error != orSuccess) {
+    return error;
   }
-  return openreg::device::ImportInOrder(pointer, token, stream, expected);
+  return ImportInOrder(pointer, exported, queue);
 }
 
-orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
-  Stream* stream;
-  uint64_t expected;
-  if (LeftBehind()) {
+OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
+  if (InForkedChild()) {
     return orSuccess;
   }
-  // It may wait for room in the stream, which what a graph releases may not.
-  if (const orError_t error = thread_state.running == nullptr
-                                  ? orSuccess
-                                  : Refuse("orIpcRelease", /*only_reads=*/false);
-      error != orSuccess) {
+  // Not while a graph releases what it holds: this call may wait for room in the stream.
+  if (thread_state.running != nullptr) {
+    return Refuse("orIpcRelease", /*only_reads=*/false);
+  }
+  Submission submission("orIpcRelease");
+  StreamQueue queue;
+  if (const orError_t error = submission.Find(stream_handle); error != orSuccess) {
     return error;
   }
-  if (const orError_t error =
-          FindStream("orIpcRelease", stream_handle, kHandsOver, &stream, &expected);
-      error != orSuccess) {
+  if (const orError_t error = submission.QueueUncaptured(kHandsOver, &queue); error != orSuccess) {
     return error;
   }
-  return openreg::device::ReleaseInOrder(pointer, stream, expected);
+  return ReleaseInOrder(pointer, queue);
 }
 
-orError_t orIpcIsExported(int* exported, const void* pointer, size_t size) {
+OPENREG_API orError_t orIpcIsExported(int* exported, const void* pointer, size_t size) {
   if (const orError_t error = EnterQuery("orIpcIsExported"); error != orSuccess) {
     return error;
   }
@@ -427,18 +358,18 @@ orError_t orIpcIsExported(int* exported, const void* pointer, size_t size) {
   }
   const std::lock_guard lock(Allocations::Get().mutex());
   Allocation* allocation;
-  if (const orError_t error =
-          openreg::device::FindPart("orIpcIsExported", pointer, size, &allocation);
+  if (const orError_t error = FindPart("orIpcIsExported", pointer, size, &allocation);
       error != orSuccess) {
     return error;
   }
   const auto from = reinterpret_cast<uintptr_t>(pointer);
-  *exported =
-      allocation->exported && (openreg::device::DropExports(allocation->base, from, from + size,
-                                                            openreg::device::Taken) ||
-                               (allocation->import == nullptr &&
-                                openreg::device::IsLockedElsewhere(allocation->device, from, size)))
-          ? 1
-          : 0;
+  const bool is_exported =
+      allocation->exported &&
+      (SweepExports(allocation->base, from, from + size) ||
+       (allocation->import == nullptr && IsLockedElsewhere(allocation->device, from, size)));
+  *exported = is_exported ? 1 : 0;
   return orSuccess;
 }
+
+}  // extern "C"
+}  // namespace openreg::device

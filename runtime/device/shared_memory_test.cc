@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/device/shared_memory.h"
-
 #include <signal.h>
 
 #include <cstring>
@@ -8,9 +6,9 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/device/board.h"
 #include "runtime/device/device_fixture.h"
-#include "runtime/device/ipc_peer.h"
+#include "runtime/device/remote_process.h"
+#include "runtime/device/shared_page.h"
 
 namespace openreg::device {
 namespace {
@@ -54,38 +52,38 @@ TEST_F(SharedMemoryTest, BothSidesSeeTheBytesAndTheExporterKnows) {
   view_[5000] = 11;
   EXPECT_FALSE(IsExported(0, kSize));
   const orIpcMemoryHandle handle = Export(5000, 100);
-  EXPECT_TRUE(IsExported(5000, 100));  // nobody has taken it yet
+  EXPECT_TRUE(IsExported(5000, 100));  // not imported yet
   EXPECT_FALSE(IsExported(0, 5000));
   EXPECT_FALSE(IsExported(5100, 100));
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("import " + Hex(handle)), "ok 0");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("import " + Hex(handle)), "ok 0");
   EXPECT_TRUE(IsExported(5000, 100));
   EXPECT_FALSE(IsExported(0, 5000));
   EXPECT_FALSE(IsExported(5100, 100));
-  EXPECT_EQ(peer.Ask("read 0 0"), "11");
-  EXPECT_EQ(peer.Ask("write 0 99 77"), "ok ");
+  EXPECT_EQ(remote.Ask("read 0 0"), "11");
+  EXPECT_EQ(remote.Ask("write 0 99 77"), "ok ");
   EXPECT_EQ(view_[5099], 77);
-  EXPECT_EQ(peer.Ask("release 0"), "ok ");
+  EXPECT_EQ(remote.Ask("release 0"), "ok ");
   EXPECT_FALSE(IsExported(5000, 100));
-  EXPECT_NE(peer.Ask("release 0").find("released already"), std::string::npos);
+  EXPECT_NE(remote.Ask("release 0").find("released already"), std::string::npos);
 }
 
 TEST_F(SharedMemoryTest, AHandleIsGoodForOneImport) {
   const orIpcMemoryHandle handle = Export(0, 64);
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("import " + Hex(handle)), "ok 0");
-  EXPECT_NE(peer.Ask("import " + Hex(handle)).find("was imported already"), std::string::npos);
-  PeerProcess other;
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("import " + Hex(handle)), "ok 0");
+  EXPECT_NE(remote.Ask("import " + Hex(handle)).find("was imported already"), std::string::npos);
+  RemoteProcess other;
   EXPECT_NE(other.Ask("import " + Hex(handle)).find("was imported already"), std::string::npos);
 }
 
 TEST_F(SharedMemoryTest, ImportingAgainGivesTheSamePointer) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("new 10000 7"), "ok 0");
-  unsigned char* first = Import(peer.Give<orIpcMemoryHandle>("export 0 64 128"));
-  unsigned char* again = Import(peer.Give<orIpcMemoryHandle>("export 0 64 128"));
-  unsigned char* beside = Import(peer.Give<orIpcMemoryHandle>("export 0 192 128"));
-  unsigned char* overlapping = Import(peer.Give<orIpcMemoryHandle>("export 0 128 128"));
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("new 10000 7"), "ok 0");
+  unsigned char* first = Import(remote.Give<orIpcMemoryHandle>("export 0 64 128"));
+  unsigned char* again = Import(remote.Give<orIpcMemoryHandle>("export 0 64 128"));
+  unsigned char* beside = Import(remote.Give<orIpcMemoryHandle>("export 0 192 128"));
+  unsigned char* overlapping = Import(remote.Give<orIpcMemoryHandle>("export 0 128 128"));
   EXPECT_EQ(first, again);
   EXPECT_NE(first, beside);
   orPointerAttributes attributes;
@@ -100,14 +98,14 @@ TEST_F(SharedMemoryTest, ImportingAgainGivesTheSamePointer) {
   EXPECT_FAILS(orMemcpy(bytes, first + 127, 2, orMemcpyDeviceToHost), orErrorInvalidCopy,
                "leaves its allocation");
   ASSERT_OK(orIpcRelease(first, nullptr));
-  EXPECT_EQ(peer.Ask("exported 0 10000"), "ok 1");
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");
   EXPECT_EQ(Read(again), 7);
   ASSERT_OK(orIpcRelease(again, nullptr));
   ASSERT_OK(orIpcRelease(beside, nullptr));
-  EXPECT_EQ(peer.Ask("exported 0 10000"), "ok 1");  // by what overlapped both
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // by what overlapped both
   EXPECT_EQ(Read(overlapping), 7);
   ASSERT_OK(orIpcRelease(overlapping, nullptr));
-  EXPECT_EQ(peer.Ask("exported 0 10000"), "ok 0");
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
   EXPECT_FAILS(orIpcRelease(first, nullptr), orErrorInvalidDevicePointer, "released already");
 }
 
@@ -116,10 +114,10 @@ TEST_F(SharedMemoryTest, ImportedMemoryIsSeenInTheOrderOfStreams) {
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orMemsetAsync(memory_, 42, 16, nullptr));
   const orIpcMemoryHandle handle = Export(0, 16);
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("import " + Hex(handle)), "ok 0");
-  ASSERT_EQ(peer.Ask("fill 0 43"), "ok ");  // queued behind the work here
-  ASSERT_EQ(peer.Ask("release 0"), "ok ");  // and this behind that
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("import " + Hex(handle)), "ok 0");
+  ASSERT_EQ(remote.Ask("fill 0 43"), "ok ");  // queued behind the work here
+  ASSERT_EQ(remote.Ask("release 0"), "ok ");  // and this behind that
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(view_[0], 5);
   EXPECT_TRUE(IsExported(0, 16));
@@ -129,7 +127,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryIsSeenInTheOrderOfStreams) {
 }
 
 TEST_F(SharedMemoryTest, AnImporterExports) {
-  PeerProcess first, second;
+  RemoteProcess first, second;
   ASSERT_EQ(first.Ask("import " + Hex(Export(4096, 256))), "ok 0");
   const std::string handle = Hex(first.Give<orIpcMemoryHandle>("export 0 128 64"));
   ASSERT_EQ(first.Ask("exported 0 256"), "ok 1");
@@ -145,43 +143,43 @@ TEST_F(SharedMemoryTest, AnImporterExports) {
 }
 
 TEST_F(SharedMemoryTest, TheOwnerImportsItsOwn) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("import " + Hex(Export(4096, 256))), "ok 0");
-  const auto handle = peer.Give<orIpcMemoryHandle>("export 0 0 256");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("import " + Hex(Export(4096, 256))), "ok 0");
+  const auto handle = remote.Give<orIpcMemoryHandle>("export 0 0 256");
   EXPECT_EQ(Import(handle), memory_ + 4096);
-  EXPECT_EQ(peer.Ask("exported 0 256"), "ok 0");
+  EXPECT_EQ(remote.Ask("exported 0 256"), "ok 0");
   EXPECT_FAILS(orIpcRelease(memory_ + 4096, nullptr), orErrorInvalidDevicePointer, "not what");
   EXPECT_EQ(Import(Export(64, 64)), memory_ + 64);
   EXPECT_FALSE(IsExported(0, 4096));
 }
 
 TEST_F(SharedMemoryTest, AKillEndsAnImport) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("import " + Hex(Export(0, 64))), "ok 0");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("import " + Hex(Export(0, 64))), "ok 0");
   ASSERT_TRUE(IsExported(0, 64));
-  const std::string forked = peer.Ask("fork");  // whose copies of the files count for nothing
-  peer.Kill();
+  const std::string forked = remote.Ask("fork");  // whose copies of the files count for nothing
+  remote.Kill();
   EXPECT_TRUE(Eventually([&] { return !IsExported(0, 64); }));
   kill(std::stoi(forked.substr(3)), SIGKILL);
 }
 
 TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("new 100000 33"), "ok 0");
-  unsigned char* pointer = Import(peer.Give<orIpcMemoryHandle>("export 0 0 100000"));
-  const auto untaken = peer.Give<orIpcMemoryHandle>("export 0 0 100000");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("new 100000 33"), "ok 0");
+  unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 100000"));
+  const auto untaken = remote.Give<orIpcMemoryHandle>("export 0 0 100000");
   // What it has queued is not done.
-  ASSERT_EQ(peer.Ask("gate"), "ok ");
-  const auto late = peer.Give<orIpcMemoryHandle>("export 0 64 64");
+  ASSERT_EQ(remote.Ask("gate"), "ok ");
+  const auto late = remote.Give<orIpcMemoryHandle>("export 0 64 64");
   void* other = Import(late);
-  peer.Kill();
+  remote.Kill();
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorProcessEnded, "ended before it had done");
   EXPECT_EQ(Read(pointer + 99999), 33);
   EXPECT_FAILS(orIpcImport(&other, &untaken, nullptr), orErrorProcessEnded,
                "that process has to live");
   EXPECT_EQ(other, nullptr);
   // And it can be exported on.
-  PeerProcess next;
+  RemoteProcess next;
   orIpcMemoryHandle handle{};
   ASSERT_OK(orIpcExport(&handle, pointer, 100000, nullptr));
   ASSERT_EQ(next.Ask("import " + Hex(handle)), "ok 0");
@@ -191,26 +189,26 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
 
 TEST_F(SharedMemoryTest, FreedMemoryIsKeptWhileItIsImported) {
   size_t before = 0, now = 0, total = 0;
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("import " + Hex(Export(kSize - 8, 8))), "ok 0");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("import " + Hex(Export(kSize - 8, 8))), "ok 0");
   const orIpcMemoryHandle untaken = Export(0, 8);
   ASSERT_OK(orMemGetInfo(&before, &total));
   ASSERT_OK(orFree(memory_));
   ASSERT_OK(orMemGetInfo(&now, &total));
   EXPECT_EQ(now, before);
-  EXPECT_EQ(peer.Ask("read 0 7"), "5");
-  EXPECT_NE(peer.Ask("import " + Hex(untaken)).find("its memory was freed"), std::string::npos);
-  ASSERT_EQ(peer.Ask("release 0"), "ok ");
+  EXPECT_EQ(remote.Ask("read 0 7"), "5");
+  EXPECT_NE(remote.Ask("import " + Hex(untaken)).find("its memory was freed"), std::string::npos);
+  ASSERT_EQ(remote.Ask("release 0"), "ok ");
   ASSERT_OK(orMemGetInfo(&now, &total));
   EXPECT_EQ(now, before + kSize);
 }
 
-TEST_F(SharedMemoryTest, FreedMemoryIsGivenToNobodyWhileItIsImported) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Import(Export(kSize - 8, 8)), "ok 0");
+TEST_F(SharedMemoryTest, FreedMemoryIsNotReusedWhileItIsImported) {
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Import(Export(kSize - 8, 8)), "ok 0");
   ASSERT_OK(orFree(memory_));
   ASSERT_OK(orMemTrim(nullptr));
-  EXPECT_EQ(peer.Ask("read 0 7"), "5");
+  EXPECT_EQ(remote.Ask("read 0 7"), "5");
   unsigned char* next = Allocate<unsigned char>(kSize);
   EXPECT_TRUE(next + kSize <= memory_ || memory_ + kSize <= next);
 }
@@ -218,13 +216,13 @@ TEST_F(SharedMemoryTest, FreedMemoryIsGivenToNobodyWhileItIsImported) {
 TEST_F(SharedMemoryTest, FreedMemoryComesBackWhenItsImporterIsKilled) {
   size_t before = 0, now = 0, total = 0;
   ASSERT_OK(orMemGetInfo(&before, &total));
-  PeerProcess peer;
-  ASSERT_EQ(peer.Import(Export(0, kSize)), "ok 0");
-  const std::string forked = peer.Ask("fork");  // its child has none of the files
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Import(Export(0, kSize)), "ok 0");
+  const std::string forked = remote.Ask("fork");  // its child has none of the files
   ASSERT_OK(orFree(memory_));
   ASSERT_OK(orMemGetInfo(&now, &total));
   EXPECT_EQ(now, before);
-  peer.Kill();
+  remote.Kill();
   EXPECT_TRUE(Eventually([&] {
     EXPECT_OK(orMemGetInfo(&now, &total));
     return now == before + kSize;
@@ -238,19 +236,19 @@ TEST_F(SharedMemoryTest, AHandleOfFreedMemoryIsNotOneOfWhatComesThere) {
   unsigned char* next = Allocate<unsigned char>(kSize);
   ASSERT_EQ(next, memory_);
   const orIpcMemoryHandle handle = Export(0, kSize);
-  PeerProcess peer;
-  EXPECT_NE(peer.Import(old).find("its memory was freed"), std::string::npos);
-  EXPECT_EQ(peer.Import(handle).substr(0, 3), "ok ");
+  RemoteProcess remote;
+  EXPECT_NE(remote.Import(old).find("its memory was freed"), std::string::npos);
+  EXPECT_EQ(remote.Import(handle).substr(0, 3), "ok ");
 }
 
 TEST_F(SharedMemoryTest, ExportingTheSameBytesOftenKeepsNothing) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("new 10000 7"), "ok 0");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("new 10000 7"), "ok 0");
   for (int round = 0; round < 2000; ++round) {
-    unsigned char* pointer = Import(peer.Give<orIpcMemoryHandle>("export 0 0 64"));
+    unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 64"));
     ASSERT_OK(orIpcRelease(pointer, nullptr));
   }
-  EXPECT_EQ(peer.Ask("exported 0 64"), "ok 0");
+  EXPECT_EQ(remote.Ask("exported 0 64"), "ok 0");
 }
 
 TEST_F(SharedMemoryTest, WhatIsNoHandleIsRefused) {
@@ -271,7 +269,7 @@ TEST_F(SharedMemoryTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcIsExported(&exported, &exported, 1), orErrorInvalidDevicePointer, "no part of");
 
   // Every damaged byte is found: no process gets other bytes than those that were exported.
-  PeerProcess peer;
+  RemoteProcess remote;
   for (size_t index = 0; index < sizeof(handle.reserved); ++index) {
     if (index >= 56) {
       continue;  // bytes that mean nothing
@@ -279,20 +277,20 @@ TEST_F(SharedMemoryTest, WhatIsNoHandleIsRefused) {
     for (const unsigned char damage : {0x55, 0x01}) {
       orIpcMemoryHandle damaged = Export(0, 64);
       damaged.reserved[index] ^= damage;
-      const std::string answer = peer.Ask("import " + Hex(damaged));
+      const std::string answer = remote.Ask("import " + Hex(damaged));
       EXPECT_EQ(answer.substr(0, 6), "error ") << index << ": " << answer;
     }
   }
-  ASSERT_EQ(peer.Ask("import " + Hex(Export(0, 64))).substr(0, 3), "ok ");
+  ASSERT_EQ(remote.Ask("import " + Hex(Export(0, 64))).substr(0, 3), "ok ");
 }
 
 TEST_F(SharedMemoryTest, ACapturedStreamCanNeitherExportNorImport) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("new 64 7"), "ok 0");
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("new 64 7"), "ok 0");
   orIpcMemoryHandle handle{};
   void* pointer = nullptr;
   for (const bool exports : {true, false}) {
-    const orIpcMemoryHandle theirs = peer.Give<orIpcMemoryHandle>("export 0 0 64");
+    const orIpcMemoryHandle theirs = remote.Give<orIpcMemoryHandle>("export 0 0 64");
     orStream_t stream = nullptr;
     ASSERT_OK(orStreamCreate(&stream));
     ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
@@ -313,33 +311,33 @@ TEST_F(SharedMemoryTest, ACapturedStreamCanNeitherExportNorImport) {
 }
 
 TEST_F(SharedMemoryTest, NothingIsReleasedOnACapturedStream) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("new 64 7"), "ok 0");
-  void* pointer = Import(peer.Give<orIpcMemoryHandle>("export 0 0 64"));
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("new 64 7"), "ok 0");
+  void* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 64"));
   orStream_t stream = nullptr;
   ASSERT_OK(orStreamCreate(&stream));
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
   EXPECT_FAILS(orIpcRelease(pointer, stream), orErrorCaptureUnsupported,
                "do it before or after the capture");
-  EXPECT_EQ(peer.Ask("exported 0 64"), "ok 1");
+  EXPECT_EQ(remote.Ask("exported 0 64"), "ok 1");
   orGraph_t graph = nullptr;
   EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "orIpcRelease");
   EXPECT_OK(orIpcRelease(pointer, stream));
-  EXPECT_EQ(peer.Ask("exported 0 64"), "ok 0");
+  EXPECT_EQ(remote.Ask("exported 0 64"), "ok 0");
 }
 
 TEST_F(SharedMemoryTest, ReleasedImportsMakeRoomForMore) {
   // All slots but a few.
-  std::vector<orEvent_t> events(Board::kSlots - 4);
+  std::vector<orEvent_t> events(SharedPage::kSlots - 4);
   for (orEvent_t& event : events) {
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
   }
-  PeerProcess peer;
+  RemoteProcess remote;
   for (int round = 0; round < 20; ++round) {
     const size_t offset = static_cast<size_t>(round) * 64;  // each time other bytes
-    const std::string imported = peer.Ask("import " + Hex(Export(offset, 64)));
+    const std::string imported = remote.Ask("import " + Hex(Export(offset, 64)));
     ASSERT_EQ(imported.substr(0, 3), "ok ") << imported;
-    ASSERT_EQ(peer.Ask("release " + imported.substr(3)), "ok ");
+    ASSERT_EQ(remote.Ask("release " + imported.substr(3)), "ok ");
   }
   // A slot that serves another export by now is not given back with the one before.
   EXPECT_FALSE(IsExported(0, kSize));
@@ -352,7 +350,7 @@ TEST_F(SharedMemoryTest, ReleasedImportsMakeRoomForMore) {
   orIpcMemoryHandle one_more{};
   EXPECT_FAILS(orIpcExport(&one_more, memory_ + 1000, 64, nullptr), orErrorSystem, "exist already");
   for (const orIpcMemoryHandle& handle : handles) {
-    EXPECT_EQ(peer.Ask("import " + Hex(handle)).substr(0, 3), "ok ");
+    EXPECT_EQ(remote.Ask("import " + Hex(handle)).substr(0, 3), "ok ");
   }
 }
 
@@ -367,11 +365,11 @@ TEST_F(SharedMemoryTest, StreamsOfOtherDevicesAreRefused) {
 }
 
 TEST_F(SharedMemoryTest, AResetReleasesWhatWasImported) {
-  PeerProcess peer;
-  ASSERT_EQ(peer.Ask("new 10000 9"), "ok 0");
-  unsigned char* pointer = Import(peer.Give<orIpcMemoryHandle>("export 0 0 10000"));
+  RemoteProcess remote;
+  ASSERT_EQ(remote.Ask("new 10000 9"), "ok 0");
+  unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 10000"));
   ASSERT_OK(orDeviceReset());
-  EXPECT_EQ(peer.Ask("exported 0 10000"), "ok 0");
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
   EXPECT_FAILS(orIpcRelease(pointer, nullptr), orErrorInvalidDevicePointer, "released already");
 }
 
@@ -382,8 +380,8 @@ TEST_F(SharedMemoryTest, AProcessWithFewerDevicesRefusesMemoryOfOneItLacks) {
   ASSERT_OK(orSetDevice(other()));
   orIpcMemoryHandle handle{};
   ASSERT_OK(orIpcExport(&handle, Allocate<unsigned char>(100), 100, nullptr));
-  PeerProcess peer("1");
-  EXPECT_NE(peer.Import(handle).find("this process has 1 devices (OPENREG_DEVICE_COUNT)"),
+  RemoteProcess remote("1");
+  EXPECT_NE(remote.Import(handle).find("this process has 1 devices (OPENREG_DEVICE_COUNT)"),
             std::string::npos);
 }
 

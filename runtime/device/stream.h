@@ -2,59 +2,59 @@
 //
 // stream.h - a queue of commands and the threads that run them.
 //
-// A stream is a ring of fixed-size commands. Positions count commands for ever: command number p is
+// A stream is a ring of fixed-size commands. Positions increase monotonically: command number p is
 // done when done() > p, and `tail` is the number of commands queued so far. Neither is reset when
-// the stream's slot is used again, so a (stream, position) pair from any time stays meaningful:
-// that is all an event has to keep.
+// the stream's slot is reused, so a (stream, position) pair from any time stays meaningful: an
+// event keeps nothing else.
 //
-// Who runs commands. The stream's worker thread, which starts with the first command; for parallel
-// kernels the executor, to which the worker hands the duty of watching the queue and which hands it
-// back (executor.h); and, for a cheap kernel on an idle stream, the launching thread itself.
-// Whoever runs commands holds the stream's token, so there is one consumer at a time. The duty says
-// who must come when a command is queued; the token says who may run one now:
+// Three kinds of threads run commands: the stream's worker, which starts with the first command;
+// for parallel kernels the executor, to which the worker hands the watcher role, and which hands it
+// back (executor.h); and, for a cheap kernel on an idle stream, the launching thread itself. A
+// thread that runs commands holds the stream's execution token, so there is one consumer at a time.
+// The watcher must wake up when a command is queued; the token says which thread may run one now:
 //
-//   producer        lock, write command, tail+1, unlock; wake the one who has the duty if it sleeps
-//   worker/executor take the token, run commands until the ring is empty, give the token back;
+//   producer        lock, write command, tail+1, unlock; wake the watcher if it sleeps
+//   worker/executor take the token, run commands until the ring is empty, release the token;
 //                   watch the tail for some microseconds, then sleep
-//   inline          idle? take the token if it is free, run the kernel, give the token back
+//   inline          idle? take the token if it is free, run the kernel, release the token
 //
 // No wake-up is lost between producer and consumer: the producer stores `tail` and then loads
 // `watch`, the consumer stores `watch` and then loads `tail`, all sequentially consistent, so at
-// least one of both sees the other. An inline launch needs no such care: whoever queues a command
-// meanwhile has woken the worker, and the worker waits for the token without sleeping for long. The
-// same pattern, with `done` and `wake_at`, is between the consumer and those who wait for a
-// position.
+// least one of them sees the other's store. An inline launch needs no such care: a producer that
+// queues a command meanwhile has woken the worker, and the worker waits for the token without
+// sleeping for long. The same pattern, with `done` and `wake_at`, is between the consumer and the
+// threads that wait for a position.
 //
-// Streams are created in a table and never freed; Destroy lets one drain, end its thread and become
-// free.
+// Only a StreamQueue queues commands, and only Submission (submission.h) makes one, after it has
+// asked the capture of the stream. Everything else here may be called from any thread.
+//
+// Streams belong to the registry (stream_registry.h) and are never freed.
 #ifndef RUNTIME_DEVICE_STREAM_H_
 #define RUNTIME_DEVICE_STREAM_H_
 
 #include <pthread.h>
 
 #include <atomic>
-#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <memory>
 #include <mutex>
-#include <vector>
+#include <utility>
 
 #include "runtime/device/error.h"
 #include "runtime/device/executor.h"
-#include "runtime/device/futex.h"
 #include "runtime/device/handle.h"
 #include "runtime/device/kernel_error.h"
 #include "runtime/device/openreg_emulation.h"
 #include "runtime/device/process.h"
+#include "runtime/device/spin_wait.h"
 #include "runtime/device/thread.h"
+#include "runtime/sync/spin_lock.h"
 
 namespace openreg::device {
 
 class Capture;
-class Event;
-class Graph;
 class Stream;
 
 struct Command {
@@ -62,15 +62,14 @@ struct Command {
     kKernel,
     kCopy,  // a kernel of the device itself
     kHostFunction,
-    kWait,       // for `source` to reach `position`
-    kTimestamp,  // of event `event`, record number `position`
-    kReplay      // of `graph`, which has come to node `position`
+    kWait,  // for `source` to reach `position`
+    kStep   // `step`, again and again until it says that the command is done
   };
   // Which of the stream's consumers may run it.
   enum Place : uint8_t {
     kOnWorker,  // it may wait or take long
     kAnywhere,
-    kMoldable,   // on the executor with its team, if that pays; else anywhere
+    kMoldable,   // on the executor with its team, if that pays; otherwise anywhere
     kOnExecutor  // it needs the team
   };
   Kind kind;
@@ -79,28 +78,28 @@ struct Command {
   union {
     orKernelFunction_t kernel;
     orHostFn_t function;
+    bool (*step)(Stream* stream, Command* command, bool with_team);
   };
   union {
     void* data;
     Stream* source;
-    Event* event;
-    Graph* graph;
   };
-  uint64_t position;
+  uint64_t position;     // of a wait; of a step whatever it keeps there
   uint64_t work_before;  // with a team: what AddWork had counted before
   ErrorSink* sink;       // where an error goes
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
 static_assert(sizeof(Command) == 512);
 
-class alignas(64) Stream : public HandleSlot {
+class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
  public:
-  static constexpr uint64_t kRing = 256;  // commands that can be queued
+  static constexpr unsigned kIndexBits = 12;  // of the number of streams
+  static constexpr uint64_t kRing = 256;      // commands that can be queued
   static constexpr int kGreatestPriority = -3;
   static constexpr int kLeastPriority = 0;
 
   int device() const { return device_.load(std::memory_order_relaxed); }
-  int priority() const { return priority_.load(std::memory_order_relaxed); }
+  int priority() const override { return priority_.load(std::memory_order_relaxed); }
   ErrorSink& sink() { return sink_; }
 
   // Number of commands queued and done so far.
@@ -117,78 +116,45 @@ class alignas(64) Stream : public HandleSlot {
   // First position of the current user of this slot.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Runs the kernel on this thread, with the stream's device as the current one, if the stream is
-  // idle and nobody else is running anything on it. False: it has to be queued. `expected` as with
-  // Enqueue; `arguments` are copied.
-  bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
-                 const char* name, ErrorSink* sink);
-
-  // Only within `fill` of Enqueue: counts work for a team, in nanoseconds of one thread. Returns
-  // how much was counted before, for ever.
+  // Only within `fill` of StreamQueue::Enqueue: counts work for a team, in nanoseconds of one
+  // thread. Returns the count before, which is never reset.
   uint64_t AddWork(uint64_t nanoseconds) {
     const uint64_t before = work_.load(std::memory_order_relaxed);
     work_.store(before + nanoseconds, std::memory_order_relaxed);
     return before;
   }
 
-  // Queues a command. `fill` writes it in place; it may not call back into the stream. Waits only
-  // while the ring is full. `expected` is the handle which the caller looked up: a stream destroyed
-  // meanwhile fails. `position` (may be null): where the command stands.
-  template <class Fill>
-  orError_t Enqueue(uint64_t expected, uint64_t* position, Fill&& fill) {
-    Command* command = nullptr;
-    if (const orError_t error = BeginEnqueue(expected, &command); error != orSuccess) [[unlikely]] {
-      return error;
-    }
-    fill(*command);
-    const uint64_t tail = tail_.load(std::memory_order_relaxed);
-    if (position != nullptr) {
-      *position = tail + 1;
-    }
-    tail_.store(tail + 1, std::memory_order_seq_cst);
-    producer_.unlock();
-    if (watch_.load(std::memory_order_seq_cst) != kWatched) [[unlikely]] {
-      WakeConsumer();
-    }
-    return orSuccess;
-  }
-
-  // Queues a wait for another stream to come to a position.
-  orError_t EnqueueWait(uint64_t expected, Stream* source, uint64_t position);
-
-  // On the thread that runs commands of this stream: a kernel that was queued, with injected
-  // faults, a function of the host, and what a graph has left when its last replay is over.
+  // On the thread that runs commands of this stream: a queued kernel, with injected faults, and a
+  // function of the host.
   void RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
                        const char* name, ErrorSink* sink, bool with_team);
-  void RunHostFunction(orHostFn_t function, void* data, ErrorSink* sink);
-  void ReleaseGraph(Graph* graph, ErrorSink* sink);
+  void RunHostFunction(orHostFn_t function, void* data, const char* name, ErrorSink* sink);
 
-  // For orKernelFail, on the thread which runs a kernel of this stream.
+  // For orKernelFail, on the thread that runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
 
-  // Waits until done() >= position. False when the process exits and it will never be.
+  // Waits until done() >= position. False when the process exits and that never happens.
   bool WaitFor(uint64_t position);
 
-  // Waits until all that is queued now is done, a kernel which runs inline on another thread
-  // included.
+  // Waits until everything that is queued now is done, including a kernel that runs inline on
+  // another thread.
   bool WaitIdle();
 
  private:
-  friend class Executor;
+  friend class StreamQueue;
   friend class Streams;
 
-  // Who watches the tail.
+  // Which thread has the watcher role, and whether it sleeps.
   enum Watch : uint32_t { kWatched = 0, kWorkerSleeps = 1, kExecutorSleeps = 2 };
   enum Token : uint32_t { kFree = 0, kConsumer = 1, kInline = 2 };
   enum class Role { kWorker, kExecutor };
-  // Why Drain returned.
-  enum class Outcome {
-    kEmpty,
-    kHandOver,  // the next command is for the other role
-    kYield,     // another stream waits for the executor
-    kStopped    // the process exits
-  };
 
+  // The functions of StreamQueue. `expected` is the handle that the caller looked up: a stream
+  // destroyed meanwhile fails.
+  bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
+                 const char* name, ErrorSink* sink);
+  template <class Fill>
+  orError_t Enqueue(uint64_t expected, uint64_t* position, Fill&& fill);
   orError_t BeginEnqueue(uint64_t expected, Command** command);
   [[gnu::cold, gnu::noinline]] orError_t WaitForRoom(uint64_t expected);
   [[gnu::cold, gnu::noinline]] void WakeConsumer();
@@ -200,23 +166,28 @@ class alignas(64) Stream : public HandleSlot {
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);
   bool WantsTeam(const Command& command) const;
-  bool NextWantsTeam() const;
   bool Execute(Command& command, bool with_team);  // true: the command is done
 
+  // Guards what Streams does to threads: `thread_` and `joinable_` of all streams.
+  static std::mutex& ThreadsMutex();
+
   void Work();
-  bool WatchTail() const {
-    return WatchTailOr([] { return false; });
-  }
   // Spins; true when the consumer has something to do, or `other` says so.
   template <class Other>
   bool WatchTailOr(Other other) const;
   bool MustWake() const;  // a consumer that has announced its sleep may not sleep
   void WorkerSleep();
-  void OfferToWorker();  // gives the duty to the parked worker, which wakes when there is work
-  void Park();           // the worker waits until Unpark
-  void Unpark();         // gives the duty to the worker and wakes it
-  void End();
+  void Park();  // the worker waits until Unpark
   void WakeWaiters();
+
+  Outcome DrainOnExecutor() override { return Drain(Role::kExecutor); }
+  bool NextWantsTeam() const override;
+  bool Closing() const override { return closing_.load(std::memory_order_seq_cst); }
+  bool SpinForCommand() const override;
+  bool BeginSleep() override;
+  void EndSleep() override;
+  void Unpark() override;         // gives the watcher role to the worker and wakes it
+  void OfferToWorker() override;  // gives it to the parked worker, which wakes when there is work
 
   // Read by producers, changed only when the slot gets a new user.
   std::atomic<int> device_{0};
@@ -225,12 +196,12 @@ class alignas(64) Stream : public HandleSlot {
   std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
 
-  // Producers. `seen_done_` spares them a look at a line that the consumer writes all the time.
+  // Producers. `seen_done_` spares them a cache line that the consumer writes all the time.
   alignas(64) SpinLock producer_;
   bool started_ = false;
   uint64_t seen_done_ = 0;
   pthread_t thread_{};
-  bool joinable_ = false;  // both: under the lock of Streams
+  bool joinable_ = false;
 
   alignas(64) std::atomic<uint64_t> tail_{0};
   std::atomic<uint64_t> work_{0};
@@ -239,142 +210,91 @@ class alignas(64) Stream : public HandleSlot {
   std::atomic<bool> closing_{false};
   alignas(64) std::atomic<uint32_t> token_{kFree};
 
-  // Those who wait for a position: `wake_at_` is the smallest one.
+  // Threads that wait for a position: `wake_at_` is the smallest one.
   alignas(64) std::atomic<uint64_t> wake_at_{UINT64_MAX};
   std::atomic<uint32_t> signal_{0};
 
   alignas(64) std::atomic<uint32_t> parked_{0};  // the worker's own futex
+  void (*on_end_)(Stream*) = nullptr;  // called by the worker when a destroyed stream has drained
   ErrorSink sink_;
 };
 
-// All streams of the process.
-class Streams {
+// Permission to queue commands on a stream: see the top of the file. Lives as long as one call.
+class StreamQueue {
  public:
-  static constexpr unsigned kIndexBits = 12;
+  StreamQueue() = default;
 
-  static Streams& Get();
+  Stream* stream() const { return stream_; }
 
-  // Creates the default stream of each device. Called once.
-  orError_t SetUp(int device_count);
-
-  // A null handle is the default stream of the thread's device. Null when it is no live stream.
-  Stream* Find(orStream_t handle) const {
-    if (handle == nullptr) {
-      return default_[thread_state.device];
-    }
-    return table_.Find(reinterpret_cast<uint64_t>(handle));
+  // Runs the kernel on this thread, with the stream's device as the current one, if the stream is
+  // idle and no other thread is running anything on it. False: it has to be queued. `arguments`
+  // are copied.
+  bool TryInline(orKernelFunction_t kernel, const void* arguments, size_t size, const char* name,
+                 ErrorSink* sink) const {
+    return stream_->TryInline(expected_, kernel, arguments, size, name, sink);
   }
-  Stream* At(uint32_t index) const { return table_.At(index); }
-  uint32_t size() const { return table_.size(); }
-  Stream* Default(int device) const { return default_[device]; }
 
-  orError_t Create(int device, int priority, orStream_t* handle);
-  orError_t Destroy(Stream* stream, uint64_t handle);
-  void DestroyAll(int device);
+  // Queues a command. `fill` writes it in place; it may not call back into the stream. Waits only
+  // while the ring is full. Fails if the stream was destroyed meanwhile. `position` (may be null):
+  // where the command stands.
+  template <class Fill>
+  [[gnu::always_inline]] orError_t Enqueue(uint64_t* position, Fill&& fill) const {
+    return stream_->Enqueue(expected_, position, std::forward<Fill>(fill));
+  }
 
-  // Waits for all streams of a device, those that were destroyed and still drain included.
-  bool WaitIdle(int device);
+  // Queues a kernel of the device itself, with a copy of the bytes of `arguments`.
+  template <class Arguments>
+  orError_t EnqueueOwnKernel(Command::Place place, const char* name, orKernelFunction_t kernel,
+                             const Arguments& arguments) const {
+    return Enqueue(nullptr, [&](Command& command) {
+      command.kind = Command::kCopy;
+      command.place = place;
+      command.name = name;
+      command.kernel = kernel;
+      command.sink = &stream_->sink();
+      std::memcpy(command.arguments, &arguments, sizeof(arguments));
+    });
+  }
 
-  // Takes the earliest error among the streams of a device, or null.
-  std::unique_ptr<KernelError> TakeError(int device);
-
-  // Ends all threads; see orShutdown.
-  void ShutDown();
+  // Queues a wait for another stream to come to a position.
+  orError_t EnqueueWait(Stream* source, uint64_t position) const;
 
  private:
-  friend class Stream;
-  void Reap();
+  friend class Submission;
+  StreamQueue(Stream* stream, uint64_t expected) : stream_(stream), expected_(expected) {}
 
-  // Moves the error of a stream that goes away to its device.
-  void KeepOrphaned(Stream* stream);
-
-  HandleTable<Stream, kIndexBits, 1> table_;
-  Stream* default_[OPENREG_MAX_DEVICES] = {};
-  std::mutex errors_mutex_;                  // so that an error on its way there is not overlooked
-  ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
-
-  std::mutex mutex_;  // of threads: who starts, has ended, is to be joined
-  // Whose threads have ended and are to be joined; or that had none, and whose last kernel ran
-  // inline when they were destroyed.
-  std::vector<Stream*> ended_;
-  std::atomic<uint32_t> ended_count_{0};
+  Stream* stream_ = nullptr;
+  uint64_t expected_ = 0;
 };
-
-// What becomes of a call while its stream is captured. Every function that takes a stream has to
-// say it when it looks the stream up, so that none passes a capture by.
-struct WhenCaptured {
-  // Not null: it is refused, and makes the capture invalid; ends the sentence "orX: stream S is
-  // captured, ".
-  const char* refused_because;
-};
-// It takes part in the capture, by a function of Captures, or is about the stream itself and not
-// about its work.
-inline constexpr WhenCaptured kAllowedInCapture{nullptr};
-inline constexpr WhenCaptured kNothingRuns{
-    "so nothing runs that could be waited for: do it before or after the capture"};
-
-// The stream a handle names; fails otherwise, and if `when_captured` refuses.
-orError_t FindStream(const char* function, orStream_t handle, WhenCaptured when_captured,
-                     Stream** stream, uint64_t* expected);
-
-// Begins a function of the device that works on a stream.
-inline orError_t EnterStream(const char* function, orStream_t handle, WhenCaptured when_captured,
-                             Stream** stream, uint64_t* expected) {
-  const orError_t error = EnterDevice(function);
-  return error == orSuccess ? FindStream(function, handle, when_captured, stream, expected) : error;
-}
 
 // Fails with the error that a sink keeps, and clears it; or returns orSuccess.
 orError_t ReportKernelError(ErrorSink& sink);
 
-// How long consumers and waiting hosts spin. Long enough to bridge the host's time between two
-// launches, short enough not to be noticed as load.
-inline constexpr std::chrono::microseconds kSpin{20};
-
-// Spins until `ready` is true, for kSpin at most, and not at all where it would take a core away
-// from a parallel kernel or from the thread that is waited for.
-template <class Ready>
-bool SpinUntil(Ready ready) {
-  if (ready()) {
-    return true;
+template <class Fill>
+[[gnu::always_inline]] inline orError_t Stream::Enqueue(uint64_t expected, uint64_t* position,
+                                                        Fill&& fill) {
+  Command* command = nullptr;
+  if (const orError_t error = BeginEnqueue(expected, &command); error != orSuccess) [[unlikely]] {
+    return error;
   }
-  if (!MaySpin()) {
-    return false;
+  fill(*command);
+  const uint64_t tail = tail_.load(std::memory_order_relaxed);
+  if (position != nullptr) {
+    *position = tail + 1;
   }
-  const Executor& executor = Executor::Get();
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    if (executor.parallel_running()) {
-      return false;
-    }
-    for (int round = 0; round < 16; ++round) {
-      if (ready()) {
-        return true;
-      }
-      SpinPause();
-    }
-  } while (std::chrono::steady_clock::now() < end);
-  return false;
+  tail_.store(tail + 1, std::memory_order_seq_cst);
+  producer_.unlock();
+  if (watch_.load(std::memory_order_seq_cst) != kWatched) [[unlikely]] {
+    WakeConsumer();
+  }
+  return orSuccess;
 }
-
-template <class Other>
-bool Stream::WatchTailOr(Other other) const {
-  return SpinUntil([&] {
-    return tail_.load(std::memory_order_relaxed) != done_.load(std::memory_order_relaxed) ||
-           closing_.load(std::memory_order_relaxed) || Stopping() || other();
-  });
-}
-
-// Runs a kernel of the device itself in the order of the stream and waits until it is done: on this
-// thread if the stream is idle.
-orError_t RunInOrder(Stream* stream, uint64_t expected, orKernelFunction_t kernel,
-                     const void* arguments, size_t size, const char* name);
 
 inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments,
                               size_t size, const char* name, ErrorSink* sink) {
   // Whatever was queued before this call, by this thread or by one it has synchronized with, is
-  // visible here; what others queue at this moment may go first or second. `done` is read first: it
-  // never runs ahead of `tail`.
+  // visible here; what other threads queue at this moment may go first or second. `done` is read
+  // first: it is never ahead of `tail`.
   if (done_.load(std::memory_order_acquire) != tail_.load(std::memory_order_relaxed)) {
     return false;
   }

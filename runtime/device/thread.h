@@ -20,13 +20,13 @@ class ErrorSink;
 class Stream;
 
 struct ThreadState {
-  Stream* running;          // the stream whose kernel or callback this thread runs, else null
+  Stream* running;          // the stream whose kernel or callback this thread runs, or null
   ErrorSink* sink;          // where that kernel's error goes
   const char* kernel_name;  // of that kernel
   bool kernel_failed;       // that kernel called orKernelFail
   bool has_team;            // that kernel may use a team
   bool of_device;           // started by StartThread
-  bool releasing;           // it is no kernel that runs, but what a graph releases: it may free
+  bool releasing;           // a graph releases what it holds, which may free
   uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;
@@ -44,7 +44,7 @@ bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* 
 // Number of CPU cores this process may use.
 int CoreCount();
 
-// Whether it makes sense to spin at all.
+// Whether spinning makes sense at all.
 inline bool MaySpin() {
   static const bool several_cores = CoreCount() > 1;
   return several_cores;

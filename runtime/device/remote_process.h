@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ipc_peer.h - the other process, for tests of what processes share: runs ipc_peer.cc, which says
-// what can be asked of it. Ends with its object.
-#ifndef RUNTIME_DEVICE_IPC_PEER_H_
-#define RUNTIME_DEVICE_IPC_PEER_H_
+// remote_process.h - the other process, for tests of what processes share: runs remote_process.cc,
+// which says what can be asked of it. Ends with its object.
+#ifndef RUNTIME_DEVICE_REMOTE_PROCESS_H_
+#define RUNTIME_DEVICE_REMOTE_PROCESS_H_
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -23,10 +23,10 @@
 
 namespace openreg::device {
 
-// A process that runs ipc_peer.cc. (The driver has a Peer, which the tests are linked with.)
-class PeerProcess {
+// A process that runs remote_process.cc.
+class RemoteProcess {
  public:
-  explicit PeerProcess(const char* device_count = nullptr) {
+  explicit RemoteProcess(const char* device_count = nullptr) {
     int to[2], from[2];
     if (pipe2(to, O_CLOEXEC) != 0 || pipe2(from, O_CLOEXEC) != 0) {
       ADD_FAILURE() << "no pipes: " << std::strerror(errno);
@@ -39,7 +39,7 @@ class PeerProcess {
       if (device_count != nullptr) {
         setenv("OPENREG_DEVICE_COUNT", device_count, 1);
       }
-      execl("runtime/device/ipc_peer", "ipc_peer", nullptr);
+      execl("runtime/device/remote_process", "remote_process", nullptr);
       _exit(127);
     }
     close(to[0]);
@@ -47,7 +47,7 @@ class PeerProcess {
     input_ = fdopen(to[1], "w");
     output_ = fdopen(from[0], "r");
   }
-  ~PeerProcess() {
+  ~RemoteProcess() {
     std::fclose(input_);  // ends its loop
     std::fclose(output_);
     if (pid_ > 0) {
@@ -56,8 +56,8 @@ class PeerProcess {
       EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
     }
   }
-  PeerProcess(const PeerProcess&) = delete;
-  PeerProcess& operator=(const PeerProcess&) = delete;
+  RemoteProcess(const RemoteProcess&) = delete;
+  RemoteProcess& operator=(const RemoteProcess&) = delete;
 
   std::string Ask(const std::string& command) {
     std::fprintf(input_, "%s\n", command.c_str());
@@ -96,4 +96,4 @@ class PeerProcess {
 
 }  // namespace openreg::device
 
-#endif  // RUNTIME_DEVICE_IPC_PEER_H_
+#endif  // RUNTIME_DEVICE_REMOTE_PROCESS_H_

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// ipc_handle.h - what the opaque bytes of a handle between processes hold. A Content begins with
+// `magic` and `version`, and has the constants kMagic and kVersion. Threads: any.
+#ifndef RUNTIME_DEVICE_IPC_HANDLE_H_
+#define RUNTIME_DEVICE_IPC_HANDLE_H_
+
+#include <cstring>
+#include <type_traits>
+
+#include "runtime/device/error.h"
+#include "runtime/device/openreg.h"
+
+namespace openreg::device {
+
+template <class Handle, class Content>
+void PackHandle(Content content, Handle* handle) {
+  static_assert(std::is_trivially_copyable_v<Content> && sizeof(Content) <= sizeof(Handle));
+  content.magic = Content::kMagic;
+  content.version = Content::kVersion;
+  *handle = {};
+  std::memcpy(handle->reserved, &content, sizeof(content));
+}
+
+// Fails in the name of `function` for bytes of another kind or version, or that `content` itself
+// finds damaged.
+template <class Handle, class Content>
+orError_t UnpackHandle(const char* function, const Handle& handle, Content* content) {
+  std::memcpy(content, handle.reserved, sizeof(*content));
+  return content->magic == Content::kMagic && content->version == Content::kVersion &&
+                 content->Plausible()
+             ? orSuccess
+             : Fail(orErrorInvalidValue, "%s: these bytes are no handle of this version of OpenReg",
+                    function);
+}
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_IPC_HANDLE_H_

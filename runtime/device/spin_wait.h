@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// spin_wait.h - how consumers and waiting hosts spin before they sleep. Threads: any.
+#ifndef RUNTIME_DEVICE_SPIN_WAIT_H_
+#define RUNTIME_DEVICE_SPIN_WAIT_H_
+
+#include <chrono>
+
+#include "runtime/device/executor.h"
+#include "runtime/device/thread.h"
+#include "runtime/sync/spin_lock.h"
+
+namespace openreg::device {
+
+// Long enough to bridge the host's time between two launches, short enough not to be noticed as
+// load.
+inline constexpr std::chrono::microseconds kSpin{20};
+
+// Spins until `ready` is true, for kSpin at most, and not at all where it would take a core away
+// from a parallel kernel or from the thread that it waits for.
+template <class Ready>
+bool SpinUntil(Ready ready) {
+  if (ready()) {
+    return true;
+  }
+  if (!MaySpin()) {
+    return false;
+  }
+  const Executor& executor = Executor::Get();
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    if (executor.parallel_running()) {
+      return false;
+    }
+    for (int round = 0; round < 16; ++round) {
+      if (ready()) {
+        return true;
+      }
+      SpinPause();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_SPIN_WAIT_H_

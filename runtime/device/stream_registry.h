@@ -1,0 +1,94 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// stream_registry.h - all streams of the process.
+//
+// Streams are created in a table and never freed; Destroy lets one drain, end its thread and become
+// free for a next user. One object, never destroyed. Threads: any.
+#ifndef RUNTIME_DEVICE_STREAM_REGISTRY_H_
+#define RUNTIME_DEVICE_STREAM_REGISTRY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/device/handle.h"
+#include "runtime/device/kernel_error.h"
+#include "runtime/device/openreg.h"
+#include "runtime/device/stream.h"
+#include "runtime/device/thread.h"
+
+namespace openreg::device {
+
+class Streams {
+ public:
+  static Streams& Get() {
+    static Streams& streams = *new Streams;  // never destroyed: threads and late calls use it
+    return streams;
+  }
+
+  // Creates the default stream of each device. Called once.
+  orError_t SetUp(int device_count);
+
+  // A null handle is the default stream of the thread's device. Null when it is no live stream.
+  Stream* Find(orStream_t handle) const {
+    if (handle == nullptr) {
+      return default_[thread_state.device];
+    }
+    return table_.Find(reinterpret_cast<uint64_t>(handle));
+  }
+  Stream* At(uint32_t index) const { return table_.At(index); }
+  uint32_t size() const { return table_.size(); }
+  Stream* Default(int device) const { return default_[device]; }
+
+  orError_t Create(int device, int priority, orStream_t* handle);
+  orError_t Destroy(Stream* stream, uint64_t handle);
+  void DestroyAll(int device);
+
+  // Waits for all streams of a device, including destroyed ones that still drain.
+  bool WaitIdle(int device);
+
+  // Takes the earliest error among the streams of a device, or null.
+  std::unique_ptr<KernelError> TakeError(int device);
+
+  // Ends all threads; see orShutdown.
+  void ShutDown();
+
+ private:
+  void Reap();
+  void KeepEnded(Stream* stream);
+  static void OnEnd(Stream* stream);  // see Stream::on_end_
+
+  // Moves the error of a destroyed stream to its device.
+  void KeepOrphaned(Stream* stream);
+
+  HandleTable<Stream, Stream::kIndexBits, 1> table_;
+  Stream* default_[OPENREG_MAX_DEVICES] = {};
+  std::mutex errors_mutex_;                  // so that an error on its way there is not missed
+  ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
+
+  // Under Stream::ThreadsMutex(). Streams whose threads have ended and are to be joined; or that
+  // had none, and whose last kernel ran inline when they were destroyed.
+  std::vector<Stream*> ended_;
+  std::atomic<uint32_t> ended_count_{0};
+};
+
+[[gnu::cold, gnu::noinline]] orError_t FailNoStream(const char* function, orStream_t handle);
+
+// The stream that a handle names; fails otherwise. `expected` is the handle, also of a default
+// stream that null names.
+[[gnu::always_inline]] inline orError_t FindStream(const char* function, orStream_t handle,
+                                                   Stream** stream, uint64_t* expected) {
+  *stream = Streams::Get().Find(handle);
+  if (*stream == nullptr) [[unlikely]] {
+    return FailNoStream(function, handle);
+  }
+  *expected = handle == nullptr ? (*stream)->handle.load(std::memory_order_relaxed)
+                                : reinterpret_cast<uint64_t>(handle);
+  return orSuccess;
+}
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_STREAM_REGISTRY_H_

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// submission.h - the one way for work to reach a stream.
+//
+// A Submission is a call of the API on a stream. Every function of it that puts work on the stream,
+// or gives permission to (QueueUncaptured), asks the stream's capture first: while the stream is
+// captured, the work becomes a part of the graph, or the call is refused. Nothing else can make a
+// StreamQueue, and a stream has no other functions to queue work, so that no entry point passes a
+// capture by.
+//
+// Belongs to the calling thread, for the duration of the call.
+#ifndef RUNTIME_DEVICE_SUBMISSION_H_
+#define RUNTIME_DEVICE_SUBMISSION_H_
+
+#include <cstdint>
+#include <cstring>
+#include <optional>
+
+#include "runtime/device/capture.h"
+#include "runtime/device/event.h"
+#include "runtime/device/executor.h"
+#include "runtime/device/openreg.h"
+#include "runtime/device/process.h"
+#include "runtime/device/stream.h"
+#include "runtime/device/stream_registry.h"
+#include "runtime/device/work.h"
+
+namespace openreg::device {
+
+// Why a captured stream refuses a call whose result would depend on work that does not run.
+inline constexpr char kNothingRuns[] =
+    "so nothing runs that could be waited for: do it before or after the capture";
+
+class Submission {
+ public:
+  // `function` names the call.
+  explicit Submission(const char* function) : function_(function) {}
+
+  // Begins the call: checks the state of the process and looks the stream up.
+  [[gnu::always_inline]] orError_t Enter(orStream_t handle) {
+    const orError_t error = EnterDevice(function_);
+    return error == orSuccess ? Find(handle) : error;
+  }
+  // The same for a call that has checked the state of the process.
+  [[gnu::always_inline]] orError_t Find(orStream_t handle) {
+    return FindStream(function_, handle, &queue_.stream_, &queue_.expected_);
+  }
+
+  const char* function() const { return function_; }
+  const Stream& stream() const { return *queue_.stream(); }
+
+  // A kernel, a copy or fill, or a function of the host. With launch blocking a kernel is done when
+  // the call returns, which returns its error, and so is a copy, whose error stays with the stream.
+  orError_t Submit(const Work& work) const;
+
+  // The record of an event, and a wait for one.
+  orError_t Record(Event* event, uint64_t event_handle) const;
+  orError_t Wait(Event* event, uint64_t event_handle) const;
+
+  // For a call that a capture cannot take in: the queue, unless the stream is captured. `because`
+  // ends the sentence "orX: stream S is captured, ".
+  orError_t QueueUncaptured(const char* because, StreamQueue* queue) const {
+    if (Capturing()) [[unlikely]] {
+      if (const orError_t refused = Captures::Get().RefuseStream(function_, &stream(), because);
+          refused != orSuccess) {
+        return refused;
+      }
+    }
+    *queue = queue_;
+    return orSuccess;
+  }
+
+ private:
+  orError_t Enqueue(const Work& work, ErrorSink* sink, uint64_t* position) const;
+
+  // With captures, launch blocking, injected faults, or synchronous work. By value: the objects of
+  // the fast path then never have an address, and stay in registers.
+  [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
+  // Nothing if the stream is not captured.
+  std::optional<orError_t> Capture(Work work) const;
+  orError_t SubmitAndWait(Work work, bool may_inline) const;
+  [[gnu::cold, gnu::noinline]] orError_t WaitForImported(Event* event) const;
+
+  const char* const function_;
+  StreamQueue queue_;
+};
+
+[[gnu::always_inline]] inline orError_t Submission::Enqueue(const Work& work, ErrorSink* sink,
+                                                            uint64_t* position) const {
+  if (work.MayHaveTeam()) {
+    if (const orError_t error = Executor::Get().Start(); error != orSuccess) {
+      return error;
+    }
+  }
+  return queue_.Enqueue(position, [&](Command& command) {
+    command.kind = work.kind;
+    command.place = work.place;
+    command.name = work.name;
+    command.sink = sink;
+    if (work.kind == Command::kHostFunction) {
+      command.function = work.function;
+      command.data = work.data;
+      return;
+    }
+    command.kernel = work.kernel;
+    if (work.MayHaveTeam()) {
+      command.work_before = queue_.stream()->AddWork(work.work_ns);
+    }
+    if (work.size != 0) {
+      std::memcpy(command.arguments, work.arguments, work.size);
+    }
+  });
+}
+
+[[gnu::always_inline]] inline orError_t Submission::Submit(const Work& work) const {
+  constexpr uint32_t kSlow = kCapturing | kBlocking | kInjecting;
+  if ((mode.load(std::memory_order_relaxed) & kSlow) != 0 || work.synchronous) [[unlikely]] {
+    return SubmitSlowly(*this, work);
+  }
+  ErrorSink* const sink = &queue_.stream()->sink();
+  if (work.may_inline &&
+      queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink)) {
+    return orSuccess;
+  }
+  return Enqueue(work, sink, nullptr);
+}
+
+inline orError_t Submission::Record(Event* event, uint64_t event_handle) const {
+  if (Capturing()) [[unlikely]] {
+    if (const auto captured = Captures::Get().Record(function_, event, event_handle, &stream())) {
+      return *captured;
+    }
+  }
+  return event->Record(queue_);
+}
+
+inline orError_t Submission::Wait(Event* event, uint64_t event_handle) const {
+  const Event::Capture capture = event->capture();
+  if (Capturing() || capture.captured()) [[unlikely]] {
+    if (const auto captured =
+            Captures::Get().Wait(function_, queue_.stream(), event, event_handle, capture)) {
+      return *captured;
+    }
+  }
+  if (event->scope() == Event::Scope::kImported) [[unlikely]] {
+    return WaitForImported(event);
+  }
+  if (capture.stream == queue_.stream() || capture.complete()) {
+    return orSuccess;  // in order anyway, or done
+  }
+  return queue_.EnqueueWait(capture.stream, capture.position);
+}
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_SUBMISSION_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// work.h - a piece of work for a stream, as a call describes it: a kernel, a copy or fill, or a
+// function of the host. It becomes a command of the stream or, in a capture, a node of a graph. A
+// plain value that refers to the caller's arguments.
+#ifndef RUNTIME_DEVICE_WORK_H_
+#define RUNTIME_DEVICE_WORK_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "runtime/device/openreg_emulation.h"
+#include "runtime/device/stream.h"
+
+namespace openreg::device {
+
+struct Work {
+  Work(Command::Kind kind, Command::Place place) : kind(kind), place(place) {}
+
+  Command::Kind kind;
+  Command::Place place;
+  bool may_inline = false;     // on the launching thread, if the stream is idle
+  bool synchronous = false;    // of a copy: it is done when the call returns
+  uint32_t work_ns = 0;        // with a team: estimated time with one thread
+  const char* name = nullptr;  // static storage
+  union {
+    orKernelFunction_t kernel = nullptr;
+    orHostFn_t function;
+  };
+  union {
+    const void* arguments = nullptr;
+    void* data;  // of the function
+  };
+  size_t size = 0;  // of the arguments
+
+  // For captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and why
+  // the work cannot be captured, which ends the sentence "orX: stream S is captured, ".
+  const orRepeatable* repeatable = nullptr;
+  const char* refused_because = nullptr;
+
+  bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }
+};
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_WORK_H_
