@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// graph_fixture.h - what the tests of captures and of graphs share: captures, and kernels for them.
+#ifndef RUNTIME_DEVICE_GRAPH_FIXTURE_H_
+#define RUNTIME_DEVICE_GRAPH_FIXTURE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "runtime/device/device_fixture.h"
+
+namespace openreg::device {
+
+// A kernel that adds to a number of the host, as kernels of aten do to memory: its arguments stay.
+struct Add {
+  std::atomic<int>* sum;
+  int value;
+  static orError_t Run(void* arguments) {
+    auto* add = static_cast<Add*>(arguments);
+    add->sum->fetch_add(add->value);
+    add->value = 1000;  // of this run's copy
+    return orSuccess;
+  }
+};
+
+class GraphTest : public DeviceTest {
+ protected:
+  orEvent_t CreateEvent(unsigned flags = orEventDisableTiming) {
+    orEvent_t event = nullptr;
+    EXPECT_OK(orEventCreateWithFlags(&event, flags));
+    return event;
+  }
+
+  orError_t LaunchAdd(orStream_t stream, std::atomic<int>* sum, int value, uint32_t flags = 0) {
+    const Add add{sum, value};
+    const orLaunchAttributes attributes{"add", flags, 1000};
+    return orLaunchKernel(stream, Add::Run, &add, sizeof(add), &attributes);
+  }
+
+  orGraph_t Capture(orStream_t stream, const std::function<void()>& work) {
+    EXPECT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
+    work();
+    orGraph_t graph = nullptr;
+    EXPECT_OK(orStreamEndCapture(stream, &graph));
+    return graph;
+  }
+
+  orStreamCaptureStatus StatusOf(orStream_t stream, uint64_t* id = nullptr) {
+    orStreamCaptureStatus status = orStreamCaptureStatusInvalidated;
+    EXPECT_OK(orStreamGetCaptureInfo(stream, &status, id));
+    return status;
+  }
+
+  // The capture of `stream` is invalid, its end says `reason`, and both work afterwards.
+  void ExpectInvalid(orStream_t stream, const std::string& reason) {
+    EXPECT_EQ(StatusOf(stream), orStreamCaptureStatusInvalidated);
+    std::atomic<int> sum{0};
+    EXPECT_FAILS(LaunchAdd(stream, &sum, 1), orErrorCaptureInvalidated, reason);
+    orGraph_t graph = reinterpret_cast<orGraph_t>(&sum);
+    EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, reason);
+    EXPECT_EQ(graph, nullptr);
+    EXPECT_EQ(StatusOf(stream), orStreamCaptureStatusNone);
+    EXPECT_OK(LaunchAdd(stream, &sum, 1));
+    EXPECT_OK(orStreamSynchronize(stream));
+    EXPECT_EQ(sum, 1);
+    EXPECT_OK(
+        orGraphLaunch(Capture(stream, [&] { EXPECT_OK(LaunchAdd(stream, &sum, 2)); }), stream));
+    EXPECT_OK(orStreamSynchronize(stream));
+    EXPECT_EQ(sum, 3);
+  }
+};
+
+inline constexpr uint32_t kAllFlags[] = {0, orLaunchInline, orLaunchShort, orLaunchParallel,
+                                         orLaunchMoldable};
+
+}  // namespace openreg::device
+
+#endif  // RUNTIME_DEVICE_GRAPH_FIXTURE_H_
