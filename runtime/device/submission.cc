@@ -12,7 +12,7 @@ namespace openreg::device {
 orError_t Submission::SubmitSlowly(Submission submission, Work work) {
   const uint32_t now = mode.load(std::memory_order_relaxed);
   if ((now & kCapturing) != 0) {
-    if (const auto captured = submission.Capture(work)) {
+    if (const auto captured = submission.AddToCapture(work)) {
       return *captured;
     }
   }
@@ -30,7 +30,7 @@ orError_t Submission::SubmitSlowly(Submission submission, Work work) {
   return submission.Enqueue(work, sink, nullptr);
 }
 
-std::optional<orError_t> Submission::Capture(Work work) const {
+std::optional<orError_t> Submission::AddToCapture(Work work) const {
   if (stream().capture() == nullptr) {
     return std::nullopt;
   }

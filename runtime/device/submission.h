@@ -77,7 +77,7 @@ class Submission {
   // the fast path then never have an address, and stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
   // Nothing if the stream is not captured.
-  std::optional<orError_t> Capture(Work work) const;
+  std::optional<orError_t> AddToCapture(Work work) const;
   orError_t SubmitAndWait(Work work, bool may_inline) const;
   [[gnu::cold, gnu::noinline]] orError_t WaitForImported(Event* event) const;
 
