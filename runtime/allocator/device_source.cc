@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "runtime/allocator/device_source.h"
 
-#include "runtime/allocator/current_device.h"
+#include "runtime/allocator/device_scope.h"
 
 namespace openreg::allocator {
 
 void* DeviceSource::allocate(size_t size, std::string* reason) {
-  const CurrentDevice current(device_);
+  const DeviceScope scope(device_);
   void* segment = nullptr;
   // No capture minds: memory of a capture is in a pool of its own, which outlives it.
   orStreamCaptureMode mode = orStreamCaptureModeRelaxed;
@@ -23,17 +23,17 @@ void* DeviceSource::allocate(size_t size, std::string* reason) {
 }
 
 void DeviceSource::free(void* segment, size_t /*size*/) {
-  const CurrentDevice current(device_);
+  const DeviceScope scope(device_);
   check(orFree(segment));
 }
 
 void DeviceSource::trim() {
-  const CurrentDevice current(device_);
+  const DeviceScope scope(device_);
   check(orMemTrim(nullptr));
 }
 
 Source::Room DeviceSource::room() {
-  const CurrentDevice current(device_);
+  const DeviceScope scope(device_);
   Room room;
   check(orMemGetInfo(&room.free, &room.total));
   return room;

@@ -7,7 +7,7 @@
 #include <mutex>
 #include <thread>
 
-#include "runtime/allocator/current_device.h"
+#include "runtime/allocator/device_scope.h"
 
 namespace openreg::allocator {
 namespace {
@@ -34,7 +34,7 @@ void wait_for_every_device() {
   std::exception_ptr first;
   for (int device = 0; device < count; ++device) {
     try {
-      const CurrentDevice current(device);
+      const DeviceScope scope(device);
       check(orDeviceSynchronize());
     } catch (const Error&) {
       first = first != nullptr ? first : std::current_exception();
@@ -70,7 +70,7 @@ orError_t DeviceTimeline::take_event(int device, orEvent_t* event) {
       return orSuccess;
     }
   }
-  const CurrentDevice current(device);
+  const DeviceScope scope(device);
   return orEventCreate(event);
 }
 

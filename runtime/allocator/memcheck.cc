@@ -8,7 +8,7 @@
 #include <set>
 #include <utility>
 
-#include "runtime/allocator/current_device.h"
+#include "runtime/allocator/device_scope.h"
 #include "runtime/allocator/error.h"
 #include "runtime/allocator/pool.h"
 #include "runtime/device/host_wait.h"
@@ -114,7 +114,7 @@ Memcheck::Memcheck(int device, size_t quarantine)
 }
 
 Memcheck::~Memcheck() {
-  const CurrentDevice current(device_);
+  const DeviceScope scope(device_);
   (void)orDeviceSynchronize();
   for (const RecordPtr& record : awaiting_) {
     for (const Mark mark : record->marks) {

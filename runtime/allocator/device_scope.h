@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CurrentDevice - makes a device the calling thread's current one for a scope.
-#ifndef RUNTIME_ALLOCATOR_CURRENT_DEVICE_H_
-#define RUNTIME_ALLOCATOR_CURRENT_DEVICE_H_
+// DeviceScope - makes a device the calling thread's current one for a scope.
+#ifndef RUNTIME_ALLOCATOR_DEVICE_SCOPE_H_
+#define RUNTIME_ALLOCATOR_DEVICE_SCOPE_H_
 
 #include <string>
 
@@ -18,22 +18,22 @@ inline void check(orError_t error) {
   }
 }
 
-class CurrentDevice {
+class DeviceScope {
  public:
-  explicit CurrentDevice(int device) {
+  explicit DeviceScope(int device) {
     check(orGetDevice(&before_));
     if (before_ != device) {
       check(orSetDevice(device));
       changed_ = true;
     }
   }
-  ~CurrentDevice() {
+  ~DeviceScope() {
     if (changed_) {
       (void)orSetDevice(before_);  // was current before, so it is one
     }
   }
-  CurrentDevice(const CurrentDevice&) = delete;
-  CurrentDevice& operator=(const CurrentDevice&) = delete;
+  DeviceScope(const DeviceScope&) = delete;
+  DeviceScope& operator=(const DeviceScope&) = delete;
 
  private:
   int before_ = 0;
@@ -42,4 +42,4 @@ class CurrentDevice {
 
 }  // namespace openreg::allocator
 
-#endif  // RUNTIME_ALLOCATOR_CURRENT_DEVICE_H_
+#endif  // RUNTIME_ALLOCATOR_DEVICE_SCOPE_H_
