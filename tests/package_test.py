@@ -141,6 +141,7 @@ def test_each_library_is_loaded_once() -> None:
         "libopenreg.so",
         "libopenreg_allocator.so",
         "libopenreg_c10.so",
+        "libopenreg_diagnostics.so",
         "libopenreg_aten.so",
         "libc10.so",
         "libtorch_cpu.so",

@@ -47,6 +47,7 @@ def included(package: str) -> str:
 _PORTABLE = [
     "//runtime/allocator/...",
     "//runtime/c10/...",
+    "//runtime/diagnostics/...",
     "//aten/tensors/...",
     "//aten/fallback:host",
     "//amp/...",
@@ -59,16 +60,21 @@ ARROWS = [
     Arrow(
         "the device stands alone",
         "//runtime/device/...",
-        f"{_TORCH}|//runtime/(allocator|c10)|{_ABOVE_RUNTIME}",
+        f"{_TORCH}|//runtime/(allocator|c10|diagnostics)|{_ABOVE_RUNTIME}",
     ),
     Arrow(
         "the core of the allocator needs the device alone",
         "//runtime/allocator/...",
-        f"{_TORCH}|//runtime/c10|{_ABOVE_RUNTIME}",
+        f"{_TORCH}|//runtime/(c10|diagnostics)|{_ABOVE_RUNTIME}",
     ),
     Arrow(
-        "runtime/c10 needs no operators",
+        "runtime/c10 needs no diagnostics and no operators",
         "//runtime/c10/...",
+        f"//runtime/diagnostics[:/]|{_ABOVE_RUNTIME}",
+    ),
+    Arrow(
+        "diagnostics need no operators",
+        "//runtime/diagnostics/...",
         _ABOVE_RUNTIME,
     ),
     *(

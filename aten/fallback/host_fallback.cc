@@ -3,7 +3,7 @@
 
 #include "aten/fallback/boxed_fallback.h"
 #include "aten/fallback/boxed_tensors.h"
-#include "runtime/c10/implicit_wait.h"
+#include "runtime/diagnostics/implicit_wait.h"
 
 namespace openreg {
 

@@ -25,8 +25,8 @@
 #include "aten/launch/owned.h"
 #include "aten/launch/store.h"
 #include "aten/tensors/factories.h"
-#include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
+#include "runtime/diagnostics/implicit_wait.h"
 
 namespace openreg {
 namespace {

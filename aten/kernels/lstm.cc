@@ -32,8 +32,8 @@
 #include "aten/launch/launch.h"
 #include "aten/launch/owned.h"
 #include "aten/tensors/factories.h"
-#include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
+#include "runtime/diagnostics/implicit_wait.h"
 
 namespace openreg {
 namespace {

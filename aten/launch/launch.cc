@@ -8,10 +8,10 @@
 #include <memory>
 
 #include "aten/launch/accepted_calls.h"
-#include "runtime/c10/launch_site.h"
-#include "runtime/c10/launch_watch.h"
-#include "runtime/c10/stream_sanitizer.h"
-#include "runtime/c10/warning.h"
+#include "runtime/diagnostics/launch_site.h"
+#include "runtime/diagnostics/stream_sanitizer.h"
+#include "runtime/diagnostics/warning.h"
+#include "runtime/diagnostics/watcher.h"
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>

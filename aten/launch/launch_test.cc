@@ -25,7 +25,7 @@
 #include "aten/launch/owned.h"
 #include "aten/launch/sleep.h"
 #include "runtime/c10/stream.h"
-#include "runtime/c10/warning.h"
+#include "runtime/diagnostics/warning.h"
 
 namespace openreg {
 namespace {

@@ -13,9 +13,9 @@
 #include "aten/tensors/tensor.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/host_allocator.h"
-#include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
-#include "runtime/c10/stream_sanitizer.h"
+#include "runtime/diagnostics/implicit_wait.h"
+#include "runtime/diagnostics/stream_sanitizer.h"
 
 namespace openreg {
 namespace {

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "runtime/allocator/segment_description.h"
-#include "runtime/c10/memory_history.h"
 #include "runtime/device/openreg.h"
+#include "runtime/diagnostics/memory_history.h"
 
 namespace py = pybind11;
 

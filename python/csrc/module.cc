@@ -2,9 +2,9 @@
 //
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
-// Thin: each function checks its arguments and calls runtime/c10 or aten. Only recording.h does
-// work of its own, which is about lists of Python. Loading the module loads those libraries, which
-// register the device with torch. Waits release the GIL
+// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics or aten. Only
+// recording.h does work of its own, which is about lists of Python. Loading the module loads those
+// libraries, which register the device with torch. Waits release the GIL
 // (runtime/device/host_wait.h); functions that take a lock which a waiting thread may hold, or that
 // take long, release it themselves. Exceptions are translated as torch does it (c10::Error and its
 // subclasses, warnings of the call included).
@@ -36,14 +36,16 @@
 #include "runtime/c10/error.h"
 #include "runtime/c10/generator.h"
 #include "runtime/c10/graph.h"
-#include "runtime/c10/implicit_wait.h"
-#include "runtime/c10/launch_site.h"
-#include "runtime/c10/memcheck.h"
 #include "runtime/c10/shutdown.h"
 #include "runtime/c10/stream.h"
-#include "runtime/c10/stream_sanitizer.h"
 #include "runtime/device/host_wait.h"
 #include "runtime/device/openreg.h"
+#include "runtime/diagnostics/call_stack.h"
+#include "runtime/diagnostics/environment.h"
+#include "runtime/diagnostics/implicit_wait.h"
+#include "runtime/diagnostics/launch_site.h"
+#include "runtime/diagnostics/memcheck.h"
+#include "runtime/diagnostics/stream_sanitizer.h"
 
 namespace py = pybind11;
 
@@ -192,7 +194,10 @@ void take_gil_again(void* thread) {
 // then do not run. If the interpreter has no room for one more function, the driver ends the device
 // by itself, a little later.
 void shut_down_at_exit() {
-  (void)Py_AtExit([] { shut_down(); });
+  (void)Py_AtExit([] {
+    report_leaks_at_exit();
+    shut_down();
+  });
 }
 
 int driver_version() {
@@ -229,7 +234,7 @@ PYBIND11_MODULE(_C, module) {
   module.def("driver_version", wrap_pybind_function(&openreg::driver_version));
   module.def("init", wrap_pybind_function_no_gil(&openreg::initialize));
   module.def("is_initialized", &openreg::is_initialized);
-  module.def("is_in_bad_fork", &openreg::is_in_bad_fork);
+  module.def("is_in_bad_fork", &openreg::in_forked_child);
   module.def("device_count", [] { return static_cast<int>(openreg::device_count()); });
   module.def("resolve_device", wrap_pybind_function([](int64_t device) {
                return static_cast<int>(openreg::resolve_device(device));
@@ -280,18 +285,18 @@ PYBIND11_MODULE(_C, module) {
              wrap_pybind_function([](bool on) { OPENREG_CHECK(orSetLaunchBlocking(on ? 1 : 0)); }),
              py::arg("on"));
   module.def("stream_sanitizer", wrap_pybind_function([] {
-               openreg::read_watch_environment();
+               openreg::read_environment();
                return static_cast<int>(openreg::stream_sanitizer_action());
              }));
   module.def("set_stream_sanitizer", wrap_pybind_function([](int action) {
-               openreg::read_watch_environment();
+               openreg::read_environment();
                openreg::start_stream_sanitizer(static_cast<openreg::RaceAction>(action));
              }),
              py::arg("action"));
   module.def("stream_sanitizer_races", wrap_pybind_function(&openreg::stream_sanitizer_races));
 
   module.def("checks_memory", wrap_pybind_function([] {
-               openreg::read_watch_environment();
+               openreg::read_environment();
                return openreg::checks_memory();
              }));
   module.def("check_memory", wrap_pybind_function_no_gil(&openreg::check_all_memory));

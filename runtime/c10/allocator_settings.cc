@@ -23,7 +23,7 @@ constexpr std::string_view kKnown =
 
 constexpr std::string_view kFraction = "per_process_memory_fraction";
 
-// Options of other devices: the value that asks for nothing, and why no other one is possible.
+// Options of other devices: the neutral value, and why no other one is possible.
 struct Foreign {
   std::string_view key;
   std::string_view neutral;
@@ -83,7 +83,8 @@ AllocatorSettings allocator_settings() {
 }
 
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) {
-  // torch refuses keys that nobody knows. Another device of this process may know some of ours.
+  // torch refuses unregistered keys. Another device of this process may have registered some of
+  // these.
   auto& keys = AcceleratorAllocatorConfig::getMutableKeys();
   keys.emplace(kFraction);
   for (const Foreign& foreign : kForeign) {

@@ -2,9 +2,9 @@
 //
 // The settings of the device allocator: PYTORCH_ALLOC_CONF, and what a program sets at run time.
 //
-// torch reads the options that all devices share (c10/core/AllocatorConfig.h) and calls us with the
-// whole text for the rest. Here an option that the device has no use for is an error, unless its
-// value asks for nothing. Stateless but for torch's own; threads: any.
+// torch reads the options that all devices share (c10/core/AllocatorConfig.h) and passes the whole
+// text on for the rest. An option that means nothing on this device is an error here, unless its
+// value is the neutral one. No state except torch's own. Threads: any.
 #ifndef RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 
@@ -20,10 +20,10 @@ struct AllocatorSettings {
   std::optional<double> memory_fraction;  // of each device, if the text says so
 };
 
-// What is set now. Throws c10::ValueError for an option that does not fit.
+// The current settings. Throws c10::ValueError for an option that does not fit.
 AllocatorSettings allocator_settings();
 
-// `apply` gets the settings whenever they have changed. To be called once, before the first use.
+// `apply` gets the settings whenever they have changed. Call this once, before the first use.
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply);
 
 }  // namespace openreg

@@ -7,13 +7,9 @@
 #include <mutex>
 #include <vector>
 
-#include "runtime/c10/device_allocator.h"
+#include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/initialization.h"
-#include "runtime/c10/launch_watch.h"
-#include "runtime/c10/memcheck.h"
-#include "runtime/c10/stream_sanitizer.h"
-#include "runtime/c10/warning.h"
 
 namespace openreg {
 namespace {
@@ -64,30 +60,19 @@ c10::DeviceIndex resolve_device(int64_t device) {
 }
 
 void synchronize_device(c10::DeviceIndex device) {
-  const DeviceScope scope(resolve_device(device));
-  if (C10_UNLIKELY(checks_memory())) {
-    check_memory(resolve_device(device));
-  }
-  const orError_t error = orDeviceSynchronize();
-  deliver_warnings();
-  if (C10_UNLIKELY(sanitizes_streams())) {
-    sanitize_host_wait_for_device(resolve_device(device));
-  }
-  OPENREG_CHECK(error);
-  if (C10_UNLIKELY(checks_memory())) {
-    raise_memory_faults();
-  }
+  const c10::DeviceIndex index = resolve_device(device);
+  const DeviceScope scope(index);
+  wait_for(index, &orDeviceSynchronize);
 }
 
 void initialize() {
   if (initialized.load(std::memory_order_acquire)) {
-    if (is_in_bad_fork()) {
+    if (in_forked_child()) {
       throw_error(orErrorForked);
     }
     return;
   }
   OPENREG_CHECK(orInit());
-  read_watch_environment();
   static std::once_flag once;
   std::call_once(once, [] {
     for (void (*const action)() : initial_actions()) {
@@ -100,11 +85,11 @@ void initialize() {
 void at_initialization(void (*action)()) { initial_actions().push_back(action); }
 
 bool is_initialized() noexcept {
-  return initialized.load(std::memory_order_acquire) && !is_in_bad_fork();
+  return initialized.load(std::memory_order_acquire) && !in_forked_child();
 }
 
-bool is_in_bad_fork() noexcept {
-  // The query itself needs no device; in the child of a fork the driver refuses it.
+bool in_forked_child() noexcept {
+  // A query that starts nothing; in the child of a fork the driver refuses it.
   int device = 0;
   return orGetDevice(&device) == orErrorForked;
 }

@@ -15,30 +15,33 @@ namespace openreg {
 
 constexpr c10::DeviceType kOpenRegType = c10::DeviceType::PrivateUse1;
 
-// Number of devices; 0 where the driver can not be used (a forked child included). Starts nothing.
+// Number of devices; 0 if the driver cannot be used, for instance in a forked child. Starts
+// nothing.
 OPENREG_API c10::DeviceIndex device_count() noexcept;
 
 OPENREG_API c10::DeviceIndex current_device();
 OPENREG_API void set_device(c10::DeviceIndex device);
 OPENREG_API c10::DeviceIndex exchange_device(c10::DeviceIndex device);
 
-// `device` itself, or the current one for -1; throws where there is no such device.
+// `device` itself, or the current one for -1; throws if there is no such device.
 OPENREG_API c10::DeviceIndex resolve_device(int64_t device);
 
 // Waits for all streams of `device` and throws the first error of a kernel among them.
 OPENREG_API void synchronize_device(c10::DeviceIndex device);
 
-// Makes the device ready, and runs what others have registered for that (initialization.h). Throws
-// in a forked child. Cheap when done already.
+// Makes the device ready and runs the registered actions (initialization.h). Throws in a forked
+// child. Cheap after the first call.
 OPENREG_API void initialize();
 
 // Whether initialize() (or anything that needs it) has run in this process.
 OPENREG_API bool is_initialized() noexcept;
 
-// Whether this process is a forked child of one that used the device.
-OPENREG_API bool is_in_bad_fork() noexcept;
+// Whether this is the child of a fork after the first use of the device, which it cannot use.
+// Python knows it by torch's name, _is_in_bad_fork.
+OPENREG_API bool in_forked_child() noexcept;
 
-// Makes `device` current for its lifetime. Lighter than c10::DeviceGuard: no virtual call.
+// Makes `device` current for its lifetime, in torch's terms (allocator::DeviceScope does it below
+// torch). Lighter than c10::DeviceGuard: no virtual call.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex device)

@@ -16,13 +16,10 @@
 #include "runtime/allocator/device_timeline.h"
 #include "runtime/allocator/limited_source.h"
 #include "runtime/c10/allocator_settings.h"
+#include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
-#include "runtime/c10/memcheck.h"
-#include "runtime/c10/memory_history.h"
-#include "runtime/c10/memory_watch.h"
 #include "runtime/c10/sharing.h"
 #include "runtime/c10/stream.h"
-#include "runtime/c10/stream_sanitizer.h"
 
 namespace openreg {
 namespace {
@@ -49,17 +46,16 @@ void translate_errors(Function&& function) {
   }
 }
 
-// What one device's allocator is made of. Never destroyed: tensors in static storage may outlive
-// it.
+// The parts of one device's allocator. Never destroyed: tensors in static storage may outlive it.
 struct DeviceMemory {
-  explicit DeviceMemory(int device)
+  explicit DeviceMemory(c10::DeviceIndex device)
       : whole(device),
-        memcheck(make_memcheck(static_cast<c10::DeviceIndex>(device))),
-        source(memcheck != nullptr ? memcheck->ledger() : &whole),
+        base(diagnostic_hooks().source(device, &whole)),
+        source(base),
         core(device, &source, &timeline) {}
   allocator::DeviceSource whole;
-  allocator::Memcheck* const memcheck;  // null where memory is not checked
-  allocator::LimitedSource source;      // the part that this process may take
+  allocator::Source* const base;    // `whole`, unless a diagnostic replaces it
+  allocator::LimitedSource source;  // the part that this process may take
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
   std::atomic<double> fraction{1};
@@ -100,7 +96,7 @@ CachingAllocator& make_core(c10::DeviceIndex device) {
     auto made = std::make_unique<DeviceMemory>(device);
     translate_errors([&] { made->apply(settings); });
     memory.store(made.release(), std::memory_order_release);
-    record_if_on(device, core_if_any(device));
+    diagnostic_hooks().on_allocator(device, core_if_any(device));
   }
   return *core_if_any(device);
 }
@@ -121,22 +117,7 @@ CachingAllocator& core_of(c10::DeviceIndex device) {
 
 void free_nothing(void* /*context*/) {}
 
-// ------------------------------------------------------------------------- for who watches memory
-
-// Where the thread is, for a history or memcheck. On a worker of the device nothing may wait for
-// the interpreter.
-allocator::Context place_of(allocator::ContextLevel level) {
-  const bool wanted = checks_memory() || history_contexts() >= level;
-  return wanted && orInKernel() == 0 ? capture_call_stack(history_stacks()) : nullptr;
-}
-
-// Of the memory that a DataPtr of the block names.
-const void* address_of(const Block* block) {
-  allocator::Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(block->device));
-  return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
-}
-
-// When the device is full, what other processes have given back meanwhile may be room.
+// If the device is full, memory that other processes have released meanwhile may be enough.
 Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   try {
     return core.allocate(bytes, stream);
@@ -148,54 +129,35 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
+// The same operations while a diagnostic watches memory.
+
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {
-  const allocator::ContextScope scope(place_of(allocator::ContextLevel::kState));
+  const DiagnosticHooks& hooks = diagnostic_hooks();
+  const allocator::ContextScope scope(hooks.context(allocator::ContextLevel::kState));
   CachingAllocator& core = core_of(device.index());
   Block* const block = allocate_block(core, bytes, stream);
-  void* memory = block->pointer;
-  if (allocator::Memcheck* const memcheck = memcheck_of(device.index()); memcheck != nullptr) {
-    try {
-      memory = memcheck->allocate(block);
-    } catch (...) {
-      core.free(block);
-      throw;
-    }
+  try {
+    return {hooks.on_allocate(block), block, &free_block, device};
+  } catch (...) {
+    core.free(block);
+    throw;
   }
-  c10::DataPtr data(memory, block, &free_block, device);
-  if (sanitizes_streams()) {
-    sanitize_allocation(memory, bytes, stream);
-  }
-  return data;
 }
 
-[[gnu::cold, gnu::noinline]] void record_stream_watched(Block* block, orStream_t stream) {
-  if (is_in_bad_fork()) {
-    return;
-  }
-  if (sanitizes_streams()) {
-    sanitize_guard(address_of(block), stream);
-  }
-  if (allocator::Memcheck* const memcheck =
-          memcheck_of(static_cast<c10::DeviceIndex>(block->device));
-      memcheck != nullptr) {
-    memcheck->record_stream(block, stream);
+[[gnu::cold, gnu::noinline]] void record_stream_watched(const Block* block, orStream_t stream) {
+  if (!in_forked_child()) {
+    diagnostic_hooks().on_record_stream(block, stream);
   }
 }
 
 [[gnu::cold, gnu::noinline]] void free_watched(Block* block) {
-  if (is_in_bad_fork()) {
+  if (in_forked_child()) {
     return;
   }
-  const allocator::ContextScope scope(place_of(allocator::ContextLevel::kAll));
-  if (sanitizes_streams()) {
-    sanitize_free(address_of(block));  // before another thread can get it
-  }
-  if (allocator::Memcheck* const memcheck =
-          memcheck_of(static_cast<c10::DeviceIndex>(block->device));
-      memcheck != nullptr) {
-    memcheck->free(block);
-  }
+  const DiagnosticHooks& hooks = diagnostic_hooks();
+  const allocator::ContextScope scope(hooks.context(allocator::ContextLevel::kAll));
+  hooks.on_free(block);  // before another thread can get it
   core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
 }
 
@@ -221,7 +183,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override { return allocate_on(current_device(), bytes); }
 
-  // No raw_allocate: a block can not be found again from its address alone.
+  // No raw_allocate: a block cannot be found by its address alone.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
   // For clone(), in the order of the current stream of the device that is current.
@@ -236,7 +198,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   void emptyCache(c10::MempoolId_t pool) override {
     const allocator::ContextScope scope(
-        memory_watch() != 0 ? place_of(allocator::ContextLevel::kAll) : nullptr);
+        memory_watchers.any() ? diagnostic_hooks().context(allocator::ContextLevel::kAll)
+                              : nullptr);
     for_each_core([pool](CachingAllocator& core) { core.empty_cache(pool); });
   }
 
@@ -244,11 +207,11 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Block* const block = block_of(data);
     if (block == nullptr) {
       record_shared(data, stream);
-      return;  // no memory, or memory whose owner has to know
+      return;  // no memory, or memory whose owner must be told
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
         .record_stream(block, native_stream(stream));
-    if (C10_UNLIKELY(memory_watch() != 0)) {
+    if (C10_UNLIKELY(memory_watchers.any())) {
       record_stream_watched(block, native_stream(stream));
     }
   }
@@ -293,8 +256,9 @@ class DeviceAllocator final : public c10::DeviceAllocator {
 
   // Free: what the driver could still give, without what this allocator keeps in its cache.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
-    if (allocator::Memcheck* const memcheck = memcheck_of(resolve_device(device))) {
-      const allocator::Source::Room room = memcheck->ledger()->room();
+    const DeviceMemory* const memory = memory_if_any(resolve_device(device));
+    if (memory != nullptr && memory->base != &memory->whole) {
+      const allocator::Source::Room room = memory->base->room();
       return {room.free, room.total};
     }
     const DeviceScope scope(resolve_device(device));
@@ -397,7 +361,7 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    if (C10_UNLIKELY(memory_watch() != 0)) {
+    if (C10_UNLIKELY(memory_watchers.any())) {
       return allocate_watched(where, bytes, stream);
     }
     Block* const block = allocate_block(core_of(device), bytes, stream);
@@ -410,7 +374,7 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   try {
-    if (C10_UNLIKELY(memory_watch() != 0)) {
+    if (C10_UNLIKELY(memory_watchers.any())) {
       free_watched(block);
       return;
     }
@@ -424,10 +388,9 @@ void free_block(void* context) {
 bool find_block(const void* pointer, BlockRange* block) noexcept {
   for (c10::DeviceIndex device = 0; device < OPENREG_MAX_DEVICES; ++device) {
     const CachingAllocator* const core = core_if_any(device);
-    const allocator::Memcheck* const memcheck = memcheck_of(device);
     CachingAllocator::Description found;
-    if (memcheck != nullptr ? memcheck->describe(pointer, &found)
-                            : core != nullptr && core->describe(pointer, &found)) {
+    if (diagnostic_hooks().find_block(device, pointer, &found) ||
+        (core != nullptr && core->describe(pointer, &found))) {
       *block = {found.base, found.size, found.in_use};
       return true;
     }

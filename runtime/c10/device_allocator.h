@@ -3,8 +3,8 @@
 // Device memory as torch asks for it: c10::DeviceAllocator over the caching core of
 // runtime/allocator.
 //
-// One CachingAllocator a device, made at the first allocation. A DataPtr of ours has its Block as
-// the context and free_block as the deleter, so that a layer above gets from a storage to its block
+// One CachingAllocator per device, made at the first allocation. The context of each DataPtr is its
+// Block and the deleter is free_block, so that a layer above gets from a storage to its block
 // without a look-up. Blocks belong to the core; a DataPtr owns the right to use one. Threads: any.
 #ifndef RUNTIME_C10_DEVICE_ALLOCATOR_H_
 #define RUNTIME_C10_DEVICE_ALLOCATOR_H_
@@ -25,7 +25,7 @@ namespace allocator {
 class CachingAllocator;
 }
 
-// The allocator that torch knows as the one of device type openreg. Lives for ever.
+// The allocator that torch knows for device type openreg. Lives forever.
 OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 
 // As allocate(), but on `device`: the current device is neither read nor changed. The memory
@@ -46,13 +46,13 @@ inline allocator::Block* block_of(const c10::DataPtr& data) {
 }
 
 // Private pools, by the rules of torch's other allocators (see CachingAllocator for each). From
-// begin_allocate_to_pool() on, what `filter` accepts, asked with the stream on the allocating
-// thread, comes from pool `id` of `device`; the latest begin is asked first. end_allocate_to_pool()
-// ends the latest begin of that pool by this thread, or if there is none, by any thread. begin and
-// use_pool make the pool if there is none and count one use of it, release_pool one less. Free
-// segments of a pool go back to the device when it has no use left (at the next emptyCache, or when
-// memory is needed), and it ends when its last segment has. The filter is called without any lock
-// of the allocator and must not allocate. c10::Error for an id or a device that does not fit.
+// begin_allocate_to_pool() on, an allocation whose stream `filter` accepts comes from pool `id` of
+// `device`; the latest begin is asked first. end_allocate_to_pool() ends the latest begin of that
+// pool by this thread or, if there is none, by any thread. begin and use_pool make the pool if
+// there is none and add one use; release_pool removes one. Free segments of a pool without a use go
+// back to the device (at the next emptyCache, or when memory is needed), and the pool ends with its
+// last segment. The filter is called on the allocating thread without any lock of the allocator,
+// and must not allocate. c10::Error for an id or a device that does not fit.
 OPENREG_API void use_pool(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,
                                         std::function<bool(orStream_t)> filter);
@@ -60,16 +60,16 @@ OPENREG_API void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t 
 OPENREG_API void release_pool(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API bool pool_exists(c10::DeviceIndex device, c10::MempoolId_t id);
 OPENREG_API int64_t pool_use_count(c10::DeviceIndex device, c10::MempoolId_t id);
-// An id that no pool of the process has had: {0, n}, as of graph_pool_handle().
+// An id that no pool of the process has had: {0, n}, as graph_pool_handle() gives.
 OPENREG_API c10::MempoolId_t new_pool_id();
 
-// The part of `device`'s memory that this process may take, from 0 to 1; 1 at the beginning. What
-// it holds already stays.
+// The part of `device`'s memory that this process may take, from 0 to 1; 1 at the beginning. The
+// process keeps memory that it holds already.
 OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
 OPENREG_API double memory_fraction(c10::DeviceIndex device);
 
-// The core of `device`, made if need be; the other is null before the first allocation there. For
-// what torch's interface has no function for. Lives for ever.
+// The core of `device`, for what torch's interface has no function for. The first makes it if
+// necessary, the second returns null before the first allocation there. Lives forever.
 OPENREG_API allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 

@@ -3,9 +3,9 @@
 // Errors of the device as exceptions of PyTorch.
 //
 // The device (runtime/device) reports an orError_t and a sentence; torch wants a C++ exception
-// whose type decides the Python exception. This is the one place where the first becomes the
-// second. If a kernel can throw an exception, as on the emulation, its driver registers a hook that
-// throws it again (runtime/emulation/kernel_error.h).
+// whose type decides the Python exception. Only this file converts one to the other. If a kernel
+// can throw an exception, as on the emulation, its driver registers a hook that throws it again
+// (runtime/emulation/kernel_error.h).
 //
 // Threads: any.
 #ifndef RUNTIME_C10_ERROR_H_
@@ -17,8 +17,8 @@
 
 namespace openreg {
 
-// Throws what stands for `error`, with the calling thread's last error detail:
-//   orErrorLaunchFailure  the kernel's own exception, else c10::Error
+// Throws the exception for `error`, with the calling thread's last error detail:
+//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise c10::Error
 //   orErrorOutOfMemory    c10::OutOfMemoryError (torch.OutOfMemoryError)
 //   others                c10::Error (RuntimeError)
 [[noreturn]] OPENREG_API void throw_error(orError_t error);

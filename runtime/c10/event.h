@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Events that torch does not make by itself: those between processes.
+// Events that torch does not make itself: those between processes.
 //
-// A c10::Event makes its native event when it is recorded first and offers no other way in.
-// Threads: as c10::Event.
+// A c10::Event makes its native event at the first record, and takes none in any other way.
+// Threads: as for c10::Event.
 #ifndef RUNTIME_C10_EVENT_H_
 #define RUNTIME_C10_EVENT_H_
 
@@ -13,8 +13,8 @@
 
 namespace openreg {
 
-// Gives `event`, which has never been recorded, the native event of `device`, which it destroys in
-// the end. Nothing is recorded.
+// Makes `event`, which has never been recorded, the owner of the native event of `device`. Records
+// nothing.
 OPENREG_API void adopt_event(c10::Event& event, orEvent_t native, c10::DeviceIndex device);
 
 }  // namespace openreg

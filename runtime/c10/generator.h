@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers: one counter-based generator a device.
+// Random numbers: one counter-based generator per device.
 //
-// The state is (seed, offset), 16 bytes in two little-endian words, as DTensor's tracker wants it.
-// A random operator reserves a range of the offset when it is launched; its kernel, on whatever
-// thread and whenever it runs, makes its numbers from that PhiloxState alone. So results depend on
-// the seed and on the order of the launches, never on time or threads. Kernels of the CPU take a
-// Mersenne twister: they get one whose whole state is drawn from Philox (seed_cpu_generator), and
-// the CPU's own default generator is never touched.
+// The state is (seed, offset), 16 bytes in two little-endian words, as DTensor's tracker expects.
+// A random operator reserves a range of offsets when it is launched; its kernel makes its random
+// numbers from that PhiloxState alone, on any thread and at any time. So results depend on the seed
+// and on the order of the launches, never on time or threads. Kernels of the CPU take a Mersenne
+// twister: they get one whose whole state is drawn from Philox (make_cpu_generator), and the CPU's
+// own default generator is never touched.
 //
-// While a graph is captured whose generator this is, nothing is taken out of the sequence: the
-// launches number what they need from 0, and each replay takes that much (graph.h).
+// While a graph captures random operators, the sequence does not advance: captured launches reserve
+// offsets that begin at 0, and each replay takes as many from the sequence (graph.h).
 //
 // Threads: as with every generator of torch, hold mutex() while using one; reserve() takes it
 // itself. A state has a lock of its own, because generators and graphs share it.
@@ -29,15 +29,15 @@
 
 namespace openreg {
 
-// Where the replay that runs begins in the sequence of one generator. Written and read in the order
-// of the stream.
+// Where the replay that runs begins in the sequence of one generator. Written and read in stream
+// order.
 struct ReplayedNumbers {
   uint64_t seed = 0;
   uint64_t offset = 0;
 };
 
-// What a launched kernel needs to know: numbers `offset` onwards of the sequence of `seed`; of a
-// captured one, `offset` onwards of what the replay begins with.
+// The random numbers of a launch: those from `offset` on in the sequence of `seed`. For a captured
+// launch, `offset` counts from the beginning of the replay.
 struct PhiloxState {
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -51,13 +51,13 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   PhiloxState position() const;
   void move(uint64_t seed, uint64_t offset);
 
-  // Takes `count` numbers (rounded up to 4). `capture` is that of the current stream, or 0; throws
-  // if it is another one than this state is part of.
+  // Takes `count` random numbers (rounded up to 4). `capture` is that of the current stream, or 0;
+  // throws if this state is not part of that capture, or is part of another one.
   PhiloxState advance(uint64_t count, uint64_t capture);
 
-  // From now on the launches of this capture number what they need; throws if another one goes on.
+  // From now on launches of this capture reserve offsets from 0; throws during another capture.
   void begin_capture(uint64_t capture, std::shared_ptr<const ReplayedNumbers> replayed);
-  // Returns how many numbers a replay takes. Nothing happens if it is not part of this capture.
+  // Returns how many random numbers a replay takes. Does nothing if not part of this capture.
   uint64_t end_capture(uint64_t capture);
 
  private:
@@ -99,16 +99,16 @@ class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
 // The default generator of a device. Making it touches no device.
 OPENREG_API const at::Generator& default_generator(c10::DeviceIndex device);
 
-// Takes `count` numbers from `generator`, or from the default one of `device`. Throws if the
+// Takes `count` random numbers from `generator`, or from the default one of `device`. Throws if the
 // generator is of another device.
 OPENREG_API PhiloxState reserve(const std::optional<at::Generator>& generator,
                                 c10::DeviceIndex device, uint64_t count);
 
-// How many numbers of the sequence the whole state of a Mersenne twister takes.
+// How many random numbers the whole state of a Mersenne twister takes.
 constexpr uint64_t kCpuGeneratorNumbers = 624;
 
-// A generator of the CPU in a state that is a function of `state` alone. Runs anywhere, a worker
-// too.
+// A generator of the CPU in a state that is a function of `state` alone. May be called on any
+// thread, also on a worker.
 OPENREG_API at::Generator make_cpu_generator(const PhiloxState& state);
 
 }  // namespace openreg

@@ -13,9 +13,9 @@
 
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
+#include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/host_allocator.h"
-#include "runtime/c10/implicit_wait.h"
 #include "runtime/c10/stream.h"
 #include "runtime/device/host_wait.h"
 
@@ -49,8 +49,8 @@ bool belongs(orStream_t stream, uint64_t capture) {
 
 }  // namespace
 
-// Where each replay that is queued begins in the generators' sequences: pushed when it is queued,
-// taken by its first command. Replays of one graph run in the order in which they were queued.
+// Where each queued replay begins in the generators' sequences: pushed when it is queued, taken by
+// its first command. Replays of one graph run in the order in which they were queued.
 class Graph::Replays final : public c10::intrusive_ptr_target {
  public:
   using Numbers = std::vector<ReplayedNumbers>;  // one for each of `targets`
@@ -58,13 +58,13 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
   void set_targets(std::vector<std::shared_ptr<ReplayedNumbers>> targets) {
     targets_ = std::move(targets);
   }
-  // Returns the place of the numbers, for take_back().
+  // Returns the position of the entry, for take_back().
   uint64_t push(Numbers numbers) {
     const std::lock_guard lock(mutex_);
     queued_.push_back(std::move(numbers));
     return taken_ + queued_.size();
   }
-  // Of a replay that failed. Its first command may have run nevertheless.
+  // For a replay that failed, although its first command may have run.
   void take_back(uint64_t place) {
     const std::lock_guard lock(mutex_);
     if (place > taken_) {
@@ -91,7 +91,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
  private:
   std::mutex mutex_;
   std::deque<Numbers> queued_;
-  uint64_t taken_ = 0;  // numbers that first commands have taken
+  uint64_t taken_ = 0;  // entries that first commands have taken
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
 
@@ -143,7 +143,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   add_generator(default_generator(device_));
   OPENREG_CHECK(orStreamBeginCapture(stream_, native_mode(mode)));
   state_ = State::kCapturing;
-  count_capture();
+  diagnostic_hooks().on_capture_begin();
   try {
     orStreamCaptureStatus status = orStreamCaptureStatusNone;
     OPENREG_CHECK(orStreamGetCaptureInfo(stream_, &status, &capture_));
@@ -183,9 +183,9 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   }
 }
 
-// What the capture's end undoes, whatever its end.
+// Undoes capture_begin(), whether the capture was valid or not.
 void Graph::leave_capture() noexcept {
-  discount_capture();
+  diagnostic_hooks().on_capture_end();
   try {
     if (pool_ != kNoPool) {
       end_allocate_to_pool(device_, pool_);

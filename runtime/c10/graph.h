@@ -4,16 +4,15 @@
 // torch.openreg.OpenRegGraph.
 //
 // The driver keeps and replays the commands (openreg.h). A Graph adds what torch expects of it:
-//   - memory that is allocated on captured streams comes from a private pool, so that nobody else
-//     has it while the graph lives; graphs that never run at the same time may share one. Pinned
-//     memory of a capture has a pool of its own. Both go back when the graph is reset;
-//   - each replay takes its random numbers out of the generators' sequences. The graph's first
-//     command tells the captured kernels where they begin (GeneratorState, generator.h);
-//   - operators that would wait for the device fail with their name (implicit_wait.h).
+//   - memory that is allocated on captured streams comes from a private pool, so that no other code
+//     gets it during the life of the graph; graphs that never run at the same time may share one.
+//     Pinned memory of a capture has a pool of its own. reset() releases both;
+//   - each replay takes its random numbers from the generators' sequences. The first command of the
+//     graph writes for the captured kernels where they begin (GeneratorState, generator.h).
 //
 // The Graph owns the driver's graph and its use of the pools. capture_begin() and capture_end() are
 // called by one thread on one stream; replay() by any thread, for the current stream of the graph's
-// device; reset() by whoever knows that nobody else uses the Graph.
+// device; reset() by a caller who knows that no other thread uses the Graph.
 #ifndef RUNTIME_C10_GRAPH_H_
 #define RUNTIME_C10_GRAPH_H_
 
@@ -32,15 +31,14 @@
 
 namespace openreg {
 
-// To be called when the process begins to end, which drops queued work: from now on a graph whose
-// replays are queued does not wait for them, and keeps its memory.
+// To be called when the process begins to end, which drops queued work: from now on a graph does
+// not wait for its queued replays, and keeps its memory.
 OPENREG_API void leave_replays_to_exit();
 
-// How a function of the host becomes part of a graph: queues it on a stream that is captured, so
-// that `run(data)` comes at its place in each replay, and `release(data)` once, when the graph and
-// all its replays are over, on any thread; `release` does not wait. After an error neither is
-// called. Registered by the driver's package
-// (runtime/emulation). Without it nothing can be captured.
+// Makes a function of the host part of a graph: queues it on a captured stream, so that each replay
+// calls `run(data)` at this place, and `release(data)` is called once on any thread when the graph
+// and all its replays are over; `release` does not wait. After an error neither is called. The
+// driver's package (runtime/emulation) registers it. Without it nothing can be captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);
 OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);
@@ -52,18 +50,18 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Captured random operators may draw from this generator. The default one of the device is known
-  // already. Before or during the capture.
+  // Lets captured random operators draw from this generator, as they may from the default one of
+  // the device. To be called before or during the capture.
   void register_generator(const at::Generator& generator);
 
-  // Of the current device and its current stream, which may be the default one. `pool` {0, 0} is a
-  // new one.
+  // Captures the current stream of the current device, which may be the default one. For `pool`
+  // {0, 0} the graph makes a pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
-  // If the capture turns out to be invalid, throws with the reason, and the Graph is as before it.
+  // If the capture is invalid, throws the reason, and the Graph is as before the capture.
   void capture_end() override;
   void instantiate() override;
   void replay() override;
-  // Waits for replays that are queued: their memory goes back.
+  // Waits for queued replays before it releases their memory.
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debug_ = true; }
@@ -76,13 +74,13 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   struct Drawn {
     c10::intrusive_ptr<GeneratorState> state;
     std::shared_ptr<ReplayedNumbers> replayed;
-    uint64_t count = 0;  // of numbers that a replay takes
+    uint64_t count = 0;  // random numbers that a replay takes
   };
 
   void add_generator(const at::Generator& generator);
   void leave_capture() noexcept;
   void release_pools() noexcept;
-  // False: they are left to the end of the process.
+  // False: the process ends, and they were not waited for.
   bool wait_for_replays() noexcept;
 
   const bool keep_graph_;
@@ -91,14 +89,14 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   State state_ = State::kEmpty;
   c10::DeviceIndex device_ = -1;
   orStream_t stream_ = nullptr;  // that is captured
-  uint64_t capture_ = 0;         // the driver's number of the capture
+  uint64_t capture_ = 0;         // the driver's id of the capture
   orGraph_t graph_ = nullptr;
   c10::MempoolId_t pool_{0, 0};
   c10::MempoolId_t host_pool_{0, 0};
   std::vector<Drawn> generators_;
-  bool draws_ = false;  // some generator gives numbers to a replay
+  bool draws_ = false;  // a replay takes random numbers
 
-  std::mutex replaying_;  // replays take their numbers in the order in which they are queued
+  std::mutex replaying_;  // replays take random numbers in the order in which they are queued
   c10::intrusive_ptr<Replays> replays_;
   orEvent_t replayed_ = nullptr;  // the latest replay
 };

@@ -10,19 +10,17 @@
 
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
+#include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/event.h"
-#include "runtime/c10/memcheck.h"
 #include "runtime/c10/stream.h"
-#include "runtime/c10/stream_sanitizer.h"
-#include "runtime/c10/warning.h"
 
 namespace openreg {
 namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
 
-// What the next record of an event without a native one takes instead of making one.
+// The next record of an event that has no native one takes this instead of making one.
 thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
@@ -73,8 +71,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   void destroyEvent(void* event, const c10::DeviceIndex /*device*/) const noexcept override {
     if (event != nullptr) {
-      if (C10_UNLIKELY(sanitizes_streams())) {
-        sanitize_destroy(native_event(event));
+      if (C10_UNLIKELY(stream_watchers.any())) {
+        diagnostic_hooks().on_event_destroy(native_event(event));
       }
       (void)orEventDestroy(native_event(event));
     }
@@ -99,16 +97,16 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       *event = created;
     }
     OPENREG_CHECK(orEventRecord(created, native));
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_record(created, native);
+    if (C10_UNLIKELY(stream_watchers.any())) {
+      diagnostic_hooks().on_event_record(created, native);
     }
   }
 
   void block(void* event, const c10::Stream& stream) const override {
     if (event != nullptr) {
       OPENREG_CHECK(orStreamWaitEvent(native_stream(stream), native_event(event), 0));
-      if (C10_UNLIKELY(sanitizes_streams())) {
-        sanitize_wait(native_stream(stream), native_event(event));
+      if (C10_UNLIKELY(stream_watchers.any())) {
+        diagnostic_hooks().on_stream_wait(native_stream(stream), native_event(event));
       }
     }
   }
@@ -122,8 +120,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       return false;
     }
     OPENREG_CHECK(state);
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_host_wait(native_event(event));  // the host knows that it is done
+    if (C10_UNLIKELY(stream_watchers.any())) {
+      diagnostic_hooks().on_done(native_event(event));
     }
     return true;
   }
@@ -141,8 +139,8 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
       return false;
     }
     OPENREG_CHECK(state);
-    if (C10_UNLIKELY(sanitizes_streams())) {
-      sanitize_host_wait(native_stream(stream));
+    if (C10_UNLIKELY(stream_watchers.any())) {
+      diagnostic_hooks().on_done(native_stream(stream));
     }
     return true;
   }
@@ -157,15 +155,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   void synchronizeEvent(void* event) const override {
     if (event != nullptr) {
-      const orError_t error = orEventSynchronize(native_event(event));
-      deliver_warnings();
-      if (C10_UNLIKELY(sanitizes_streams())) {
-        sanitize_host_wait(native_event(event));
-      }
-      OPENREG_CHECK(error);
-      if (C10_UNLIKELY(checks_memory())) {
-        raise_memory_faults();
-      }
+      wait_for(native_event(event), [event] { return orEventSynchronize(native_event(event)); });
     }
   }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks: what torch asks of a device outside of any operator. Stateless; registered once when
-// the library is loaded and kept for the life of the process. Threads: any.
+// The hooks that torch calls for a device outside of operators. Stateless; registered when the
+// library is loaded, for the life of the process. Threads: any.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -40,8 +40,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return exchange_device(device);
   }
 
-  // "Maybe": a backend with contexts would switch only if the device has one. Ours have none to
-  // make.
+  // "Maybe": a backend with contexts would switch only if the device has one. This one has none.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return exchange_device(device);
   }
@@ -83,7 +82,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-// torch keeps the pointer for ever and never deletes it.
+// torch keeps the pointer forever and never deletes it.
 const bool registered = [] {
   at::RegisterPrivateUse1HooksInterface(std::make_unique<Hooks>().release());
   return true;

@@ -24,14 +24,14 @@ struct DestroyEvent {
   void operator()(orEvent_t event) const noexcept { (void)orEventDestroy(event); }
 };
 
-// That a stream has done what was queued on it when memory was freed. While the stream is captured
-// nothing can be recorded on it, so that is done when the capture has ended.
+// Marks the work that was queued on a stream when memory was freed. While the stream is captured
+// nothing can be recorded on it, so the event is recorded after the capture.
 struct Event {
   c10::Stream stream;
   std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
 };
 
-// Adds the microseconds of its life to a figure.
+// Adds the microseconds of its lifetime to a statistic.
 class Timer {
  public:
   Timer(std::mutex* mutex, c10::CachingAllocator::DurationStat* stat)
@@ -55,10 +55,10 @@ void free_host_block(void* context);
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
   using Base = at::CachingHostAllocatorImpl<c10::Stream, Event>;
 
-  // torch never gives memory back that was allocated during a capture and used by any stream: a
-  // replay may use it at any time. Here a captured copy owns its memory, so that no graph uses what
-  // is freed. And torch can not process events of such memory (it takes a lock twice), so that this
-  // waits for its streams here.
+  // torch never reuses memory that was allocated during a capture and used by a stream, because a
+  // replay may use it at any time. Here a captured copy owns its memory, so no graph uses memory
+  // that was freed. torch cannot process the events of such memory either (it takes a lock twice),
+  // so this class tracks its streams itself.
   void free(void* context) override {
     auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
     if (block == nullptr || block->owning_pool_ == c10::MempoolId_t{0, 0}) {
@@ -111,7 +111,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     return try_record(event) && orEventQuery(event.native.get()) != orErrorNotReady;
   }
 
-  // Memory of captures that was freed while streams used it.
+  // Memory of a capture that was freed while streams used it.
   struct Used {
     void* context;
     std::vector<Event> events;
@@ -178,7 +178,7 @@ c10::Allocator* pinned_allocator() noexcept { return &host_allocator(); }
 
 bool is_pinned(const void* pointer) noexcept {
   if (!is_initialized()) {
-    return false;  // nothing can be pinned yet, and asking must not start the device
+    return false;  // nothing is pinned yet, and the query must not start the device
   }
   orPointerAttributes attributes;
   return orPointerGetAttributes(&attributes, pointer) == orSuccess &&

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a component has to do before the first tensor of the device exists, and no import should pay
-// for: at the first use of the device, and not when the component is loaded.
+// Actions at the first use of the device: what a component must do before the first tensor of the
+// device exists, but not when it is loaded, because every import would pay for it.
 #ifndef RUNTIME_C10_INITIALIZATION_H_
 #define RUNTIME_C10_INITIALIZATION_H_
 
@@ -9,9 +9,10 @@
 
 namespace openreg {
 
-// Has initialize() (device.h) call `action` before it returns for the first time, in the thread
-// that uses the device first while others wait. For static initializers: libraries are loaded one
-// after another, and before the device is used.
+// initialize() (device.h) calls `action` before it returns for the first time, on the thread that
+// uses the device first; other threads wait meanwhile. If an action throws, so does initialize(),
+// and its next call begins with the first action again. To be called by static initializers, which
+// run one after another and before the device is used.
 OPENREG_API void at_initialization(void (*action)());
 
 }  // namespace openreg

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Device memory without a tensor, by its address alone: for other libraries of the process.
+// Device memory without a tensor, identified by its address: for other libraries of the process.
 //
-// Blocks are of the caching allocator, and counted in its statistics. They stay until they are
-// deleted. Threads: any, each call takes one lock.
+// Blocks come from the caching allocator and count in its statistics. They stay allocated until
+// free_raw(). Threads: any; each call takes one lock.
 #ifndef RUNTIME_C10_RAW_MEMORY_H_
 #define RUNTIME_C10_RAW_MEMORY_H_
 
@@ -13,10 +13,11 @@
 
 namespace openreg {
 
-// `bytes` bytes of `device` for work on `stream`, which is one of it. Null for no bytes.
+// `bytes` bytes of `device` for work on `stream`, which is a stream of that device. Null for 0
+// bytes.
 OPENREG_API void* allocate_raw(int64_t bytes, c10::DeviceIndex device, orStream_t stream);
 
-// Gives back what allocate_raw() gave. Null is fine.
+// Frees memory of allocate_raw(). Does nothing for null.
 OPENREG_API void free_raw(void* pointer);
 
 }  // namespace openreg

@@ -31,8 +31,8 @@ struct Shared {
   std::list<Shared*>::iterator place{};  // where it waits
   c10::DataPtr own;                      // as it was allocated; without memory if it was imported
   int imports = 0;                       // to be released
-  orStream_t home = nullptr;             // of what was imported: whose work the release waits for
-  std::vector<orStream_t> users;         // others that have used what was imported
+  orStream_t home = nullptr;             // if imported: the release waits for this stream
+  std::vector<orStream_t> users;         // if imported: other streams that have used it
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
 };
 
@@ -48,10 +48,10 @@ SharedMemory& shared_memory() {
   return *memory;
 }
 
-void let_go(void* context);
+void release(void* context);
 
-// Lets `later` begin after what is queued on `earlier` now, which may be of another device: an
-// event is of the device of the stream that records it.
+// Orders later work of `later` after the work that is queued on `earlier`, which may be a stream of
+// another device: an event belongs to the device of the stream that records it.
 orError_t try_order(orStream_t earlier, orStream_t later) {
   int before = 0;
   int device = 0;
@@ -72,7 +72,7 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
   return error;
 }
 
-// Releases what was imported, behind the work of its streams.
+// Releases imported memory after the work of its streams.
 void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
@@ -91,7 +91,7 @@ void release_imported(const Shared& shared) {
   (void)orSetDevice(before);
 }
 
-// By a graph that is being captured, on whose streams nothing can be queued.
+// Whether a capture in progress uses it: nothing can be queued on the streams of the capture.
 bool is_captured(const Shared& shared) {
   using allocator::DeviceTimeline;
   return shared.imports != 0 &&
@@ -99,15 +99,14 @@ bool is_captured(const Shared& shared) {
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// What is exported stays, and what is captured; what a kernel lets go of stays too, because it may
-// not queue anything.
-bool may_go(const Shared& shared) {
+// Not while it is exported or captured, and not from inside a kernel, which may not queue anything.
+bool is_releasable(const Shared& shared) {
   int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
          orIpcIsExported(&exported, shared.pointer, shared.size) == orSuccess && exported == 0;
 }
 
-// Looks at those that have waited longest, at most `count` of them, and takes away what may go.
+// Takes the releasable ones of the `count` that have waited longest.
 std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   if (memory.importing != 0) {
@@ -115,7 +114,7 @@ std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t cou
   }
   for (count = std::min(count, memory.waiting.size()); count > 0; --count) {
     const auto first = memory.waiting.begin();
-    if (may_go(**first)) {
+    if (is_releasable(**first)) {
       const auto found = memory.all.find((*first)->pointer);
       ended.push_back(std::move(found->second));
       memory.all.erase(found);
@@ -127,7 +126,7 @@ std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t cou
   return ended;
 }
 
-// Lets go of what may go among the `count` that have waited longest, without the lock.
+// Takes them under the lock and releases them without it.
 size_t drop_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   {
@@ -141,14 +140,14 @@ size_t drop_ended(SharedMemory& memory, size_t count) {
       release_imported(*shared);
     }
   }
-  return bytes;  // and the own memory goes with its DataPtr
+  return bytes;  // memory of this process is freed with its DataPtr
 }
 
-// So many are looked at with each call, so that what has ended does not pile up.
+// Each call scans so many, so that memory that can be released does not accumulate.
 constexpr size_t kScans = 4;
 
-void let_go(void* context) {
-  if (is_in_bad_fork()) {
+void release(void* context) {
+  if (in_forked_child()) {
     return;  // the parent's
   }
   auto* const shared = static_cast<Shared*>(context);
@@ -165,11 +164,12 @@ void let_go(void* context) {
 
 c10::DataPtr use(Shared& shared) {
   ++shared.uses;
-  return {shared.pointer, &shared, &let_go, c10::Device(kOpenRegType, shared.device)};
+  return {shared.pointer, &shared, &release, c10::Device(kOpenRegType, shared.device)};
 }
 
-// The storage of shared memory: the one that there is, else a new one. `other`: a storage that has
-// other memory by now; the last owner of one lets go, which needs the lock.
+// The storage of shared memory: the existing one, otherwise a new one. `other` gets a storage that
+// has different memory by now: dropping its last reference takes the lock, so the caller does it
+// later.
 c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10::Storage* other) {
   if (c10::Storage alive(shared.storage.lock()); alive) {
     if (alive.data() == shared.pointer && alive.nbytes() == bytes) {
@@ -187,7 +187,7 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
   return storage;
 }
 
-// While there is one, nothing that waits is let go: it may be what is imported.
+// While one exists, no waiting memory is released: it may be the memory that is imported.
 class Importing {
  public:
   explicit Importing(SharedMemory& memory) : memory_(memory) {
@@ -218,7 +218,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
   std::vector<orStream_t> streams;
   if (const allocator::Block* const block = block_of(data)) {
     streams = caching_allocator(static_cast<c10::DeviceIndex>(block->device)).streams_of(block);
-  } else if (data.get_deleter() == &let_go) {
+  } else if (data.get_deleter() == &release) {
     const auto& shared = *static_cast<const Shared*>(data.get_context());
     const std::lock_guard<std::mutex> lock(shared_memory().mutex);
     if (shared.imports != 0) {
@@ -235,7 +235,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
   return streams;
 }
 
-// A stream of ours, which runs nothing but waits.
+// A stream for exports, which runs only waits.
 orStream_t export_stream(c10::DeviceIndex device) {
   static std::array<orStream_t, OPENREG_MAX_DEVICES> streams{};
   static std::mutex mutex;
@@ -256,9 +256,8 @@ void order(orStream_t earlier, orStream_t later) {
   OPENREG_CHECK(error);
 }
 
-// A stream that has passed what has been queued on the memory, when it has passed what is queued on
-// it now. The current stream alone would not do: a queue of torch.multiprocessing pickles in a
-// thread of its own.
+// A stream whose queued work is ordered after all work on the memory. The current stream alone
+// would not do: a queue of torch.multiprocessing pickles in a thread of its own.
 orStream_t stream_behind(const c10::DataPtr& data, c10::DeviceIndex device) {
   const orStream_t current = current_native_stream(device);
   const std::vector<orStream_t> others = streams_of(data, current);
@@ -278,7 +277,7 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
                          c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
   const Importing importing(memory);
-  // Not under the lock: it may wait for room in the stream, and a kernel there may let go.
+  // Not under the lock: it may wait for room in the stream, and a kernel there may take the lock.
   void* pointer = nullptr;
   OPENREG_CHECK(orIpcImport(&pointer, &handle, stream));
   orPointerAttributes attributes{};
@@ -350,11 +349,11 @@ c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes,
 }
 
 size_t release_shared() {
-  return is_in_bad_fork() ? 0 : drop_ended(shared_memory(), std::numeric_limits<size_t>::max());
+  return in_forked_child() ? 0 : drop_ended(shared_memory(), std::numeric_limits<size_t>::max());
 }
 
 void record_shared(const c10::DataPtr& data, const c10::Stream& stream) {
-  if (data.get_deleter() != &let_go) {
+  if (data.get_deleter() != &release) {
     return;
   }
   auto* const shared = static_cast<Shared*>(data.get_context());

@@ -4,8 +4,6 @@
 #include <atomic>
 #include <thread>
 
-#include "runtime/c10/memcheck.h"
-
 namespace openreg {
 namespace {
 
@@ -16,7 +14,6 @@ std::atomic<std::thread::id> ending_thread{};
 
 void shut_down() noexcept {
   ending_thread.store(std::this_thread::get_id(), std::memory_order_seq_cst);
-  report_leaks_at_exit();
   (void)orShutdown();
 }
 

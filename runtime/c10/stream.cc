@@ -10,23 +10,21 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
-#include "runtime/c10/memcheck.h"
-#include "runtime/c10/stream_sanitizer.h"
-#include "runtime/c10/warning.h"
 
 namespace openreg {
 namespace {
 
 static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 
-// Current stream of each device in this thread; null stands for the default one. Most threads never
-// leave the default stream, so the array is made by the first that does: one pointer of static TLS.
+// The current stream of each device in this thread; null stands for the default stream. Most
+// threads never leave that, so a thread makes the array when it does: one pointer of static TLS.
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
 thread_local CurrentStreams* current_streams = nullptr;
 
-// Deletes the array at the end of the thread. What other thread-local objects launch after that
-// goes to the default streams.
+// Deletes the array at the end of the thread. Launches by other thread-local objects after that go
+// to the default streams.
 struct CurrentStreamsOwner {
   CurrentStreamsOwner() { current_streams = std::make_unique<CurrentStreams>().release(); }
   ~CurrentStreamsOwner() {
@@ -127,7 +125,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     }
     static thread_local const CurrentStreamsOwner owner;
     if (current_streams == nullptr) {
-      return previous;  // the thread ends, and its owner has gone already
+      return previous;  // the thread ends, and its owner was destroyed already
     }
   }
   (*current_streams)[static_cast<size_t>(device)] = handle;
@@ -141,18 +139,7 @@ bool is_capturing(orStream_t stream) {
 }
 
 void synchronize_stream(orStream_t stream) {
-  if (C10_UNLIKELY(checks_memory())) {
-    check_memory(stream);
-  }
-  const orError_t error = orStreamSynchronize(stream);
-  deliver_warnings();
-  if (C10_UNLIKELY(sanitizes_streams())) {
-    sanitize_host_wait(stream);
-  }
-  OPENREG_CHECK(error);
-  if (C10_UNLIKELY(checks_memory())) {
-    raise_memory_faults();
-  }
+  wait_for(stream, [stream] { return orStreamSynchronize(stream); });
 }
 
 c10::Stream pooled_stream(c10::DeviceIndex device, int priority) {

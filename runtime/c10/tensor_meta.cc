@@ -37,7 +37,7 @@ void check_can_have_meta(const at::Tensor& tensor) {
 }
 
 TensorMetaPtr meta_of(const at::Tensor& tensor) {
-  // Nobody else sets one on a tensor of this device.
+  // No other code sets one on a tensor of this device.
   return c10::static_intrusive_pointer_cast<TensorMeta>(
       tensor.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
 }
@@ -95,7 +95,7 @@ std::optional<int64_t> take_number(std::string_view& text, std::string_view name
   return error == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
 }
 
-// For torch's serialization: adds the meta to what is written with a tensor.
+// For torch's serialization: adds the meta to the map that is written with a tensor.
 void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& written) {
   if (!can_have_meta(tensor)) {
     return;
@@ -108,7 +108,7 @@ void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>&
   }
 }
 
-// And what was read with one to the tensor.
+// Sets the meta that was read with a tensor.
 void read_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& read) {
   if (!can_have_meta(tensor)) {
     return;

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a backend keeps with a tensor beside sizes, strides and dtype: torch's BackendMeta.
+// Tensor metadata: what a backend keeps with a tensor beside sizes, strides and dtype (torch's
+// BackendMeta).
 //
-// Hardware often wants values in another order than strides can say (tiles, blocks of channels).
-// This is where a backend notes which: a format, and bytes of its own. No kernel of this device
-// reads it. A TensorImpl owns its meta. A meta never changes once it is made, so that tensors may
-// share one: torch does it in detach(), Parameter() and .data, through BackendMeta::clone, whose
-// default hands the same object on. A meta that changes in place has to override clone.
+// Hardware often wants values in an order that strides cannot express (tiles, blocks of channels).
+// A backend records it here: a format, and bytes of its own. No kernel of this device reads it. A
+// TensorImpl owns its meta. A meta never changes after construction, so that tensors may share one:
+// torch does so in detach(), Parameter() and .data, through BackendMeta::clone, which returns the
+// same object by default. A backend whose meta changes in place must override clone.
 //
 // torch.save, pickle and torch.jit.save write it through torch::jit::TensorBackendMetaRegistry,
-// which offers a map from strings to bools: to_text() is a key of it, and parse() reads that.
-// Threads: reading from any; setting is as any change of a tensor in place.
+// which offers a map from strings to bools: to_text() is a key of it, and parse_tensor_meta() reads
+// that. Threads: any may read; setting is like any change of a tensor in place.
 #ifndef RUNTIME_C10_TENSOR_META_H_
 #define RUNTIME_C10_TENSOR_META_H_
 
@@ -28,9 +29,10 @@
 
 namespace openreg {
 
-// How the values lie. The numbers are in files: none changes, new ones go to the end.
+// The order of the values in memory. Files contain these integers: none changes, new ones go to the
+// end.
 enum class Format : int64_t {
-  kPlain = 0,    // as sizes and strides say
+  kPlain = 0,    // by sizes and strides
   kTiled = 1,    // matrices in tiles
   kBlocked = 2,  // channels in blocks
 };
@@ -39,7 +41,8 @@ constexpr int64_t kFormats = 3;
 constexpr int64_t kLargestVersion = INT32_MAX;
 constexpr size_t kLargestTensorData = size_t{64} << 10;
 
-// To be extended: a field more, its name in to_text() and parse(), its check in make_tensor_meta().
+// To add a field: the member here, its name in to_text() and parse_tensor_meta(), its check in
+// make_tensor_meta().
 struct TensorMeta final : c10::BackendMeta {
   using Keys = std::unordered_map<std::string, bool>;
 
@@ -49,21 +52,22 @@ struct TensorMeta final : c10::BackendMeta {
       : version(meta.version), format(meta.format), data(meta.data), others(std::move(others)) {}
   explicit TensorMeta(Keys others) : is_set(false), others(std::move(others)) {}
 
-  const bool is_set = true;   // false: there is nothing but `others`
-  const int64_t version = 0;  // of `data`: its owner's, from 0 to kLargestVersion
+  const bool is_set = true;   // false: there is only `others`
+  const int64_t version = 0;  // of `data`, chosen by the vendor: from 0 to kLargestVersion
   const Format format = Format::kPlain;
   const std::string data;  // the vendor's own bytes, kLargestTensorData at most
-  // Keys of torch's map that are not ours (torch._utils.set_tensor_metadata, or a file of another
-  // backend): they are kept as they are and written again.
+  // Other keys of torch's map (torch._utils.set_tensor_metadata, or a file of another backend):
+  // kept unchanged and written again.
   const Keys others;
 };
 
 using TensorMetaPtr = c10::intrusive_ptr<TensorMeta>;
 
-// Throws c10::ValueError if a number is out of range or the data too large.
+// Throws c10::ValueError if an integer is out of range or the data too large.
 OPENREG_API TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data);
 
-// Of a tensor of this device with memory of its own; throws c10::ValueError for others. Null: none.
+// The meta of a tensor, null if it has none. Throws c10::ValueError unless the tensor is on this
+// device and has memory of its own.
 OPENREG_API TensorMetaPtr tensor_meta(const at::Tensor& tensor);
 OPENREG_API void set_tensor_meta(const at::Tensor& tensor, TensorMetaPtr meta);
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "runtime/c10/error.h"
-#include "runtime/c10/launch_site.h"
+#include "runtime/diagnostics/launch_site.h"
 
 namespace openreg {
 namespace {

@@ -10,7 +10,7 @@ from torch_openreg import _C
 
 SyncDebugMode = Literal["default", "warn", "error"]
 
-#: In the order of SyncDebugMode in runtime/c10/implicit_wait.h, and of torch.cuda's numbers.
+#: In the order of SyncDebugMode in runtime/diagnostics/implicit_wait.h, and of torch.cuda's modes.
 _MODES: tuple[SyncDebugMode, ...] = get_args(SyncDebugMode)
 
 

@@ -15,7 +15,7 @@ from torch_openreg import _C
 
 Action = Literal["off", "warn", "error"]
 
-#: In the order of RaceAction in runtime/c10/stream_sanitizer.h.
+#: In the order of RaceAction in runtime/diagnostics/stream_sanitizer.h.
 _ACTIONS: tuple[Action, ...] = get_args(Action)
 
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The race detector, on programs of streams, events and memory that are made up.
-#include "runtime/c10/race_detector.h"
+// The race detector, on made-up programs of streams, events and memory.
+#include "runtime/diagnostics/race_detector.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/memory_history.h"
+#include "runtime/diagnostics/memory_history.h"
 
 #include <array>
 #include <atomic>
@@ -10,6 +10,8 @@
 #include "runtime/allocator/caching_allocator.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/device_allocator.h"
+#include "runtime/c10/diagnostic_hooks.h"
+#include "runtime/diagnostics/watcher.h"
 
 namespace openreg {
 namespace {
@@ -19,7 +21,7 @@ using allocator::ContextLevel;
 using allocator::History;
 
 struct Histories {
-  std::mutex starting;  // starts and stops, and allocators that are new
+  std::mutex starting;  // for starts, stops and new allocators
   bool on = false;      // guarded by starting
   std::atomic<ContextLevel> contexts{ContextLevel::kNone};
   std::atomic<StackKind> stacks{StackKind::kPython};
@@ -52,7 +54,7 @@ void start_memory_history(const MemoryHistorySettings& settings) {
   for (History& history : state.of) {
     history.start(settings.history, settings.clear);
   }
-  set_memory_watch(kWatchHistory, true);
+  memory_watchers.set(kMemoryHistory, true);
   for_each_core([](CachingAllocator& core, History& history) { core.set_observer(&history); });
 }
 
@@ -61,7 +63,7 @@ void stop_memory_history() {
   const std::lock_guard<std::mutex> lock(state.starting);
   state.on = false;
   state.contexts = ContextLevel::kNone;
-  set_memory_watch(kWatchHistory, false);
+  memory_watchers.set(kMemoryHistory, false);
   for_each_core([](CachingAllocator& core, History&) { core.set_observer(nullptr); });
   for (History& history : state.of) {
     history.stop();
@@ -95,7 +97,7 @@ ContextLevel history_contexts() noexcept {
 
 StackKind history_stacks() noexcept { return histories().stacks.load(std::memory_order_relaxed); }
 
-void record_if_on(c10::DeviceIndex device, CachingAllocator* core) {
+void observe_if_on(c10::DeviceIndex device, CachingAllocator* core) {
   Histories& state = histories();
   const std::lock_guard<std::mutex> lock(state.starting);
   if (state.on) {

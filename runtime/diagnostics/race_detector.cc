@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/race_detector.h"
+#include "runtime/diagnostics/race_detector.h"
 
 #include <algorithm>
 #include <utility>
@@ -23,7 +23,7 @@ bool Extent::overlaps(const Extent& other) const {
       window(*this) >= common || window(other) >= common) {
     return true;
   }
-  // Both have one window in each period: where does the other's begin, seen from this one's?
+  // Both have one window in each period: the distance from this one's begin to the other's.
   const size_t distance = other.begin >= begin ? (other.begin - begin) % common
                                                : (common - (begin - other.begin) % common) % common;
   return distance < window(*this) || distance + window(other) > common;
@@ -51,8 +51,8 @@ bool RaceDetector::is_before(const PastUse& use, size_t stream, const Clock& clo
   return use.stream == stream || at(clock, use.stream) >= use.time;
 }
 
-size_t RaceDetector::number(StreamName stream) {
-  const auto [place, fresh] = numbers_.try_emplace(stream.handle, clocks_.size());
+size_t RaceDetector::index_of(StreamName stream) {
+  const auto [place, fresh] = indices_.try_emplace(stream.handle, clocks_.size());
   if (fresh) {
     devices_.push_back(stream.device);
     clocks_.emplace_back(place->second + 1);
@@ -69,8 +69,8 @@ RaceDetector::Blocks::iterator RaceDetector::find(uintptr_t address) {
   return address < next->second.end ? next : blocks_.end();
 }
 
-// A use that is ordered before the new one, lies within it and is a read, or the new one a write:
-// whatever races with it races with the new one too.
+// Drops past uses that are covered: ordered before the new use, within its bytes, and reads, or the
+// new use is a write. Whatever races with such a use races with the new one too.
 void RaceDetector::add(Block& block, PastUse use, const Clock& clock) {
   std::erase_if(block.history, [&](const PastUse& past) {
     return is_before(past, use.stream, clock) && use.extent.contains(past.extent) &&
@@ -84,7 +84,7 @@ void RaceDetector::add(Block& block, PastUse use, const Clock& clock) {
 
 std::vector<Race> RaceDetector::launch(const std::shared_ptr<const WatchedLaunch>& launch,
                                        const std::vector<Use>& uses, bool keep) {
-  const size_t stream = number(launch->stream);
+  const size_t stream = index_of(launch->stream);
   merge(clocks_[stream], host_);
   const Clock& clock = clocks_[stream];
   std::vector<Race> races;
@@ -115,7 +115,7 @@ std::vector<Race> RaceDetector::launch(const std::shared_ptr<const WatchedLaunch
   return races;
 }
 
-// Takes [begin, end) out of all blocks; what they have beyond it stays, with its history.
+// Removes [begin, end) from all blocks; bytes of a block beyond it stay, with its history.
 void RaceDetector::retire_overlapped(uintptr_t begin, uintptr_t end) {
   auto place = blocks_.lower_bound(begin);
   if (place != blocks_.begin() && std::prev(place)->second.end > begin) {
@@ -137,7 +137,7 @@ void RaceDetector::retire_overlapped(uintptr_t begin, uintptr_t end) {
 
 std::vector<Race> RaceDetector::allocate(uintptr_t begin, size_t bytes,
                                          const std::shared_ptr<const WatchedLaunch>& launch) {
-  const size_t stream = number(launch->stream);
+  const size_t stream = index_of(launch->stream);
   merge(clocks_[stream], host_);
   const Clock& clock = clocks_[stream];
   const uintptr_t end = begin + bytes;
@@ -148,7 +148,7 @@ std::vector<Race> RaceDetector::allocate(uintptr_t begin, size_t bytes,
     --place;
   }
   for (; place != blocks_.end() && place->first < end; ++place) {
-    // What another stream had, the allocator has taken from it in its own way, by waiting.
+    // The allocator has waited before it gave the memory of another stream away.
     if (place->second.live || place->second.owner != stream) {
       continue;
     }
@@ -187,12 +187,12 @@ void RaceDetector::free(uintptr_t begin) {
 void RaceDetector::guard(uintptr_t begin, StreamName stream) {
   const auto place = blocks_.find(begin);
   if (place != blocks_.end()) {
-    place->second.guarded.push_back(number(stream));
+    place->second.guarded.push_back(index_of(stream));
   }
 }
 
 void RaceDetector::record(uint64_t event, StreamName stream) {
-  const size_t recorded = number(stream);
+  const size_t recorded = index_of(stream);
   merge(clocks_[recorded], host_);
   events_[event] = clocks_[recorded];
 }
@@ -202,7 +202,7 @@ void RaceDetector::forget(uint64_t event) { events_.erase(event); }
 void RaceDetector::wait(StreamName stream, uint64_t event) {
   const auto found = events_.find(event);
   if (found != events_.end()) {
-    merge(clocks_[number(stream)], found->second);
+    merge(clocks_[index_of(stream)], found->second);
   }
 }
 
@@ -214,11 +214,11 @@ void RaceDetector::join(uint64_t event) {
 }
 
 void RaceDetector::order(StreamName earlier, StreamName later) {
-  const Clock known = clocks_[number(earlier)];  // a copy: number() may move the clocks
-  merge(clocks_[number(later)], known);
+  const Clock known = clocks_[index_of(earlier)];  // a copy: index_of() may move the clocks
+  merge(clocks_[index_of(later)], known);
 }
 
-void RaceDetector::join(StreamName stream) { merge(host_, clocks_[number(stream)]); }
+void RaceDetector::join(StreamName stream) { merge(host_, clocks_[index_of(stream)]); }
 
 void RaceDetector::join_device(int device) {
   for (size_t stream = 0; stream < clocks_.size(); ++stream) {

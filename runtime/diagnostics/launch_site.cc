@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/launch_site.h"
+#include "runtime/diagnostics/launch_site.h"
 
-#include "runtime/c10/launch_watch.h"
+#include "runtime/diagnostics/environment.h"
+#include "runtime/diagnostics/watcher.h"
 
 namespace openreg {
 namespace {
@@ -11,13 +12,13 @@ thread_local const CallStack* launched_at = nullptr;
 }  // namespace
 
 void set_launch_sites(bool on) {
-  read_watch_environment();
-  set_launch_watch(kLaunchSites, on);
+  read_environment();
+  launch_watchers.set(kLaunchSites, on);
 }
 
 bool launch_sites() {
-  read_watch_environment();
-  return (launch_watch() & kLaunchSites) != 0;
+  read_environment();
+  return launch_watchers.contains(kLaunchSites);
 }
 
 LaunchSiteScope::LaunchSiteScope(const CallStack& stack) noexcept : before_(launched_at) {

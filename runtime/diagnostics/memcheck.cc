@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/memcheck.h"
+#include "runtime/diagnostics/memcheck.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/StringUtil.h>
@@ -18,7 +18,8 @@
 #include <utility>
 
 #include "runtime/c10/device.h"
-#include "runtime/c10/memory_history.h"
+#include "runtime/diagnostics/call_stack.h"
+#include "runtime/diagnostics/memory_history.h"
 
 namespace openreg {
 namespace {
@@ -29,18 +30,18 @@ std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
 // How many faults an error describes.
 constexpr size_t kDescribed = 5;
-// How long the end of a process waits for what is queued.
-constexpr std::chrono::seconds kPatience{5};
-// How many places of allocations the report at exit shows.
+// How long the end of a process waits for queued work.
+constexpr std::chrono::seconds kExitWait{5};
+// How many places of allocations the report of leaks shows.
 constexpr size_t kPlaces = 20;
 
-// Stacks of memory that was held when the interpreter was about to end, in words: it takes the
-// interpreter to find them. Never destroyed: the process is ending.
-struct LastWords {
-  std::map<const void*, std::string> of;  // by context
-  std::set<uintptr_t> reachable;          // blocks
+// What the report of leaks needs from before the end of the interpreter: the texts of the stacks,
+// which only the interpreter can give. Never destroyed: the process is ending.
+struct ExitState {
+  std::map<const void*, std::string> stacks;  // of the blocks that were held then, by context
+  std::set<uintptr_t> reachable;              // blocks
 };
-std::atomic<LastWords*> last_words{nullptr};
+std::atomic<ExitState*> exit_state{nullptr};
 
 template <class Function>
 void for_each_memcheck(Function&& function) {
@@ -106,12 +107,12 @@ std::string take_faults(size_t described) {
 }
 
 // The places where `held` was allocated; the largest first.
-template <class Words>
+template <class StackText>
 std::vector<HeldMemory> by_place(c10::DeviceIndex device, const std::vector<Memcheck::Held>& held,
-                                 const Words& words) {
+                                 const StackText& stack_text) {
   std::map<std::string, HeldMemory> places;
   for (const Memcheck::Held& block : held) {
-    std::string stack = words(block.allocated);
+    std::string stack = stack_text(block.allocated);
     HeldMemory& place = places.try_emplace(stack, HeldMemory{device, 0, 0, stack}).first->second;
     ++place.blocks;
     place.bytes += block.bytes;
@@ -129,7 +130,7 @@ void sort_by_size(std::vector<HeldMemory>* places) {
   });
 }
 
-// Whether all that is queued on them was done in time.
+// Whether all work queued on them was done by `end`.
 bool are_done_by(std::chrono::steady_clock::time_point end,
                  const std::vector<orStream_t>& streams) {
   for (const orStream_t stream : streams) {
@@ -167,7 +168,7 @@ void check_memory(c10::DeviceIndex device) {
 
 void check_memory(orStream_t stream) {
   int device = 0;
-  // A wait for no stream at all says so itself.
+  // For an invalid stream the wait itself returns the error.
   if (orStreamGetDevice(stream, &device) == orSuccess) {
     if (Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(device));
         memcheck != nullptr) {
@@ -201,50 +202,50 @@ std::vector<HeldMemory> held_memory() {
 }
 
 void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept {
-  if (!checks_memory() || is_in_bad_fork()) {
+  if (!checks_memory() || in_forked_child()) {
     return;
   }
   try {
-    const auto end = std::chrono::steady_clock::now() + kPatience;
-    auto words = std::make_unique<LastWords>();
-    words->reachable.insert(reachable.begin(), reachable.end());
+    const auto end = std::chrono::steady_clock::now() + kExitWait;
+    auto state = std::make_unique<ExitState>();
+    state->reachable.insert(reachable.begin(), reachable.end());
     for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
       memcheck.check();
       if (!are_done_by(end, memcheck.streams())) {
         (void)std::fprintf(stderr,
                            "openreg: memcheck: openreg:%d has more work queued than it did in %d "
-                           "seconds: what that writes is not looked at\n",
-                           static_cast<int>(device), static_cast<int>(kPatience.count()));
+                           "seconds: what that writes is not checked\n",
+                           static_cast<int>(device), static_cast<int>(kExitWait.count()));
       }
       for (const Memcheck::Held& block : memcheck.held()) {
-        std::string& text = words->of[block.allocated.get()];
+        std::string& text = state->stacks[block.allocated.get()];
         if (text.empty()) {
           text = to_text(stack_of(block.allocated));
         }
       }
     });
     (void)std::fputs(take_faults(kDescribed).c_str(), stderr);
-    delete last_words.exchange(words.release());
+    std::unique_ptr<ExitState>(exit_state.exchange(state.release())).reset();
   } catch (const std::exception& error) {
     (void)std::fprintf(stderr, "openreg: memcheck: at exit: %s\n", error.what());
   }
 }
 
 void report_leaks_at_exit() noexcept {
-  const LastWords* const words = last_words.load();
-  if (words == nullptr || is_in_bad_fork()) {
+  const ExitState* const state = exit_state.load();
+  if (state == nullptr || in_forked_child()) {
     return;
   }
   try {
     std::vector<HeldMemory> places;
     for_each_memcheck([&](c10::DeviceIndex device, Memcheck& memcheck) {
       std::vector<Memcheck::Held> held = memcheck.held();
-      std::erase_if(held, [words](const Memcheck::Held& block) {
-        return words->reachable.contains(reinterpret_cast<uintptr_t>(block.pointer));
+      std::erase_if(held, [state](const Memcheck::Held& block) {
+        return state->reachable.contains(reinterpret_cast<uintptr_t>(block.pointer));
       });
       for (HeldMemory& place : by_place(device, held, [&](const allocator::Context& context) {
-             const auto found = words->of.find(context.get());
-             return found != words->of.end() ? found->second : std::string();
+             const auto found = state->stacks.find(context.get());
+             return found != state->stacks.end() ? found->second : std::string();
            })) {
         places.push_back(std::move(place));
       }

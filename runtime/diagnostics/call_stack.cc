@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/call_stack.h"
+#include "runtime/diagnostics/call_stack.h"
 
 #include <c10/util/StringUtil.h>
 #include <torch/csrc/profiler/combined_traceback.h>
@@ -13,22 +13,23 @@ namespace {
 
 std::atomic<bool> stopped{false};
 
-// Torch lets code objects of Python go while it gathers, under a lock. With the last reference to
-// one may go what was compiled for it, and with that device memory: its stack is neither captured
-// then nor freed, which would take the lock again.
-class Gathering {
+// torch releases code objects of Python while it gathers a stack, under a lock. The last reference
+// to one may own compiled code, and that device memory. Freeing that memory on this thread must not
+// take the lock again: it captures no stack, and the stack of the memory is dropped after the
+// gathering.
+class GatherScope {
  public:
-  Gathering() { active_ = true; }
-  Gathering(const Gathering&) = delete;
-  Gathering& operator=(const Gathering&) = delete;
-  ~Gathering() {
+  GatherScope() { active_ = true; }
+  GatherScope(const GatherScope&) = delete;
+  GatherScope& operator=(const GatherScope&) = delete;
+  ~GatherScope() {
     active_ = false;
     dropped_.clear();
   }
 
   static bool is_active() { return active_; }
 
-  // The last reference to a stack, as the deleter of another pointer to it.
+  // Owns a stack, as the deleter of another pointer to it.
   struct Drop {
     CallStack stack;
     void operator()(torch::CapturedTraceback* /*stack*/) {
@@ -48,14 +49,14 @@ class Gathering {
 void stop_capturing_call_stacks() noexcept { stopped.store(true, std::memory_order_relaxed); }
 
 CallStack capture_call_stack(StackKind kind) {
-  if (stopped.load(std::memory_order_relaxed) || Gathering::is_active()) {
+  if (stopped.load(std::memory_order_relaxed) || GatherScope::is_active()) {
     return nullptr;
   }
-  const Gathering scope;
+  const GatherScope scope;
   CallStack stack = torch::CapturedTraceback::gather(/*python=*/true, /*script=*/false,
                                                      /*cpp=*/kind == StackKind::kPythonAndCpp);
   torch::CapturedTraceback* const pointer = stack.get();
-  return {pointer, Gathering::Drop{std::move(stack)}};
+  return {pointer, GatherScope::Drop{std::move(stack)}};
 }
 
 std::string to_text(const CallStack& stack) {

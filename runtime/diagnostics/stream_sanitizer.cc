@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/stream_sanitizer.h"
+#include "runtime/diagnostics/stream_sanitizer.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/function_schema.h>
@@ -19,16 +19,17 @@
 #include <utility>
 
 #include "runtime/c10/device.h"
+#include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
-#include "runtime/c10/memory_watch.h"
 #include "runtime/c10/stream.h"
+#include "runtime/diagnostics/call_stack.h"
 
 namespace openreg {
 namespace {
 
 // ------------------------------------------------------------------------------ what tensors use
 
-// Nothing for a tensor without memory of a device.
+// No extent for a tensor without memory of a device.
 std::optional<Extent> extent_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
       tensor.device().type() != kOpenRegType || !tensor.has_storage() ||
@@ -43,7 +44,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
   const size_t item = tensor.itemsize();
   const auto begin =
       reinterpret_cast<uintptr_t>(data) + static_cast<size_t>(tensor.storage_offset()) * item;
-  // Bytes of a step and number of steps, the smallest first.
+  // Pairs (bytes per step, number of steps), the smallest step first.
   c10::SmallVector<std::pair<size_t, size_t>, 8> steps;
   size_t length = item;
   for (int64_t dimension = 0; dimension < tensor.dim(); ++dimension) {
@@ -93,7 +94,7 @@ void add_uses(const c10::IValue& value, UseKind kind, std::vector<Use>& uses) {
   });
 }
 
-// Operators that write to arguments without saying so in their schemas.
+// Operators that write to arguments although their schemas do not say so.
 struct SilentWrite {
   std::string_view name;
   std::array<size_t, 2> arguments;
@@ -124,12 +125,12 @@ Writes writes_of(const c10::FunctionSchema& schema) {
 
 // -------------------------------------------------------------------------------- operator calls
 
-// A call of an operator that this thread is in.
+// A call of an operator that this thread executes.
 struct Call final : at::ObserverContext {
   Call* outer = nullptr;
   std::string name;
   std::vector<Use> uses;
-  // The launches that it made itself: its results are theirs.
+  // The latest launch of this call itself, not of an inner one: it writes the results.
   std::shared_ptr<const WatchedLaunch> launched;
 };
 
@@ -155,6 +156,12 @@ struct Sanitizer {
 Sanitizer& sanitizer() {
   static auto* const instance = std::make_unique<Sanitizer>().release();
   return *instance;
+}
+
+void watch(bool on) {
+  for (Watchers* const watchers : {&launch_watchers, &memory_watchers, &stream_watchers}) {
+    watchers->set(kStreamSanitizer, on);
+  }
 }
 
 const char* verb(UseKind kind) {
@@ -202,8 +209,8 @@ std::string text_of(const Race& race) {
       " was called at (most recent call last):\n", to_text(earlier.stack));
 }
 
-// With no lock held: texts read Python's objects.
-void tell(const std::vector<Race>& races, RaceAction action) {
+// Throws or warns. With no lock held: the texts of stacks need the GIL.
+void report_races(const std::vector<Race>& races, RaceAction action) {
   if (races.empty()) {
     return;
   }
@@ -217,7 +224,7 @@ void tell(const std::vector<Race>& races, RaceAction action) {
   TORCH_WARN(text);
 }
 
-void keep(Sanitizer& state, const std::vector<Race>& races) {
+void keep_races(Sanitizer& state, const std::vector<Race>& races) {
   const size_t room = kRacesKept - std::min(kRacesKept, state.races.size());
   state.races.insert(state.races.end(), races.begin(),
                      races.begin() + static_cast<std::ptrdiff_t>(std::min(room, races.size())));
@@ -225,7 +232,7 @@ void keep(Sanitizer& state, const std::vector<Race>& races) {
 
 std::unique_ptr<at::ObserverContext> start_call(const at::RecordFunction& function) {
   if (orInKernel() != 0) {
-    return nullptr;  // an operator of the CPU that a kernel is made of
+    return nullptr;  // an operator of the CPU inside of a kernel
   }
   auto call = std::make_unique<Call>();
   call->outer = std::exchange(innermost, call.get());
@@ -254,15 +261,15 @@ void end_call(const at::RecordFunction& function, at::ObserverContext* context) 
   for (const c10::IValue& output : function.outputs()) {
     add_uses(output, UseKind::kWrite, results);
   }
-  // An argument that it returns was used at the launch: since then, a copy between devices has let
-  // the other stream wait for it.
+  // A result that is an argument was used at the launch already. Since then, a copy between devices
+  // may have ordered the other stream after it.
   std::erase_if(results, [call](const Use& result) {
     return std::any_of(call->uses.begin(), call->uses.end(),
                        [&result](const Use& use) { return use.extent.contains(result.extent); });
   });
   Sanitizer& state = sanitizer();
   const std::lock_guard<std::mutex> lock(state.mutex);
-  // Memory that it has just got and nobody else knows.
+  // The call has just allocated this memory, so no other stream uses it.
   (void)state.detector.launch(call->launched, results, /*keep=*/true);
 }
 
@@ -278,7 +285,7 @@ void with_detector(Function&& function) {
   function(state.detector);
 }
 
-uint64_t number_of(orEvent_t event) { return reinterpret_cast<uint64_t>(event); }
+uint64_t id_of(orEvent_t event) { return reinterpret_cast<uint64_t>(event); }
 uintptr_t address_of(const void* pointer) { return reinterpret_cast<uintptr_t>(pointer); }
 
 }  // namespace
@@ -295,16 +302,14 @@ void start_stream_sanitizer(RaceAction action) {
                                                .needsInputs(true)
                                                .needsOutputs(true)
                                                .scopes({at::RecordScope::FUNCTION}));
-    set_launch_watch(kStreamSanitizer, true);
-    set_memory_watch(kWatchStreams, true);
+    watch(true);
   }
 }
 
 void stop_stream_sanitizer() {
   Sanitizer& state = sanitizer();
   const std::lock_guard<std::mutex> lock(state.mutex);
-  set_launch_watch(kStreamSanitizer, false);
-  set_memory_watch(kWatchStreams, false);
+  watch(false);
   if (state.callback.has_value()) {
     at::removeCallback(*std::exchange(state.callback, std::nullopt));
   }
@@ -325,10 +330,10 @@ std::vector<Race> found_races() {
 
 void sanitize_launch(orStream_t stream, const char* name) {
   if (innermost == nullptr) {
-    return;  // not of an operator: nothing is known of its memory
+    return;  // outside of operators: the memory that it uses is unknown
   }
   if (is_capturing(stream)) {
-    return;  // it runs with the replays of its graph, in the order of their streams
+    return;  // it runs when its graph is replayed, in the order of the stream of the replay
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch(name, stream);
   Sanitizer& state = sanitizer();
@@ -336,24 +341,24 @@ void sanitize_launch(orStream_t stream, const char* name) {
   const RaceAction action = state.action;
   const std::vector<Race> races =
       state.detector.launch(launch, innermost->uses, action != RaceAction::kError);
-  keep(state, races);
+  keep_races(state, races);
   lock.unlock();
-  tell(races, action);
+  report_races(races, action);
   innermost->launched = launch;
 }
 
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream) {
   if (is_capturing(stream)) {
-    return;  // the graph's: its uses are not seen
+    return;  // memory of the graph, whose uses are not seen
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch("an allocation", stream);
   Sanitizer& state = sanitizer();
   std::unique_lock<std::mutex> lock(state.mutex);
   const RaceAction action = state.action;
   const std::vector<Race> races = state.detector.allocate(address_of(pointer), bytes, launch);
-  keep(state, races);
+  keep_races(state, races);
   lock.unlock();
-  tell(races, action);
+  report_races(races, action);
 }
 
 void sanitize_free(const void* pointer) {
@@ -367,16 +372,16 @@ void sanitize_guard(const void* pointer, orStream_t stream) {
 
 void sanitize_record(orEvent_t event, orStream_t stream) {
   const StreamName name = name_of(stream);
-  with_detector([&](RaceDetector& detector) { detector.record(number_of(event), name); });
+  with_detector([&](RaceDetector& detector) { detector.record(id_of(event), name); });
 }
 
 void sanitize_destroy(orEvent_t event) {
-  with_detector([&](RaceDetector& detector) { detector.forget(number_of(event)); });
+  with_detector([&](RaceDetector& detector) { detector.forget(id_of(event)); });
 }
 
 void sanitize_wait(orStream_t stream, orEvent_t event) {
   const StreamName name = name_of(stream);
-  with_detector([&](RaceDetector& detector) { detector.wait(name, number_of(event)); });
+  with_detector([&](RaceDetector& detector) { detector.wait(name, id_of(event)); });
 }
 
 void sanitize_order(orStream_t earlier, orStream_t later) {
@@ -386,7 +391,7 @@ void sanitize_order(orStream_t earlier, orStream_t later) {
 }
 
 void sanitize_host_wait(orEvent_t event) {
-  with_detector([&](RaceDetector& detector) { detector.join(number_of(event)); });
+  with_detector([&](RaceDetector& detector) { detector.join(id_of(event)); });
 }
 
 void sanitize_host_wait(orStream_t stream) {
@@ -394,7 +399,7 @@ void sanitize_host_wait(orStream_t stream) {
   with_detector([&](RaceDetector& detector) { detector.join(name); });
 }
 
-void sanitize_host_wait_for_device(c10::DeviceIndex device) {
+void sanitize_host_wait(c10::DeviceIndex device) {
   with_detector([&](RaceDetector& detector) { detector.join_device(device); });
 }
 

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memory history: what the allocators of all devices did, with the call stacks it came from, and
-// what they hold (torch.openreg.memory._record_memory_history, _snapshot).
+// Memory history: what the allocators of all devices did and hold, with the call stacks of the
+// requests (torch.openreg.memory._record_memory_history, _snapshot).
 //
-// Between torch and allocator::History, of which each device has one for ever. While it is on, the
-// device allocator captures a stack for each allocation and, if wanted, each free; with no lock
-// held. Threads: any.
-#ifndef RUNTIME_C10_MEMORY_HISTORY_H_
-#define RUNTIME_C10_MEMORY_HISTORY_H_
+// Connects torch with allocator::History, one per device for the life of the process. While it is
+// on, each allocation and, on request, each free captures a stack first, with no lock held.
+// Threads: any.
+#ifndef RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_
+#define RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_
 
 #include <c10/core/Device.h>
 
@@ -15,8 +15,7 @@
 
 #include "runtime/allocator/history.h"
 #include "runtime/allocator/segment_description.h"
-#include "runtime/c10/call_stack.h"
-#include "runtime/c10/memory_watch.h"
+#include "runtime/diagnostics/call_stack.h"
 
 namespace openreg {
 
@@ -30,7 +29,7 @@ struct MemoryHistorySettings {
   bool clear = false;  // forget what was recorded before
 };
 
-// Of all devices. What was allocated before is not known. stop forgets everything.
+// On all devices. Earlier allocations are not known. Stopping forgets everything.
 OPENREG_API void start_memory_history(const MemoryHistorySettings& settings);
 OPENREG_API void stop_memory_history();
 
@@ -45,13 +44,13 @@ OPENREG_API std::vector<MemorySnapshot> memory_snapshot();
 // The stack of a context in a history.
 OPENREG_API CallStack stack_of(const allocator::Context& context);
 
-// Whose contexts are wanted, and with which frames.
+// Which operations need a context, and which frames it has.
 allocator::ContextLevel history_contexts() noexcept;
 StackKind history_stacks() noexcept;
 
-// For the allocator of `device`, right after it was made.
-void record_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
+// The allocator of `device` was made: observes it if the history is on.
+void observe_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
 
 }  // namespace openreg
 
-#endif  // RUNTIME_C10_MEMORY_HISTORY_H_
+#endif  // RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_

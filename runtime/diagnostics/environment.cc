@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/launch_watch.h"
+#include "runtime/diagnostics/environment.h"
 
 #include <c10/util/Exception.h>
 
@@ -7,8 +7,8 @@
 #include <mutex>
 #include <string_view>
 
-#include "runtime/c10/memory_watch.h"
-#include "runtime/c10/stream_sanitizer.h"
+#include "runtime/diagnostics/stream_sanitizer.h"
+#include "runtime/diagnostics/watcher.h"
 
 namespace openreg {
 namespace {
@@ -20,19 +20,7 @@ std::string_view variable(const char* name) {
 
 }  // namespace
 
-namespace detail {
-std::atomic<uint32_t> launch_watch_bits{0};
-}
-
-void set_launch_watch(LaunchWatch bit, bool on) noexcept {
-  if (on) {
-    detail::launch_watch_bits.fetch_or(bit, std::memory_order_relaxed);
-  } else {
-    detail::launch_watch_bits.fetch_and(~static_cast<uint32_t>(bit), std::memory_order_relaxed);
-  }
-}
-
-void read_watch_environment() {
+void read_environment() {
   static std::once_flag once;
   std::call_once(once, [] {
     const std::string_view sites = variable("OPENREG_LAUNCH_SITES");
@@ -45,8 +33,9 @@ void read_watch_environment() {
     const std::string_view memcheck = variable("OPENREG_MEMCHECK");
     TORCH_CHECK(memcheck == "0" || memcheck == "1", "openreg: OPENREG_MEMCHECK is \"", memcheck,
                 "\": expected 0 or 1");
-    set_launch_watch(kLaunchSites, sites == "1");
-    set_memory_watch(kWatchBounds, memcheck == "1");
+    launch_watchers.set(kLaunchSites, sites == "1");
+    memory_watchers.set(kMemcheck, memcheck == "1");
+    stream_watchers.set(kMemcheck, memcheck == "1");
     if (sanitizer != "0") {
       start_stream_sanitizer(sanitizer == "warn" ? RaceAction::kWarn : RaceAction::kError);
     }

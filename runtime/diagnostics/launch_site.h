@@ -3,21 +3,21 @@
 // Launch sites: the Python stack from which a kernel was launched, shown by its error.
 //
 // A kernel fails later than its launch, and its error is thrown wherever the program waits next. On
-// demand (OPENREG_LAUNCH_SITES=1, torch.openreg.set_launch_sites) each launch captures its stack.
-// It travels with the kernel; fail_kernel (runtime/emulation/kernel_error.h) finds it through the
-// thread that runs the kernel, and puts it beside the exception. Threads: any; a scope belongs to
-// its thread.
-#ifndef RUNTIME_C10_LAUNCH_SITE_H_
-#define RUNTIME_C10_LAUNCH_SITE_H_
+// request (OPENREG_LAUNCH_SITES=1, torch.openreg.set_launch_sites) each launch captures its stack
+// and hands it to the kernel. The thread that runs the kernel has it in a LaunchSiteScope, where
+// fail_kernel (runtime/emulation/kernel_error.h) finds it and attaches it to the exception.
+// Threads: any; a scope belongs to its thread.
+#ifndef RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_
+#define RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_
 
-#include "runtime/c10/call_stack.h"
+#include "runtime/diagnostics/call_stack.h"
 
 namespace openreg {
 
 OPENREG_API void set_launch_sites(bool on);
 OPENREG_API bool launch_sites();
 
-// While it lives, kernels that fail on this thread were launched at `stack`.
+// During its lifetime, kernels that fail on this thread were launched at `stack`.
 class OPENREG_API LaunchSiteScope {
  public:
   explicit LaunchSiteScope(const CallStack& stack) noexcept;
@@ -34,4 +34,4 @@ OPENREG_API CallStack current_launch_site();
 
 }  // namespace openreg
 
-#endif  // RUNTIME_C10_LAUNCH_SITE_H_
+#endif  // RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_

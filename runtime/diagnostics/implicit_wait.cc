@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/c10/implicit_wait.h"
+#include "runtime/diagnostics/implicit_wait.h"
 
 #include <c10/util/Exception.h>
 
@@ -17,7 +17,7 @@ void report_implicit_wait(const char* name, const char* reason, c10::DeviceIndex
       c10::str("openreg: ", name, " makes the host wait for openreg:", static_cast<int>(device),
                ": ", reason);
   if (is_capturing(current_native_stream(device))) {
-    // Has the driver refuse the wait, which makes the capture invalid like any other wait does.
+    // The driver refuses this wait and makes the capture invalid, as for any other wait.
     (void)orStreamSynchronize(current_native_stream(device));
     (void)orGetLastError();
     TORCH_CHECK(false, text,

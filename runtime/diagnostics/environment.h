@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Environment variables that switch diagnostics on: OPENREG_LAUNCH_SITES, OPENREG_STREAM_SANITIZER,
+// OPENREG_MEMCHECK. Threads: any.
+#ifndef RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
+#define RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
+
+#include "runtime/device/openreg.h"
+
+namespace openreg {
+
+// Applies the variables, once: at the first use of the device, or of a setting of a diagnostic if
+// that comes first. Throws for an invalid value, each time.
+OPENREG_API void read_environment();
+
+}  // namespace openreg
+
+#endif  // RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_

@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Race detector: finds two uses of one block of memory that are not ordered. It considers what a
+// program asks of streams and events, whatever order the uses happened to run in.
+//
+// Each stream has a vector clock: how many launches it has had, and how many launches of each other
+// stream are known to be done before its next one. An event keeps the clock of the stream that
+// recorded it, and a stream that waits for the event merges that clock into its own. What the host
+// has waited for is known to all later launches by any thread: the detector does not see how host
+// threads order themselves, and assumes that they do. A use at time n of stream s is ordered before
+// a launch of stream t if t's clock contains n of s.
+//
+// Each block has a history: the uses that a later one may race with. A use is left out if every
+// later use that races with it also races with a newer entry, so histories stay short. Freed memory
+// keeps its history until the stream that owned it gets it again. That allocation counts as a
+// write, and races with uses by streams that were neither waited for nor guarded (record_stream).
+//
+// It depends neither on torch nor on the device; a stream is a handle and a device index.
+// Ownership: it owns clocks and histories; launches are shared with the races that mention them.
+// Threads: one at a time; the caller holds a lock.
+#ifndef RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
+#define RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "runtime/diagnostics/call_stack.h"
+
+namespace openreg {
+
+// A stream of a device, by the driver's handle.
+struct StreamName {
+  uint64_t handle;
+  int device;
+};
+
+// Bytes of [begin, end): `width` of each `period`, as the columns of a matrix between those of
+// another one. Dense memory has period 0.
+struct Extent {
+  uintptr_t begin;
+  uintptr_t end;
+  size_t width;
+  size_t period;
+
+  bool overlaps(const Extent& other) const;
+  bool contains(const Extent& other) const;
+};
+
+// A launch, shared by all its uses of memory.
+struct WatchedLaunch {
+  std::string name;  // of the operator
+  StreamName stream;
+  CallStack stack;
+};
+
+enum class UseKind : uint8_t { kRead, kWrite, kAllocation };
+
+struct Use {
+  Extent extent;
+  UseKind kind;
+};
+
+// Two uses that are not ordered.
+struct Race {
+  struct Side {
+    UseKind kind;
+    std::shared_ptr<const WatchedLaunch> launch;
+  };
+  Side earlier;  // in the order of the calls
+  Side later;
+  uintptr_t block;
+  size_t bytes;  // of the block
+};
+
+class RaceDetector {
+ public:
+  // Uses that a block's history keeps; older ones are dropped, so a race may be missed.
+  static constexpr size_t kHistory = 64;
+
+  // A launch on its stream, with the memory that it is going to use. Returns its races with earlier
+  // uses; if there are any and `keep` is false, it counts as never launched. Memory that allocate()
+  // does not know is ignored.
+  std::vector<Race> launch(const std::shared_ptr<const WatchedLaunch>& launch,
+                           const std::vector<Use>& uses, bool keep);
+
+  // Memory was allocated for the stream of `launch`, which stands for the request.
+  std::vector<Race> allocate(uintptr_t begin, size_t bytes,
+                             const std::shared_ptr<const WatchedLaunch>& launch);
+  // Memory is freed; its owner may get it again at once.
+  void free(uintptr_t begin);
+  // When it is freed, the allocator waits for the work of `stream` before it reuses the memory.
+  void guard(uintptr_t begin, StreamName stream);
+
+  void record(uint64_t event, StreamName stream);
+  void forget(uint64_t event);
+  // `stream` waits for the event; `later` waits for all work of `earlier`.
+  void wait(StreamName stream, uint64_t event);
+  void order(StreamName earlier, StreamName later);
+  // The host waits for an event, a stream, or all streams of a device.
+  void join(uint64_t event);
+  void join(StreamName stream);
+  void join_device(int device);
+
+ private:
+  using Clock = std::vector<uint64_t>;  // by the index of a stream; 0 beyond its end
+
+  struct PastUse {
+    Extent extent;
+    UseKind kind;
+    size_t stream;
+    uint64_t time;
+    std::shared_ptr<const WatchedLaunch> launch;
+  };
+  struct Block {
+    uintptr_t end = 0;
+    size_t owner = 0;
+    bool live = true;
+    std::vector<PastUse> history;
+    std::vector<size_t> guarded;
+  };
+  using Blocks = std::map<uintptr_t, Block>;
+
+  static uint64_t at(const Clock& clock, size_t stream);
+  static void merge(Clock& clock, const Clock& other);
+  static bool is_before(const PastUse& use, size_t stream, const Clock& clock);
+
+  size_t index_of(StreamName stream);
+  Blocks::iterator find(uintptr_t address);
+  static void add(Block& block, PastUse use, const Clock& clock);
+  void retire_overlapped(uintptr_t begin, uintptr_t end);
+
+  std::unordered_map<uint64_t, size_t> indices_;
+  std::vector<int> devices_;   // of streams
+  std::vector<Clock> clocks_;  // of streams
+  Clock host_;
+  std::unordered_map<uint64_t, Clock> events_;
+  Blocks blocks_;
+};
+
+}  // namespace openreg
+
+#endif  // RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_

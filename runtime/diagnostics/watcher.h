@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The diagnostics that a program can switch on, one bit each, and who calls them: c10 reports
+// memory to those in memory_watchers, events and waits to those in stream_watchers
+// (runtime/c10/diagnostic_hooks.h); a package that launches kernels reports launches to those in
+// launch_watchers. In a program that runs as usual all three words are 0, and each path reads the
+// one that concerns it.
+//
+// Threads: any; the words are those of the process.
+#ifndef RUNTIME_DIAGNOSTICS_WATCHER_H_
+#define RUNTIME_DIAGNOSTICS_WATCHER_H_
+
+#include <cstdint>
+
+#include "runtime/c10/diagnostic_hooks.h"
+#include "runtime/device/openreg.h"
+
+namespace openreg {
+
+enum Watcher : uint32_t {
+  kLaunchSites = 0x1,      // launches (launch_site.h)
+  kStreamSanitizer = 0x2,  // launches, memory, streams (stream_sanitizer.h)
+  kMemoryHistory = 0x4,    // memory (memory_history.h)
+  kMemcheck = 0x8,         // memory, streams (memcheck.h)
+  kKernelWarnings = 0x10,  // streams, while warnings wait for a synchronization (warning.h)
+};
+
+OPENREG_API extern Watchers launch_watchers;
+
+// The bits of launch_watchers: kLaunchSites, kStreamSanitizer.
+inline uint32_t launch_watch() noexcept { return launch_watchers.bits(); }
+
+}  // namespace openreg
+
+#endif  // RUNTIME_DIAGNOSTICS_WATCHER_H_
