@@ -15,7 +15,9 @@ import pytest
 
 SOURCE = Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "bazelw")
 TOOLS = "basename bash cat cut dirname env flock head mkdir sha256sum touch cp"
-PACKAGES = "bazel-bootstrap g++ googletest python3.11 python3.11-venv python3.11-dev"
+PACKAGES = (
+    "bazel-bootstrap g++ googletest libbenchmark-dev python3.11 python3.11-venv python3.11-dev"
+)
 
 PYTHON = """
 case "$*" in
@@ -68,6 +70,11 @@ class Machine:
         sources.mkdir(parents=True)
         (sources / "gtest-all.cc").touch()
 
+    def benchmark(self) -> None:
+        headers = self.root / "usr" / "include" / "benchmark"
+        headers.mkdir(parents=True)
+        (headers / "benchmark.h").touch()
+
     def apt_get(self, works: bool = True) -> None:
         """Have an apt-get which brings all that may be missing, or reaches no server."""
         store = self.root / "store"
@@ -75,10 +82,12 @@ class Machine:
             self.program(name, folder=store)
         self.program("python3.11", PYTHON, folder=store)
         sources = f"{self.root}/usr/src/googletest/googletest/src"
+        headers = f"{self.root}/usr/include/benchmark"
         self.program(
             "apt-get",
-            f'[[ $1 == update ]] || {{ cp {store}/* "$machine/usr/bin" && mkdir -p {sources} &&'
-            f" touch {sources}/gtest-all.cc; }}"
+            f'[[ $1 == update ]] || {{ cp {store}/* "$machine/usr/bin" &&'
+            f" mkdir -p {sources} {headers} &&"
+            f" touch {sources}/gtest-all.cc {headers}/benchmark.h; }}"
             if works
             else "exit 100",
         )
@@ -86,6 +95,7 @@ class Machine:
     def complete(self) -> None:
         """Have all that bazelw would install, and the environment."""
         self.googletest()
+        self.benchmark()
         for name in ("bazel", "g++"):
             self.program(name)
         self.program("python3.11", PYTHON)
@@ -161,6 +171,7 @@ def test_everything_is_missing(machine: Machine) -> None:
         ("usr/bin/g++", "g++"),
         ("usr/bin/bazel", "bazel-bootstrap"),
         ("usr/src/googletest/googletest/src/gtest-all.cc", "googletest"),
+        ("usr/include/benchmark/benchmark.h", "libbenchmark-dev"),
     ],
 )
 def test_only_what_is_missing_is_installed(machine: Machine, lost: str, packages: str) -> None:

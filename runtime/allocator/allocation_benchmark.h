@@ -7,24 +7,23 @@
 #ifndef RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 #define RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 
-#include <algorithm>
-#include <array>
-#include <chrono>
+#include <benchmark/benchmark.h>
+
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
-#include <functional>
-#include <latch>
-#include <thread>
 #include <utility>
 #include <vector>
 
-#include "runtime/allocator/size_class.h"
-
 namespace openreg::allocator {
 
-// Of each of the allocator's ways, and one that the system maps anew each time.
-constexpr std::array<size_t, 8> kMeasuredSizes = {4,      512,     4096,    65536,
-                                                  262144, 1048576, 4194304, 67108864};
+// One size for each way through the allocator, and one that malloc maps anew each time.
+inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgName("bytes");
+  for (const int64_t bytes : {4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {
+    benchmark->Arg(bytes);
+  }
+}
 
 // What malloc takes for memory of the same alignment.
 struct System {
@@ -39,10 +38,11 @@ struct System {
   static void free(Piece piece) { ::free(piece); }
 };
 
-// Nanoseconds for one allocation and its free: `burst` blocks at a time, in the order of their
-// allocation.
+// An iteration is one allocation and its free: `burst` blocks at a time, in the order of their
+// allocation. items_per_second counts those of all threads.
 template <class Memory>
-double measure(const Memory& memory, size_t bytes, size_t burst) {
+void allocate_and_free(benchmark::State& state, const Memory& memory, size_t burst) {
+  const auto bytes = static_cast<size_t>(state.range(0));
   std::vector<typename Memory::Piece> pieces(burst);
   const auto pass = [&] {
     for (auto& piece : pieces) {
@@ -53,40 +53,10 @@ double measure(const Memory& memory, size_t bytes, size_t burst) {
     }
   };
   pass();
-  constexpr int kPairs = 50'000;
-  // malloc maps and unmaps large memory each time.
-  const int passes = (bytes > kMiB ? kPairs / 50 : kPairs) / static_cast<int>(burst);
-  const auto start = std::chrono::steady_clock::now();
-  for (int i = 0; i < passes; ++i) {
+  while (state.KeepRunningBatch(static_cast<int64_t>(burst))) {
     pass();
   }
-  const std::chrono::duration<double, std::nano> time = std::chrono::steady_clock::now() - start;
-  return time.count() / passes / static_cast<double>(burst);
-}
-
-inline double median(std::vector<double> values) {
-  std::ranges::nth_element(values, values.begin() + static_cast<int>(values.size() / 2));
-  return values[values.size() / 2];
-}
-
-// The median of several rounds, of the slower thread.
-inline double with_threads(size_t threads, const std::function<double(size_t thread)>& run) {
-  constexpr int kRounds = 25;
-  std::vector<double> rounds;
-  for (int round = 0; round < kRounds; ++round) {
-    std::vector<double> times(threads);
-    std::latch start(static_cast<std::ptrdiff_t>(threads));
-    std::vector<std::jthread> workers;
-    for (size_t thread = 0; thread < threads; ++thread) {
-      workers.emplace_back([&, thread] {
-        start.arrive_and_wait();
-        times[thread] = run(thread);
-      });
-    }
-    workers.clear();
-    rounds.push_back(*std::ranges::max_element(times));
-  }
-  return median(rounds);
+  state.SetItemsProcessed(state.iterations());
 }
 
 }  // namespace openreg::allocator

@@ -5,11 +5,14 @@
 //   pair   one block at a time
 //   burst  64 blocks, freed in the order of allocation
 // with one thread, two threads on streams of their own and two threads on one stream. The memory is
-// not touched. Wall time of the slower thread, median of several rounds: use a quiet machine.
-//   share    cached, as a part of malloc, one thread
-//   scaling  how much more two threads on streams of their own get done than one: 2 is perfect
+// not touched. Use a quiet machine.
+//
+//   ./bazelw run //runtime/allocator:caching_allocator_benchmark [-- --benchmark_filter=pair]
+#include <benchmark/benchmark.h>
+
 #include <cstddef>
-#include <cstdio>
+#include <cstdint>
+#include <memory>
 
 #include "runtime/allocator/allocation_benchmark.h"
 #include "runtime/allocator/caching_allocator.h"
@@ -18,7 +21,19 @@
 namespace openreg::allocator {
 namespace {
 
+constexpr size_t kPair = 1;
 constexpr size_t kBurst = 64;
+
+struct Device {
+  FakeSource source;
+  FakeTimeline timeline;
+  CachingAllocator allocator{0, &source, &timeline};
+};
+// All threads of one benchmark share it.
+std::unique_ptr<Device> device;
+
+void make_device(const benchmark::State& /*state*/) { device = std::make_unique<Device>(); }
+void drop_device(const benchmark::State& /*state*/) { device.reset(); }
 
 struct Cached {
   using Piece = Block*;
@@ -28,38 +43,37 @@ struct Cached {
   void free(Piece block) const { allocator->free(block); }
 };
 
-void table(size_t burst) {
-  std::printf(
-      "\n%s, ns            1 thread                 2 threads, own streams       "
-      "2 threads, one stream\n",
-      burst == 1 ? "pair " : "burst");
-  std::printf("%10s %10s %10s %6s %14s %10s %8s %14s\n", "bytes", "cached", "malloc", "share",
-              "cached", "malloc", "scaling", "cached");
-  for (const size_t bytes : kMeasuredSizes) {
-    const auto cached = [&](size_t threads, bool one_stream) {
-      FakeSource source;
-      FakeTimeline timeline;
-      CachingAllocator allocator(0, &source, &timeline);
-      return with_threads(threads, [&](size_t thread) {
-        return measure(Cached{&allocator, fake_stream(one_stream ? 1 : thread + 1)}, bytes, burst);
-      });
-    };
-    const auto system = [&](size_t threads) {
-      return with_threads(threads, [&](size_t) { return measure(System(), bytes, burst); });
-    };
-    const double one = cached(1, true);
-    const double malloc_one = system(1);
-    const double two = cached(2, false);
-    std::printf("%10zu %10.1f %10.1f %6.2f %14.1f %10.1f %8.2f %14.1f\n", bytes, one, malloc_one,
-                one / malloc_one, two, system(2), 2 * one / two, cached(2, true));
-  }
+void own_streams(benchmark::State& state, size_t burst) {
+  const auto number = static_cast<uintptr_t>(state.thread_index()) + 1;
+  allocate_and_free(state, Cached{&device->allocator, fake_stream(number)}, burst);
 }
+
+void one_stream(benchmark::State& state, size_t burst) {
+  allocate_and_free(state, Cached{&device->allocator, fake_stream(1)}, burst);
+}
+
+void system_malloc(benchmark::State& state, size_t burst) {
+  allocate_and_free(state, System(), burst);
+}
+
+void with_device(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Setup(make_device)->Teardown(drop_device)->Apply(measured_sizes)->UseRealTime();
+}
+
+BENCHMARK_CAPTURE(own_streams, pair, kPair)->Apply(with_device)->ThreadRange(1, 2);
+BENCHMARK_CAPTURE(one_stream, pair, kPair)->Apply(with_device)->Threads(2);
+BENCHMARK_CAPTURE(system_malloc, pair, kPair)
+    ->Apply(measured_sizes)
+    ->ThreadRange(1, 2)
+    ->UseRealTime();
+BENCHMARK_CAPTURE(own_streams, burst, kBurst)->Apply(with_device)->ThreadRange(1, 2);
+BENCHMARK_CAPTURE(one_stream, burst, kBurst)->Apply(with_device)->Threads(2);
+BENCHMARK_CAPTURE(system_malloc, burst, kBurst)
+    ->Apply(measured_sizes)
+    ->ThreadRange(1, 2)
+    ->UseRealTime();
 
 }  // namespace
 }  // namespace openreg::allocator
 
-int main() {
-  openreg::allocator::table(1);
-  openreg::allocator::table(openreg::allocator::kBurst);
-  return 0;
-}
+BENCHMARK_MAIN();

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the device costs: launches, events, synchronization, translation, copies. Prints one table.
+// What the device costs: launches, events, synchronization, translation, copies.
 //
-//   ./bazelw run //runtime/device:openreg_benchmark [-- --repeat=N]
+//   ./bazelw run //runtime/device:openreg_benchmark [-- --benchmark_filter=copy]
 //
-// Each figure is the median of N rounds (fewer for the large copies); run it on a quiet machine.
+// Use a quiet machine; for medians add --benchmark_repetitions=11
+// --benchmark_report_aggregates_only.
+#include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <string>
+#include <memory>
 #include <thread>
 #include <vector>
 
@@ -24,6 +24,11 @@
 namespace {
 
 using Clock = std::chrono::steady_clock;
+
+constexpr int64_t kQueued = 200;  // fits into the queue, so that no launch waits for room
+constexpr orLaunchAttributes kCheap{"add", orLaunchInline, 0};
+constexpr orLaunchAttributes kOrdinary{"add", 0, 0};
+constexpr orLaunchAttributes kParallel{"add", orLaunchParallel, 0};
 
 void Check(orError_t error) {
   if (error != orSuccess) {
@@ -36,34 +41,46 @@ double Seconds(Clock::time_point start) {
   return std::chrono::duration<double>(Clock::now() - start).count();
 }
 
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+void* AllocateDevice(size_t size) {
+  void* pointer = nullptr;
+  Check(orMalloc(&pointer, size));
+  return pointer;
 }
 
-// Median over `rounds` of the seconds that `run` returns.
-double Measure(int rounds, const std::function<double()>& run) {
-  run();  // warm
-  std::vector<double> seconds;
-  for (int round = 0; round < rounds; ++round) {
-    seconds.push_back(run());
+struct FreeDevice {
+  void operator()(void* pointer) const { Check(orFree(pointer)); }
+};
+using DeviceMemory = std::unique_ptr<void, FreeDevice>;
+
+// Nothing is queued on it, so it never gets a worker.
+class IdleStream {
+ public:
+  IdleStream() { Check(orStreamCreate(&stream_)); }
+  ~IdleStream() { Check(orStreamDestroy(stream_)); }
+  IdleStream(const IdleStream&) = delete;
+  IdleStream& operator=(const IdleStream&) = delete;
+  orStream_t get() const { return stream_; }
+
+ private:
+  orStream_t stream_ = nullptr;
+};
+
+class RecordedEvent {
+ public:
+  explicit RecordedEvent(unsigned flags = 0) {
+    Check(orEventCreateWithFlags(&event_, flags));
+    Check(orEventRecord(event_, stream_.get()));
   }
-  return Median(seconds);
-}
+  ~RecordedEvent() { Check(orEventDestroy(event_)); }
+  RecordedEvent(const RecordedEvent&) = delete;
+  RecordedEvent& operator=(const RecordedEvent&) = delete;
+  orEvent_t get() const { return event_; }
+  orStream_t stream() const { return stream_.get(); }
 
-void Row(const char* what, double seconds, const std::string& note = "") {
-  if (seconds < 1e-5) {
-    std::printf("%-46s %10.1f ns  %s\n", what, seconds * 1e9, note.c_str());
-  } else {
-    std::printf("%-46s %10.2f us  %s\n", what, seconds * 1e6, note.c_str());
-  }
-}
-
-// Keeps the compiler from leaving out what computes a value.
-template <class T>
-void Use(const T& value) {
-  asm volatile("" : : "r,m"(value) : "memory");
-}
+ private:
+  IdleStream stream_;
+  orEvent_t event_ = nullptr;
+};
 
 struct Arguments {
   float* values;
@@ -84,265 +101,297 @@ void AddOneTyped(float* values, int64_t size) {
   }
 }
 
-void* AllocateDevice(size_t size) {
-  void* pointer = nullptr;
-  Check(orMalloc(&pointer, size));
-  return pointer;
+// Adds to 16 floats.
+class Kernel {
+ public:
+  Kernel() {
+    void* view = nullptr;
+    Check(orGetKernelPointer(&view, memory_.get()));
+    arguments_ = {static_cast<float*>(view), 16};
+  }
+  float* values() const { return static_cast<float*>(memory_.get()); }
+  const Arguments& arguments() const { return arguments_; }
+  orError_t Launch(orStream_t stream, const orLaunchAttributes& attributes) const {
+    return orLaunchKernel(stream, AddOne, &arguments_, sizeof(arguments_), &attributes);
+  }
+
+ private:
+  DeviceMemory memory_{AllocateDevice(4096)};
+  Arguments arguments_{};
+};
+
+void kernel_called_directly(benchmark::State& state) {
+  const Kernel kernel;
+  Arguments arguments = kernel.arguments();
+  for (auto _ : state) {
+    orError_t error = AddOne(&arguments);
+    benchmark::DoNotOptimize(error);
+  }
+}
+BENCHMARK(kernel_called_directly);
+
+void kernel_inline(benchmark::State& state) {
+  const Kernel kernel;
+  const IdleStream stream;
+  for (auto _ : state) {
+    kernel.Launch(stream.get(), kCheap);
+  }
+}
+BENCHMARK(kernel_inline);
+
+void kernel_inline_through_launch_h(benchmark::State& state) {
+  const Kernel kernel;
+  const IdleStream stream;
+  for (auto _ : state) {
+    openreg::Launch(stream.get(), kCheap, AddOneTyped, kernel.values(), 16);
+  }
+}
+BENCHMARK(kernel_inline_through_launch_h);
+
+// What the launching thread pays for each of kQueued launches; `prepare` runs before them.
+template <class Prepare>
+void Enqueue(benchmark::State& state, const orLaunchAttributes& attributes,
+             const Prepare& prepare) {
+  const Kernel kernel;
+  while (state.KeepRunningBatch(kQueued)) {
+    prepare();
+    const auto start = Clock::now();
+    for (int64_t index = 0; index < kQueued; ++index) {
+      kernel.Launch(nullptr, attributes);
+    }
+    state.SetIterationTime(Seconds(start));
+    Check(orStreamSynchronize(nullptr));
+  }
 }
 
-void MeasureLaunches(int rounds) {
-  constexpr int kBatch = 1000;
-  constexpr int kQueued = 200;  // fits into the queue, so that no launch waits for room
-  constexpr orLaunchAttributes kCheap{"add", orLaunchInline, 0};
-  constexpr orLaunchAttributes kOrdinary{"add", 0, 0};
-  constexpr orLaunchAttributes kParallel{"add", orLaunchParallel, 0};
-  auto* values = static_cast<float*>(AllocateDevice(4096));
+void enqueue_beside_worker(benchmark::State& state) {
+  Enqueue(state, kOrdinary, [] {});
+}
+BENCHMARK(enqueue_beside_worker)->UseManualTime();
+
+void enqueue_parallel_beside_executor(benchmark::State& state) {
+  Enqueue(state, kParallel, [] {});
+}
+BENCHMARK(enqueue_parallel_beside_executor)->UseManualTime();
+
+// The worker is busy with something else: the cost of the producer alone.
+void enqueue_worker_busy(benchmark::State& state) {
+  Enqueue(state, kOrdinary, [] {
+    Check(orLaunchKernel(nullptr,
+                         [] { std::this_thread::sleep_for(std::chrono::microseconds(300)); }));
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  });
+}
+BENCHMARK(enqueue_worker_busy)->UseManualTime();
+
+// Until all are done.
+void queued_kernels(benchmark::State& state) {
+  constexpr int64_t kKernels = 10'000;
+  const Kernel kernel;
+  while (state.KeepRunningBatch(kKernels)) {
+    for (int64_t index = 0; index < kKernels; ++index) {
+      kernel.Launch(nullptr, kOrdinary);
+    }
+    Check(orStreamSynchronize(nullptr));
+  }
+}
+BENCHMARK(queued_kernels)->UseRealTime();
+
+void launch_and_synchronize_worker_awake(benchmark::State& state) {
+  const Kernel kernel;
+  for (auto _ : state) {
+    kernel.Launch(nullptr, kOrdinary);
+    Check(orStreamSynchronize(nullptr));
+  }
+}
+BENCHMARK(launch_and_synchronize_worker_awake)->UseRealTime();
+
+void launch_and_synchronize_worker_asleep(benchmark::State& state) {
+  const Kernel kernel;
+  for (auto _ : state) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    const auto start = Clock::now();
+    kernel.Launch(nullptr, kOrdinary);
+    Check(orStreamSynchronize(nullptr));
+    state.SetIterationTime(Seconds(start));
+  }
+}
+BENCHMARK(launch_and_synchronize_worker_asleep)->UseManualTime();
+
+void synchronize_idle_stream(benchmark::State& state) {
+  const IdleStream stream;
+  for (auto _ : state) {
+    orStreamSynchronize(stream.get());
+  }
+}
+BENCHMARK(synchronize_idle_stream);
+
+void event_record(benchmark::State& state) {
+  const RecordedEvent event;
+  for (auto _ : state) {
+    orEventRecord(event.get(), event.stream());
+  }
+}
+BENCHMARK(event_record);
+
+void event_record_with_timing(benchmark::State& state) {
+  const RecordedEvent event(orEventEnableTiming);
+  for (auto _ : state) {
+    orEventRecord(event.get(), event.stream());
+  }
+}
+BENCHMARK(event_record_with_timing);
+
+void event_query(benchmark::State& state) {
+  const RecordedEvent event;
+  for (auto _ : state) {
+    orError_t error = orEventQuery(event.get());
+    benchmark::DoNotOptimize(error);
+  }
+}
+BENCHMARK(event_query);
+
+void stream_wait_for_complete_event(benchmark::State& state) {
+  const RecordedEvent event;
+  for (auto _ : state) {
+    orStreamWaitEvent(event.stream(), event.get(), 0);
+  }
+}
+BENCHMARK(stream_wait_for_complete_event);
+
+void translate_by_window(benchmark::State& state) {
+  const Kernel kernel;
   orAddressWindow window;
   Check(orGetAddressWindow(&window));
+  auto address = reinterpret_cast<uintptr_t>(kernel.values());
+  for (auto _ : state) {
+    benchmark::DoNotOptimize(address);
+    uintptr_t translated = address - window.base < window.size
+                               ? address + static_cast<uintptr_t>(window.kernel_offset)
+                               : address;
+    benchmark::DoNotOptimize(translated);
+  }
+}
+BENCHMARK(translate_by_window);
+
+void translate_by_orGetKernelPointer(benchmark::State& state) {
+  const Kernel kernel;
   void* view = nullptr;
-  Check(orGetKernelPointer(&view, values));
-  const Arguments arguments{static_cast<float*>(view), 16};
-  // The default stream's worker, and another stream which never gets one.
-  orStream_t stream;
-  Check(orStreamCreate(&stream));
-
-  auto batch = [&](int count, const std::function<void()>& run) {
-    return [count, run] {
-      const auto start = Clock::now();
-      for (int index = 0; index < count; ++index) {
-        run();
-      }
-      return Seconds(start) / count;
-    };
-  };
-
-  const double direct = Measure(rounds, [&] {
-    Arguments copy = arguments;
-    const auto start = Clock::now();
-    for (int index = 0; index < kBatch; ++index) {
-      Use(AddOne(&copy));
-    }
-    return Seconds(start) / kBatch;
-  });
-  Row("kernel, called directly (add of 16 floats)", direct);
-  const double inline_launch = Measure(rounds, [&] {
-    const auto start = Clock::now();
-    for (int index = 0; index < kBatch; ++index) {
-      orLaunchKernel(stream, AddOne, &arguments, sizeof(arguments), &kCheap);
-    }
-    return Seconds(start) / kBatch;
-  });
-  char note[64];
-  std::snprintf(note, sizeof(note), "%.1f ns over a direct call", (inline_launch - direct) * 1e9);
-  Row("kernel, launched inline", inline_launch, note);
-  const double typed = Measure(rounds, [&] {
-    const auto start = Clock::now();
-    for (int index = 0; index < kBatch; ++index) {
-      openreg::Launch(stream, kCheap, AddOneTyped, values, 16);
-    }
-    return Seconds(start) / kBatch;
-  });
-  Row("kernel, inline through launch.h", typed);
-  for (const auto& [what, attributes] :
-       {std::pair{"enqueue, worker running beside", &kOrdinary},
-        std::pair{"enqueue of a parallel kernel, executor beside", &kParallel}}) {
-    Row(what, Measure(rounds, [&, attributes = attributes] {
-          const auto start = Clock::now();
-          for (int index = 0; index < kQueued; ++index) {
-            orLaunchKernel(nullptr, AddOne, &arguments, sizeof(arguments), attributes);
-          }
-          const double seconds = Seconds(start) / kQueued;
-          Check(orStreamSynchronize(nullptr));
-          return seconds;
-        }));
+  for (auto _ : state) {
+    orGetKernelPointer(&view, kernel.values());
   }
-  Row("enqueue, worker busy (cost of the producer)", Measure(rounds, [&] {
-        Check(orLaunchKernel(nullptr,
-                             [] { std::this_thread::sleep_for(std::chrono::microseconds(300)); }));
-        std::this_thread::sleep_for(std::chrono::microseconds(100));
-        const auto start = Clock::now();
-        for (int index = 0; index < kQueued; ++index) {
-          orLaunchKernel(nullptr, AddOne, &arguments, sizeof(arguments), &kOrdinary);
-        }
-        const double seconds = Seconds(start) / kQueued;
-        Check(orStreamSynchronize(nullptr));
-        return seconds;
-      }));
-  Row("queued kernels, each, until all are done", Measure(rounds, [&] {
-        const auto start = Clock::now();
-        for (int index = 0; index < 10 * kBatch; ++index) {
-          orLaunchKernel(nullptr, AddOne, &arguments, sizeof(arguments), &kOrdinary);
-        }
-        Check(orStreamSynchronize(nullptr));
-        return Seconds(start) / (10 * kBatch);
-      }));
-  Row("launch + synchronize, worker awake", Measure(rounds, batch(20, [&] {
-                                                      orLaunchKernel(nullptr, AddOne, &arguments,
-                                                                     sizeof(arguments), &kOrdinary);
-                                                      Check(orStreamSynchronize(nullptr));
-                                                    })));
-  Row("launch + synchronize, worker asleep", Measure(rounds, [&] {
-        std::this_thread::sleep_for(std::chrono::milliseconds(1));
-        const auto start = Clock::now();
-        orLaunchKernel(nullptr, AddOne, &arguments, sizeof(arguments), &kOrdinary);
-        Check(orStreamSynchronize(nullptr));
-        return Seconds(start);
-      }));
-  Row("synchronize an idle stream", Measure(rounds, [&] {
-        const auto start = Clock::now();
-        for (int index = 0; index < kBatch; ++index) {
-          orStreamSynchronize(stream);
-        }
-        return Seconds(start) / kBatch;
-      }));
+}
+BENCHMARK(translate_by_orGetKernelPointer);
 
-  orEvent_t event, timed;
-  Check(orEventCreate(&event));
-  Check(orEventCreateWithFlags(&timed, orEventEnableTiming));
-  for (const auto& [what, which] : {std::pair{"event record", event},
-                                    std::pair{"event record with timing, idle stream", timed}}) {
-    Row(what, Measure(rounds, [&, which = which] {
-          const auto start = Clock::now();
-          for (int index = 0; index < kBatch; ++index) {
-            orEventRecord(which, stream);
-          }
-          return Seconds(start) / kBatch;
-        }));
+void orMalloc_and_orFree_of_1MiB(benchmark::State& state) {
+  for (auto _ : state) {
+    Check(orFree(AllocateDevice(size_t{1} << 20)));
   }
-  Row("event query", Measure(rounds, [&] {
-        const auto start = Clock::now();
-        for (int index = 0; index < kBatch; ++index) {
-          Use(orEventQuery(event));
-        }
-        return Seconds(start) / kBatch;
-      }));
-  Row("wait of a stream for a complete event", Measure(rounds, [&] {
-        const auto start = Clock::now();
-        for (int index = 0; index < kBatch; ++index) {
-          orStreamWaitEvent(stream, event, 0);
-        }
-        return Seconds(start) / kBatch;
-      }));
-  Row("translate a pointer (window)", Measure(rounds, [&] {
-        const auto start = Clock::now();
-        auto address = reinterpret_cast<uintptr_t>(values);
-        for (int index = 0; index < kBatch; ++index) {
-          Use(address);
-          Use(address - window.base < window.size
-                  ? address + static_cast<uintptr_t>(window.kernel_offset)
-                  : address);
-        }
-        return Seconds(start) / kBatch;
-      }));
-  Row("translate a pointer (orGetKernelPointer)", Measure(rounds, [&] {
-        const auto start = Clock::now();
-        for (int index = 0; index < kBatch; ++index) {
-          orGetKernelPointer(&view, values);
-        }
-        return Seconds(start) / kBatch;
-      }));
-  Row("orMalloc + orFree of 1 MiB",
-      Measure(rounds, batch(100, [] { Check(orFree(AllocateDevice(size_t{1} << 20))); })));
-  Row("stream create + launch + destroy", Measure(rounds, batch(5, [&] {
-                                                    orStream_t passing;
-                                                    Check(orStreamCreate(&passing));
-                                                    orLaunchKernel(passing, AddOne, &arguments,
-                                                                   sizeof(arguments), &kOrdinary);
-                                                    Check(orStreamDestroy(passing));
-                                                  })));
+}
+BENCHMARK(orMalloc_and_orFree_of_1MiB);
+
+void stream_create_launch_destroy(benchmark::State& state) {
+  const Kernel kernel;
+  for (auto _ : state) {
+    orStream_t stream;
+    Check(orStreamCreate(&stream));
+    kernel.Launch(stream, kOrdinary);
+    Check(orStreamDestroy(stream));
+  }
   Check(orDeviceSynchronize());
-  Check(orStreamDestroy(stream));
-  Check(orEventDestroy(event));
-  Check(orEventDestroy(timed));
-  Check(orFree(values));
 }
+BENCHMARK(stream_create_launch_destroy)->UseRealTime();
 
-void MeasureCopies(int rounds) {
-  std::printf("\n%-10s %13s %13s %13s %13s %13s %13s\n", "copy", "memcpy warm", "to device",
-              "from device", "on device", "memcpy cold", "device cold");
-  for (size_t size :
-       {size_t{4}, size_t{4096}, size_t{256} << 10, size_t{4} << 20, size_t{64} << 20}) {
-    const int repeat = static_cast<int>(std::clamp<size_t>((size_t{64} << 20) / size, 1, 1000));
-    const int few = std::max(3, size >= (size_t{4} << 20) ? rounds / 10 : rounds);
-    std::vector<char> source(size, 1), destination(size, 2);
-    void* device = AllocateDevice(size);
-    void* second = AllocateDevice(size);
-    auto timed = [&](const std::function<void()>& copy) {
-      return Measure(few, [&] {
-        const auto start = Clock::now();
-        for (int index = 0; index < repeat; ++index) {
-          copy();
-        }
-        return Seconds(start) / repeat;
-      });
-    };
-    const double plain = timed([&] {
-      std::memcpy(destination.data(), source.data(), size);
-      Use(destination.data());
-    });
-    const double in =
-        timed([&] { Check(orMemcpy(device, source.data(), size, orMemcpyHostToDevice)); });
-    const double out =
-        timed([&] { Check(orMemcpy(destination.data(), device, size, orMemcpyDeviceToHost)); });
-    const double on = timed([&] { Check(orMemcpy(second, device, size, orMemcpyDeviceToDevice)); });
-    const double plain_cold = Measure(few, [&] {
-      void* fresh = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      const auto start = Clock::now();
-      std::memcpy(fresh, source.data(), size);
-      const double seconds = Seconds(start);
-      munmap(fresh, size);
-      return seconds;
-    });
-    Check(orFree(second));
-    const double device_cold = Measure(few, [&] {
-      Check(orFree(device));
-      Check(orMemTrim(nullptr));
-      device = AllocateDevice(size);
-      const auto start = Clock::now();
-      Check(orMemcpy(device, source.data(), size, orMemcpyHostToDevice));
-      return Seconds(start);
-    });
-    Check(orFree(device));
-    char label[32];
-    if (size < 1024) {
-      std::snprintf(label, sizeof(label), "%zu B", size);
-    } else if (size < (size_t{1} << 20)) {
-      std::snprintf(label, sizeof(label), "%zu KiB", size >> 10);
-    } else {
-      std::snprintf(label, sizeof(label), "%zu MiB", size >> 20);
-    }
-    std::printf("%-10s", label);
-    for (double seconds : {plain, in, out, on, plain_cold, device_cold}) {
-      std::printf(" %10.2f us", seconds * 1e6);
-    }
-    std::printf("\n");
+// Copies of state.range(0) bytes. Warm: the same memory each time.
+class Buffers {
+ public:
+  explicit Buffers(const benchmark::State& state)
+      : size(static_cast<size_t>(state.range(0))), source(size, 1), destination(size, 2) {}
+  const size_t size;
+  std::vector<char> source;
+  std::vector<char> destination;
+};
+
+void CopySizes(benchmark::internal::Benchmark* benchmark) {
+  benchmark->ArgName("bytes");
+  for (const int64_t bytes : {4, 4096, 256 << 10, 4 << 20, 64 << 20}) {
+    benchmark->Arg(bytes);
   }
 }
+
+void SetBytes(benchmark::State& state) {
+  state.SetBytesProcessed(state.iterations() * state.range(0));
+}
+
+void copy_memcpy_warm(benchmark::State& state) {
+  Buffers host(state);
+  for (auto _ : state) {
+    std::memcpy(host.destination.data(), host.source.data(), host.size);
+    benchmark::ClobberMemory();
+  }
+  SetBytes(state);
+}
+BENCHMARK(copy_memcpy_warm)->Apply(CopySizes)->UseRealTime();
+
+void copy_to_device(benchmark::State& state) {
+  const Buffers host(state);
+  const DeviceMemory device(AllocateDevice(host.size));
+  for (auto _ : state) {
+    Check(orMemcpy(device.get(), host.source.data(), host.size, orMemcpyHostToDevice));
+  }
+  SetBytes(state);
+}
+BENCHMARK(copy_to_device)->Apply(CopySizes)->UseRealTime();
+
+void copy_from_device(benchmark::State& state) {
+  Buffers host(state);
+  const DeviceMemory device(AllocateDevice(host.size));
+  for (auto _ : state) {
+    Check(orMemcpy(host.destination.data(), device.get(), host.size, orMemcpyDeviceToHost));
+  }
+  SetBytes(state);
+}
+BENCHMARK(copy_from_device)->Apply(CopySizes)->UseRealTime();
+
+void copy_on_device(benchmark::State& state) {
+  const auto size = static_cast<size_t>(state.range(0));
+  const DeviceMemory source(AllocateDevice(size));
+  const DeviceMemory destination(AllocateDevice(size));
+  for (auto _ : state) {
+    Check(orMemcpy(destination.get(), source.get(), size, orMemcpyDeviceToDevice));
+  }
+  SetBytes(state);
+}
+BENCHMARK(copy_on_device)->Apply(CopySizes)->UseRealTime();
+
+// Cold: into pages that the system has yet to provide.
+void copy_memcpy_cold(benchmark::State& state) {
+  const Buffers host(state);
+  for (auto _ : state) {
+    void* fresh =
+        mmap(nullptr, host.size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    const auto start = Clock::now();
+    std::memcpy(fresh, host.source.data(), host.size);
+    state.SetIterationTime(Seconds(start));
+    munmap(fresh, host.size);
+  }
+  SetBytes(state);
+}
+BENCHMARK(copy_memcpy_cold)->Apply(CopySizes)->UseManualTime();
+
+void copy_to_device_cold(benchmark::State& state) {
+  const Buffers host(state);
+  for (auto _ : state) {
+    Check(orMemTrim(nullptr));
+    const DeviceMemory device(AllocateDevice(host.size));
+    const auto start = Clock::now();
+    Check(orMemcpy(device.get(), host.source.data(), host.size, orMemcpyHostToDevice));
+    state.SetIterationTime(Seconds(start));
+  }
+  SetBytes(state);
+}
+BENCHMARK(copy_to_device_cold)->Apply(CopySizes)->UseManualTime();
 
 }  // namespace
 
-int main(int argc, char** argv) {
-  int rounds = 101;
-  for (int index = 1; index < argc; ++index) {
-    const std::string argument = argv[index];
-    char* end = nullptr;
-    if (argument == "--help") {
-      std::printf(
-          "usage: openreg_benchmark [--repeat=N]\n"
-          "Prints what launches, events, synchronization and copies of the device cost.\n"
-          "  --repeat=N  rounds of each measurement, of which the median is shown (101)\n");
-      return 0;
-    }
-    if (argument.rfind("--repeat=", 0) == 0) {
-      rounds = static_cast<int>(std::strtol(argument.c_str() + 9, &end, 10));
-    }
-    if (end == nullptr || *end != '\0' || rounds < 1 || rounds > 1000000) {
-      std::fprintf(stderr, "openreg_benchmark: %s is not understood; try --help\n", argv[index]);
-      return 2;
-    }
-  }
-  std::printf("medians of %d rounds, %u cores\n\n", rounds, std::thread::hardware_concurrency());
-  MeasureLaunches(rounds);
-  MeasureCopies(rounds);
-  return 0;
-}
+BENCHMARK_MAIN();
