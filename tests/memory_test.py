@@ -392,7 +392,7 @@ def test_bad_requests_for_memory_without_a_tensor() -> None:
         torch.openreg.caching_allocator_alloc(1, 0, 0x1234)
     with pytest.raises(TypeError, match="stream"):
         torch.openreg.caching_allocator_alloc(1, 0, "side")
-    with pytest.raises(RuntimeError, match=r"-8 bytes .* can not be negative"):
+    with pytest.raises(RuntimeError, match=r"-8 bytes .* cannot be negative"):
         torch.UntypedStorage(-8, device="openreg")
     with pytest.raises(torch.OutOfMemoryError):
         torch.openreg.caching_allocator_alloc(1 << 45)

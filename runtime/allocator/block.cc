@@ -27,12 +27,12 @@ const Block* BlockStore::find(const void* pointer) const {
   for (const Chunk* chunk = chunks_.load(std::memory_order_acquire); chunk != nullptr;
        chunk = chunk->next) {
     for (const Block& block : chunk->blocks) {
-      const BlockState state = glance(block.state);
+      const BlockState state = load(block.state);
       if (state == BlockState::kSpare || state == BlockState::kSlab) {
         continue;
       }
       // Unsigned: an address before the block is as far away as one behind it.
-      if (address - reinterpret_cast<uintptr_t>(glance(block.pointer)) < glance(block.size)) {
+      if (address - reinterpret_cast<uintptr_t>(load(block.pointer)) < load(block.size)) {
         return &block;
       }
     }

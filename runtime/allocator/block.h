@@ -8,8 +8,8 @@
 // itself.
 //
 // Blocks belong to the pool of one stream and stay at their address until the allocator ends: one
-// that is not needed any more waits in the pool's BlockStore for its next use. So anyone may look
-// at any block at any time (describe() does, in a signal handler); what can be read without the
+// that is not needed any more waits in the pool's BlockStore for its next use. So any thread may
+// read any block at any time (describe() does, in a signal handler); what can be read without the
 // pool's lock is written by publish().
 #ifndef RUNTIME_ALLOCATOR_BLOCK_H_
 #define RUNTIME_ALLOCATOR_BLOCK_H_
@@ -90,7 +90,7 @@ inline void publish(T& field, T value) {
   std::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
 }
 template <class T>
-inline T glance(const T& field) {
+inline T load(const T& field) {
   return std::atomic_ref<T>(const_cast<T&>(field)).load(std::memory_order_relaxed);
 }
 

@@ -4,45 +4,41 @@
 // next request on the same stream, without asking the device and without waiting for it.
 //
 // Layers, top down
-//   CachingAllocator  finds the pool of a stream; grows pools; gives cached memory back when the
-//   device
-//                     has no more; the statistics of the device
-//   Pool              one stream's memory: slabs of small blocks (44 size classes), pending blocks
-//   Heap              best fit over ranges of segments that split and join; small and large heap
-//   Source, Timeline  the device: segments; how far streams have come
+//   CachingAllocator     finds the pool of a stream; grows pools
+//   Reclaim, Statistics  give cached memory back to the device; the figures over all pools
+//   PoolList             all pools; PoolMap: by stream; PrivatePools: those with an id
+//   Pool                 one stream's memory: slabs of small blocks (44 size classes), and the
+//                        blocks that other streams still use
+//   Heap                 best fit over ranges of segments that split and join; small, large heap
+//   Source, Timeline     the device: segments; how far streams have come
 //
-// Ownership. Blocks belong to the allocator and are lent from allocate() to free(). A Block's
-// address is good for as long as the allocator. Source and Timeline belong to the caller and
-// outlive it. The allocator must outlive all use of its memory, kernels included; a process usually
-// never destroys it.
+// Ownership. Blocks belong to the allocator; from allocate() to free() the caller uses them. A
+// Block's address is valid for as long as the allocator. Source and Timeline belong to the caller
+// and outlive it. The allocator must outlive all use of its memory, kernels included; a process
+// usually never destroys it.
 //
 // Order. Memory freed on its stream is reused at once by that stream: work queued there earlier
-// runs earlier. Work that was queued on other streams has to be told by record_stream() before
-// free(): then the memory comes back only when those streams have passed the point at which they
-// were at free(). Each stream is named by one handle; a null one would be a stream of its own.
+// runs earlier. Other streams that use a block must be recorded by record_stream() before free():
+// then the memory comes back only when those streams have passed the point at which they were at
+// free(). Each stream is named by one handle; a null one would be a stream of its own.
 //
 // Threads. Every function may be called from every thread. allocate() and free() take one spin
 // lock, of the stream's pool; no system call, no heap allocation. Growing and giving back (one
 // mutex) may wait for streams and must not happen inside of a kernel or host callback. There a
-// block that other streams use may be freed nevertheless; those are asked by the next call of a
-// thread that may wait. Waiting leaves a kernel's error with its stream.
+// block that other streams use may be freed nevertheless; the next call of a thread that may wait
+// marks those streams. Waiting leaves a kernel's error with its stream.
 //
 // Fork. In a child process allocate() throws Error(orErrorForked), free() and the rest do nothing.
 #ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
 #define RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
 
-#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
-#include <exception>
 #include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "runtime/allocator/block.h"
@@ -50,21 +46,23 @@
 #include "runtime/allocator/observer.h"
 #include "runtime/allocator/pool.h"
 #include "runtime/allocator/pool_id.h"
+#include "runtime/allocator/pool_list.h"
 #include "runtime/allocator/pool_map.h"
 #include "runtime/allocator/private_pool.h"
+#include "runtime/allocator/reclaim.h"
 #include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/settings.h"
 #include "runtime/allocator/source.h"
+#include "runtime/allocator/statistics.h"
 #include "runtime/allocator/stats.h"
 #include "runtime/allocator/timeline.h"
-#include "runtime/allocator/usage.h"
 
 namespace openreg::allocator {
 
 class OPENREG_API CachingAllocator {
  public:
   CachingAllocator(int device, Source* source, Timeline* timeline);
-  ~CachingAllocator();  // gives all segments back, blocks that are lent included
+  ~CachingAllocator();  // gives all segments back, those of blocks in use included
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
@@ -72,12 +70,12 @@ class OPENREG_API CachingAllocator {
   // Throws OutOfMemoryError when all cached memory was given up and the device still has no room.
   Block* allocate(size_t bytes, orStream_t stream);
 
-  // Takes the block back. Throws Error when the block is not lent, or (rare) when a stream of
+  // Takes the block back. Throws Error when the block is not in use, or (rare) when a stream of
   // record_stream() was destroyed and waiting for the device instead brought up a kernel's error:
   // then the block is free nevertheless.
   void free(Block* block);
 
-  // Work on `stream` uses the block too: see Order. The block's own stream needs no telling.
+  // Work on `stream` uses the block too: see Order. Not needed for the block's own stream.
   void record_stream(Block* block, orStream_t stream);
 
   // The block's own stream, and those of record_stream().
@@ -110,8 +108,8 @@ class OPENREG_API CachingAllocator {
   // Every segment with its blocks, all of one moment.
   std::vector<SegmentDescription> segments();
 
-  // Who is told of what happens from now on; null: nobody. Calls to an observer that was replaced
-  // may still be under way.
+  // What is called with each event from now on; null: nothing. Calls to an observer that was
+  // replaced may still be under way.
   void set_observer(Observer* observer);
 
   Stats stats();
@@ -130,18 +128,16 @@ class OPENREG_API CachingAllocator {
   int device() const { return device_; }
 
  private:
-  class AllPools;  // holds the locks of all pools
-
-  // What allocations have to look at besides the cache. One word, so that they pay one load for all
-  // of it while none is wanted.
+  // What allocations have to consider besides the cache. One word, so that they pay one load for
+  // all of it while none is set.
   enum Mode : uint32_t {
     kRedirect = 1,  // some go to private pools
-    kObserve = 2,   // there is an observer, which is told of frees, too
+    kObserve = 2,   // there is an observer, which is called for frees, too
     kRound = 4,     // sizes are rounded up: Settings::divisions
   };
 
   Pool& pool_of(orStream_t stream) {
-    Pool* pool = pools_.find(stream);
+    Pool* pool = common_.find(stream);
     return pool != nullptr ? *pool : add_pool(stream);
   }
   Pool& add_pool(orStream_t stream);
@@ -155,36 +151,11 @@ class OPENREG_API CachingAllocator {
   Block* allocate_in_mode(size_t bytes, orStream_t stream);
   Block* allocate_from(Pool& pool, Size size);
 
-  // Unlocks the pool; first takes its figures to the peaks if it has left its limits.
-  using PoolLock = std::unique_lock<SpinLock>;
-  void leave(Pool& pool, PoolType type, PoolLock lock) {
-    if (pool.crossed(type)) [[unlikely]] {
-      settle(pool, std::move(lock));
-    }
-  }
-  void leave(Pool& pool, PoolLock lock);
-  void settle(Pool& pool, PoolLock lock);
-
   void check_may_wait(const char* what) const;
   Block* allocate_slow(Pool& pool, Size size);
   Block* allocate_cached(Pool& pool, Size size);
   Block* grow(Pool& pool, Size size, std::string* reason);
-  // Each needs growth_.
-  bool release_free_segments(PoolId id = kCommonPool);
-  void release_ended_pools();
-  void end_unused_pools();
-  bool release(Pool& pool, const std::function<bool(const Segment&)>& accept);
-  void collect_garbage(size_t wanted);
-  void count_segment(const Pool& pool, PoolType type, int64_t bytes);
-  void change_private_reserved(const std::function<void(Stat&)>& change);
-  bool is_idle(orStream_t stream);
-  bool wait_for_pending();
-  void mark_deferred(Pool& pool, PoolLock* lock);
-  std::exception_ptr await_users(Pool& pool, Block* block);
-  // Sums over all pools since the start, without peaks. The caller holds all pools.
-  Stats totals() const;
   [[noreturn]] void throw_out_of_memory(const Pool& pool, size_t bytes, const std::string& reason);
-  void free_pending(Pool& pool, Block* block, PoolLock lock);
 
   const int device_;
   Source* const source_;
@@ -204,27 +175,13 @@ class OPENREG_API CachingAllocator {
 
   // Growing, giving back and adding pools: one at a time. Taken before any pool's lock.
   std::mutex growth_;
-  std::deque<Pool> pool_storage_;  // guarded by growth_
-  PoolMap pools_;                  // inserting guarded by growth_
-  std::atomic<Pool*> first_pool_{nullptr};
-
-  // Guarded by the locks of all pools together: see AllPools. Adding a pool takes them all.
-  SpinLock all_pools_;
-  std::vector<PoolUsage*> usages_;
-  Peaks peaks_;
-  Stats base_;  // totals() at the last reset_accumulated()
+  PoolList pools_;  // add() guarded by growth_
+  PoolMap common_;  // the pools of common memory, by stream; insert() guarded by growth_
+  Statistics statistics_{&pools_};
+  Reclaim reclaim_;  // what concerns segments: guarded by growth_
 
   mutable std::mutex settings_lock_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<const Settings>();
-  // By private pool; see Stats.
-  mutable std::mutex private_reserved_lock_;
-  std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved_;
-
-  std::atomic<int64_t> alloc_retries_{0};
-  std::atomic<int64_t> ooms_{0};
-  std::atomic<int64_t> stream_waits_{0};
-  std::atomic<int64_t> device_allocs_{0};
-  std::atomic<int64_t> device_frees_{0};
 };
 
 }  // namespace openreg::allocator

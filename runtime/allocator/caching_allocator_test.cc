@@ -18,8 +18,7 @@
 #include <thread>
 #include <vector>
 
-#include "runtime/allocator/fake_device.h"
-#include "runtime/allocator/size_class.h"
+#include "runtime/allocator/caching_allocator_fixture.h"
 
 namespace {
 
@@ -44,28 +43,6 @@ thread_local int64_t heap_allocations = 0;
 
 namespace openreg::allocator {
 namespace {
-
-constexpr size_t kCapacity = 100 * kMiB;
-
-class CachingAllocatorTest : public testing::Test {
- protected:
-  const Stat& stat(Quantity quantity, PoolType type = kAggregate) {
-    stats_ = allocator_.stats();
-    return stats_.stat[quantity][type];
-  }
-  // So that the allocator has something to wait for.
-  void queue_and_free(Block* block) {
-    timeline_.queue(block->stream);
-    allocator_.free(block);
-  }
-
-  const orStream_t stream_ = fake_stream(1);
-  const orStream_t other_ = fake_stream(2);
-  FakeSource source_{kCapacity};
-  FakeTimeline timeline_;
-  CachingAllocator allocator_{5, &source_, &timeline_};
-  Stats stats_;
-};
 
 TEST_F(CachingAllocatorTest, GivesAlignedMemoryOfEverySize) {
   std::vector<Block*> blocks;
@@ -98,34 +75,6 @@ TEST_F(CachingAllocatorTest, AFreedBlockServesItsStreamAtOnceAndNoOther) {
   EXPECT_EQ(timeline_.waits(), 0);
 }
 
-TEST_F(CachingAllocatorTest, RecordedStreamsHoldABlockBack) {
-  Block* block = allocator_.allocate(1000, stream_);
-  allocator_.record_stream(block, other_);
-  allocator_.record_stream(block, other_);
-  timeline_.queue(other_);
-  allocator_.free(block);
-  EXPECT_EQ(timeline_.marks_in_use(), 1U);
-  EXPECT_NE(allocator_.allocate(1000, stream_), block);
-  EXPECT_EQ(stat(kActive).current, 2);
-  EXPECT_EQ(stat(kAllocation).current, 1);
-  timeline_.queue(other_);  // later work does not count
-  timeline_.run(other_, 1);
-  EXPECT_EQ(allocator_.allocate(1000, stream_), block);
-  EXPECT_EQ(stat(kActive).current, 2);
-  EXPECT_EQ(timeline_.marks_in_use(), 0U);
-
-  // What was recorded ended with free().
-  allocator_.free(block);
-  EXPECT_EQ(allocator_.allocate(1000, stream_), block);
-}
-
-TEST_F(CachingAllocatorTest, RecordingTheOwnStreamChangesNothing) {
-  Block* block = allocator_.allocate(1000, stream_);
-  allocator_.record_stream(block, stream_);
-  queue_and_free(block);
-  EXPECT_EQ(allocator_.allocate(1000, stream_), block);
-}
-
 TEST_F(CachingAllocatorTest, HotPathUsesNeitherHeapNorDevice) {
   const std::vector<size_t> sizes = {4, 100, 5000, 70'000, 400'000, 3'000'000, 15'000'000};
   std::vector<Block*> blocks(sizes.size());
@@ -146,57 +95,6 @@ TEST_F(CachingAllocatorTest, HotPathUsesNeitherHeapNorDevice) {
   EXPECT_EQ(heap_allocations, before);
   EXPECT_EQ(source_.segments().size(), segments);
   EXPECT_EQ(timeline_.waits(), 0);
-}
-
-TEST_F(CachingAllocatorTest, EmptyCacheGivesBackWhatIsFreeWhenItsWorkIsDone) {
-  Block* kept = allocator_.allocate(100, stream_);
-  queue_and_free(allocator_.allocate(3 * kMiB, stream_));
-  queue_and_free(allocator_.allocate(30 * kMiB, other_));
-  allocator_.empty_cache();
-  EXPECT_EQ(source_.segments().size(), 1U) << "of the block that is kept";
-  EXPECT_EQ(source_.trims(), 1);
-  EXPECT_EQ(timeline_.done(stream_), 1);
-  EXPECT_EQ(timeline_.done(other_), 1);
-  EXPECT_EQ(timeline_.marks_in_use(), 0U);
-  allocator_.free(kept);
-  allocator_.empty_cache();
-  EXPECT_TRUE(source_.segments().empty());
-  EXPECT_EQ(stat(kReservedBytes).current, 0);
-  EXPECT_EQ(stat(kSegment).allocated, 3);
-  EXPECT_EQ(stat(kSegment).freed, 3);
-  EXPECT_EQ(stats_.num_device_alloc, 3);
-  EXPECT_EQ(stats_.num_device_free, 3);
-}
-
-TEST_F(CachingAllocatorTest, EmptyCacheDoesNotWaitForStreamsThatGiveNothing) {
-  Block* kept = allocator_.allocate(100, other_);
-  timeline_.queue(other_);
-  allocator_.empty_cache();
-  EXPECT_EQ(timeline_.waits(), 0);
-  allocator_.free(kept);
-}
-
-TEST_F(CachingAllocatorTest, AFullDeviceGetsBackTheCacheOfOtherStreams) {
-  queue_and_free(allocator_.allocate(80 * kMiB, other_));
-  Block* block = allocator_.allocate(60 * kMiB, stream_);
-  EXPECT_EQ(block->size, 60 * kMiB);
-  EXPECT_EQ(timeline_.done(other_), 1);
-  stats_ = allocator_.stats();
-  EXPECT_EQ(stats_.num_alloc_retries, 1);
-  EXPECT_EQ(stats_.num_sync_all_streams, 0);
-  EXPECT_EQ(stats_.num_ooms, 0);
-}
-
-TEST_F(CachingAllocatorTest, AFullDeviceWaitsForBlocksThatOtherStreamsUse) {
-  Block* block = allocator_.allocate(80 * kMiB, stream_);
-  allocator_.record_stream(block, other_);
-  timeline_.queue(other_);
-  allocator_.free(block);
-  EXPECT_EQ(allocator_.allocate(90 * kMiB, stream_)->size, 90 * kMiB);
-  EXPECT_EQ(timeline_.done(other_), 1);
-  stats_ = allocator_.stats();
-  EXPECT_EQ(stats_.num_sync_all_streams, 1);
-  EXPECT_EQ(stats_.num_ooms, 0);
 }
 
 TEST_F(CachingAllocatorTest, ANearlyFullDeviceGetsSegmentsThatJustFit) {
@@ -285,52 +183,6 @@ TEST_F(CachingAllocatorTest, FreeingTwiceIsAnError) {
   EXPECT_NE(allocator_.allocate(100, stream_), block);
 }
 
-TEST_F(CachingAllocatorTest, ABlockIsFreeEvenIfItsStreamDiedWithAnError) {
-  class Dying : public FakeTimeline {
-    Mark mark(orStream_t /*stream*/) override {
-      throw Error(orErrorLaunchFailure, "openreg: a kernel failed");
-    }
-  } dying;
-  CachingAllocator allocator(0, &source_, &dying);
-  Block* block = allocator.allocate(100, stream_);
-  allocator.record_stream(block, other_);
-  EXPECT_THROW(allocator.free(block), Error);
-  EXPECT_EQ(allocator.stats().stat[kActive][kAggregate].current, 0);
-  EXPECT_THROW(allocator.empty_cache(), Error);
-  EXPECT_EQ(allocator.stats().stat[kReservedBytes][kAggregate].current, 0);
-  EXPECT_TRUE(source_.segments().empty());
-}
-
-TEST_F(CachingAllocatorTest, StatsFollowBlocks) {
-  Block* small = allocator_.allocate(1000, stream_);
-  Block* large = allocator_.allocate(5'000'000, stream_);
-  allocator_.free(large);
-  EXPECT_EQ(stat(kAllocation).current, 1);
-  EXPECT_EQ(stat(kAllocation).peak, 2);
-  EXPECT_EQ(stat(kAllocation).allocated, 2);
-  EXPECT_EQ(stat(kAllocation).freed, 1);
-  EXPECT_EQ(stat(kAllocation, kLargePool).current, 0);
-  EXPECT_EQ(stat(kRequestedBytes).peak, 5'001'000);
-  EXPECT_EQ(stat(kRequestedBytes, kSmallPool).peak, 1000);
-  EXPECT_EQ(stat(kAllocatedBytes, kSmallPool).current, 1024);
-  EXPECT_EQ(stat(kReservedBytes).current, static_cast<int64_t>(22 * kMiB));
-  EXPECT_EQ(stat(kInactiveSplitBytes).current, static_cast<int64_t>(2 * kMiB - 1024))
-      << "the large segment is free as a whole";
-  EXPECT_EQ(stat(kInactiveSplitBytes, kLargePool).peak,
-            static_cast<int64_t>(20 * kMiB - round_up(5'000'000, kRangeGranule)));
-
-  allocator_.reset_peak();
-  allocator_.reset_accumulated();
-  EXPECT_EQ(stat(kAllocation).peak, 1);
-  EXPECT_EQ(stat(kAllocation).allocated, 0);
-  EXPECT_EQ(stat(kReservedBytes).peak, static_cast<int64_t>(22 * kMiB));
-  EXPECT_EQ(stats_.num_device_alloc, 0);
-  allocator_.free(small);
-  EXPECT_EQ(stat(kAllocation).current, 0);
-  EXPECT_EQ(stat(kAllocation).freed, 1);
-  EXPECT_EQ(stat(kAllocation).peak, 1);
-}
-
 TEST_F(CachingAllocatorTest, DescribesMemoryInUseAndInTheCache) {
   CachingAllocator::Description found{};
   EXPECT_FALSE(allocator_.describe(&found, &found));
@@ -376,40 +228,6 @@ TEST_F(CachingAllocatorTest, MoreStreamsThanTheMapHadRoomFor) {
   EXPECT_EQ(allocator.stats().stat[kAllocation][kAggregate].peak, 1);
 }
 
-TEST_F(CachingAllocatorTest, WhatCanNotBeWaitedForIsKept) {
-  class Captured : public FakeTimeline {
-   public:
-    void wait(Mark mark) override {
-      if (captured) {
-        throw Error(orErrorCaptureUnsupported, "openreg: a capture");
-      }
-      FakeTimeline::wait(mark);
-    }
-    bool captured = true;
-  } timeline;
-  CachingAllocator allocator(0, &source_, &timeline);
-  const auto reserved = [&] { return allocator.stats().stat[kReservedBytes][kAggregate].current; };
-  Block* small = allocator.allocate(100, stream_);
-  Block* large = allocator.allocate(30 * kMiB, stream_);
-  Block* pending = allocator.allocate(100, other_);
-  allocator.record_stream(pending, stream_);
-  timeline.queue(stream_);
-  for (Block* block : {small, large, pending}) {
-    allocator.free(block);
-  }
-  const int64_t before = reserved();
-  EXPECT_THROW(allocator.empty_cache(), Error);
-  EXPECT_EQ(reserved(), before);
-  EXPECT_EQ(timeline.marks_in_use(), 1U) << "that of the pending block";
-  EXPECT_THROW(allocator.allocate(90 * kMiB, other_), OutOfMemoryError);
-  EXPECT_EQ(reserved(), before);
-  EXPECT_EQ(timeline.marks_in_use(), 1U);
-  timeline.captured = false;
-  Block* block = allocator.allocate(90 * kMiB, other_);
-  EXPECT_EQ(timeline.marks_in_use(), 0U);
-  allocator.free(block);
-}
-
 TEST_F(CachingAllocatorTest, ChildOfAForkGetsAnErrorAndHoldsNothingUp) {
   Block* block = allocator_.allocate(100, stream_);
   std::atomic<bool> stop{false};
@@ -448,8 +266,8 @@ TEST_F(CachingAllocatorTest, ChildOfAForkGetsAnErrorAndHoldsNothingUp) {
   allocator_.free(block);
 }
 
-// Eight threads on four streams write into what they get, hand blocks to each other and look
-// whether anybody else wrote into theirs.
+// Eight threads on four streams write into their blocks, hand blocks to each other and check that
+// nobody else wrote into theirs.
 TEST_F(CachingAllocatorTest, EightThreads) {
   constexpr int kThreads = 8;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
@@ -559,99 +377,6 @@ TEST_F(CachingAllocatorTest, EightThreads) {
   EXPECT_EQ(stats.stat[kActive][kAggregate].current, 0);
   EXPECT_EQ(stats.stat[kReservedBytes][kAggregate].current, 0);
   EXPECT_TRUE(source.segments().empty());
-}
-
-// What an observer is told.
-class Recorder : public Observer {
- public:
-  void observe(const Event& event) override { events.push_back(event); }
-  std::vector<Action> actions() const {
-    std::vector<Action> result;
-    for (const Event& event : events) {
-      result.push_back(event.action);
-    }
-    return result;
-  }
-  std::vector<Event> events;
-};
-using Actions = std::vector<Action>;
-
-TEST_F(CachingAllocatorTest, TellsTheObserverOfBlocksAndSegments) {
-  Recorder recorder;
-  allocator_.free(allocator_.allocate(100, stream_));
-  allocator_.empty_cache();
-  allocator_.set_observer(&recorder);
-  Block* block = allocator_.allocate(100, stream_);
-  const auto address = reinterpret_cast<uintptr_t>(block->pointer);
-  allocator_.free(block);
-  allocator_.empty_cache();
-  EXPECT_EQ(recorder.actions(),
-            (Actions{Action::kSegmentAlloc, Action::kAlloc, Action::kFreeRequested,
-                     Action::kFreeCompleted, Action::kSegmentFree}));
-  EXPECT_EQ(recorder.events[0].size, kSmallSegment);
-  EXPECT_EQ(recorder.events[0].address, recorder.events[4].address);
-  for (const size_t event : {1U, 2U, 3U}) {
-    EXPECT_EQ(recorder.events[event].address, address);
-    EXPECT_EQ(recorder.events[event].size, 100U);
-    EXPECT_EQ(recorder.events[event].stream, stream_);
-    EXPECT_EQ(recorder.events[event].pool, kCommonPool);
-  }
-  allocator_.set_observer(nullptr);
-  allocator_.free(allocator_.allocate(100, stream_));
-  EXPECT_EQ(recorder.events.size(), 5U);
-}
-
-TEST_F(CachingAllocatorTest, TellsTheObserverWhenPendingMemoryIsFree) {
-  Recorder recorder;
-  allocator_.set_observer(&recorder);
-  Block* block = allocator_.allocate(100, stream_);
-  const auto address = reinterpret_cast<uintptr_t>(block->pointer);
-  timeline_.queue(other_);
-  allocator_.record_stream(block, other_);
-  allocator_.free(block);
-  EXPECT_EQ(recorder.actions(),
-            (Actions{Action::kSegmentAlloc, Action::kAlloc, Action::kFreeRequested}));
-  timeline_.run(other_, 1);
-  Block* next = allocator_.allocate(100, stream_);
-  ASSERT_EQ(recorder.events.size(), 5U);
-  EXPECT_EQ(recorder.events[3].action, Action::kFreeCompleted);
-  EXPECT_EQ(recorder.events[3].address, address);
-  EXPECT_EQ(recorder.events[3].size, 100U);
-  EXPECT_EQ(recorder.events[4].action, Action::kAlloc);
-  allocator_.free(next);
-}
-
-TEST_F(CachingAllocatorTest, TellsTheObserverOfMemoryThatIsNotThere) {
-  Recorder recorder;
-  allocator_.set_observer(&recorder);
-  EXPECT_THROW(allocator_.allocate(kCapacity + 1, stream_), OutOfMemoryError);
-  ASSERT_EQ(recorder.actions(), (Actions{Action::kOutOfMemory}));
-  EXPECT_EQ(recorder.events[0].size, kCapacity + 1);
-  EXPECT_EQ(recorder.events[0].address, kCapacity);  // free
-}
-
-TEST_F(CachingAllocatorTest, TellsTheObserverWhichPool) {
-  Recorder recorder;
-  allocator_.set_observer(&recorder);
-  const PoolId id{0, 7};
-  allocator_.begin_allocate_to_pool(id, [](orStream_t) { return true; });
-  allocator_.free(allocator_.allocate(100, stream_));
-  allocator_.end_allocate_to_pool(id);
-  allocator_.release_pool(id);
-  allocator_.empty_cache();
-  ASSERT_EQ(recorder.events.size(), 5U);
-  for (const Event& event : recorder.events) {
-    EXPECT_EQ(event.pool, id) << static_cast<int>(event.action);
-  }
-}
-
-TEST_F(CachingAllocatorTest, DoesNotTellTheObserverOfAWrongFree) {
-  Block* block = allocator_.allocate(100, stream_);
-  allocator_.free(block);
-  Recorder recorder;
-  allocator_.set_observer(&recorder);
-  EXPECT_THROW(allocator_.free(block), Error);
-  EXPECT_TRUE(recorder.events.empty());
 }
 
 }  // namespace

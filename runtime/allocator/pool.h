@@ -21,6 +21,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <mutex>
 #include <vector>
 
 #include "runtime/allocator/block.h"
@@ -181,6 +182,8 @@ class Pool {
   std::vector<Awaited> awaited_;
   std::vector<Block*> deferred_;
 };
+
+using PoolLock = std::unique_lock<SpinLock>;
 
 // `block` is handed out, or pending.
 inline Event event_of(Action action, const Block& block) {

@@ -5,9 +5,9 @@
 //
 // Each pool counts for itself, under its own lock. A peak belongs to the whole device, though: it
 // is the highest sum over all pools. So the distance between that peak and the present sum is
-// shared out, and each pool gets limits: while every pool stays within its own ones, the sum can
-// not have passed the peak, and nobody has to look. A pool that leaves its limits has the peaks
-// settled: all pools are locked, the sums are taken, the distance is shared out anew (see
+// shared out, and each pool gets limits: while every pool stays within its own ones, the sum
+// cannot have passed the peak, and nothing has to be compared. A pool that leaves its limits has
+// the peaks settled: all pools are locked, the sums are taken, the distance is shared out anew (see
 // settle()). In steady state this hardly ever happens.
 //
 // A Usage is guarded by its pool's lock, Peaks by the locks of all pools of the allocator together.
@@ -59,7 +59,7 @@ class Usage {
     refresh();
   }
 
-  // Pieces of segments in use, free ones included, and their bytes; only changes are told. A
+  // Pieces of segments in use, free ones included, and their bytes; only changes are reported. A
   // segment comes into use and goes out of it with each block of a program that holds one at a
   // time.
   void pieces_added(int64_t pieces, int64_t bytes) {
@@ -90,7 +90,7 @@ class Usage {
     return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
            requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
   }
-  // The same when nothing was done since the last look but freeing blocks: that adds to the free
+  // The same when nothing was done since the last call except freeing blocks: that adds to the free
   // pieces only.
   bool crossed_by_free() const {
     return blocks_.current() < bounds_.blocks_min || block_bytes_.current() < bounds_.bytes_min;
@@ -153,7 +153,7 @@ class Peaks {
   // left its limits and counts with `raised_to` as well: its present figures may be lower already.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
   // Takes the sums into the peaks. A pool that has left its limits may not have settled yet.
-  void look(std::span<PoolUsage* const> pools) { raise(sum(pools)); }
+  void raise(std::span<PoolUsage* const> pools) { raise(sum(pools)); }
   // The peaks become the present sums.
   void reset(std::span<PoolUsage* const> pools);
   int64_t peak(Quantity quantity, PoolType type) const { return peaks_[type][quantity]; }

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// PoolList - all pools of one allocator, those of private pools included, in the order of their
+// creation. Owns them; a pool lives as long as the list.
+//
+// Threads: iterating needs no lock and is async-signal-safe; it meets the pools that exist by then.
+// The caller calls add() on one thread at a time. PoolList::Lock holds the locks of all pools
+// together: it guards what belongs to all of them, and no pool is added meanwhile. Only it takes
+// several pools' locks; its owner must not hold one before.
+#ifndef RUNTIME_ALLOCATOR_POOL_LIST_H_
+#define RUNTIME_ALLOCATOR_POOL_LIST_H_
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "runtime/allocator/pool.h"
+#include "runtime/allocator/usage.h"
+#include "runtime/sync/spin_lock.h"
+
+namespace openreg::allocator {
+
+class PoolList {
+ public:
+  class Lock {
+   public:
+    explicit Lock(PoolList* list);
+    ~Lock();
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    friend class PoolList;
+    const std::lock_guard<SpinLock> lock_;
+    Pool* const first_;
+    Pool* last_ = nullptr;
+  };
+
+  class Iterator {
+   public:
+    explicit Iterator(Pool* pool) : pool_(pool) {}
+    Pool& operator*() const { return *pool_; }
+    Iterator& operator++() {
+      pool_ = pool_->next.load();
+      return *this;
+    }
+    bool operator==(const Iterator&) const = default;
+
+   private:
+    Pool* pool_;
+  };
+  Iterator begin() const { return Iterator(first_.load()); }
+  static Iterator end() { return Iterator(nullptr); }
+
+  // `prepare` is called with the new pool under the Lock, before others can see it.
+  Pool& add(orStream_t stream, int device, const std::function<void(Pool&)>& prepare);
+
+  // By Pool::index. Guarded by Lock.
+  std::span<PoolUsage* const> usages() const { return usages_; }
+
+ private:
+  std::deque<Pool> pools_;
+  std::atomic<Pool*> first_{nullptr};
+  SpinLock lock_;
+  std::vector<PoolUsage*> usages_;
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_POOL_LIST_H_

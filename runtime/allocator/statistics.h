@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Statistics - the figures of one allocator: makes Stats (stats.h) of what its pools count for
+// themselves (usage.h), of the peaks over all pools, and of the events that no pool sees.
+//
+// Threads: every function may be called from every thread that holds no pool's lock, except for
+// the lock that is handed over to unlock() and settle(). Only settle() is on the way of an
+// allocation, and only when its pool has left its limits.
+#ifndef RUNTIME_ALLOCATOR_STATISTICS_H_
+#define RUNTIME_ALLOCATOR_STATISTICS_H_
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "runtime/allocator/pool.h"
+#include "runtime/allocator/pool_id.h"
+#include "runtime/allocator/pool_list.h"
+#include "runtime/allocator/stats.h"
+#include "runtime/allocator/usage.h"
+
+namespace openreg::allocator {
+
+class Statistics {
+ public:
+  // `pools` outlives this.
+  explicit Statistics(PoolList* pools) : pools_(pools) {}
+
+  // Unlock the pool, whose figures have changed; those that left its limits go to the peaks first.
+  void unlock(Pool& pool, PoolType type, PoolLock lock) {
+    if (pool.crossed(type)) [[unlikely]] {
+      settle(pool, std::move(lock));
+    }
+  }
+  void unlock(Pool& pool, PoolLock lock) {
+    if (pool.crossed(kSmallPool) || pool.crossed(kLargePool)) {
+      settle(pool, std::move(lock));
+    }
+  }
+  void settle(Pool& pool, PoolLock lock);
+
+  // See Stats for what each one counts.
+  void retried() { add_one(&alloc_retries_); }
+  void ran_out_of_memory() { add_one(&ooms_); }
+  void waited_for_streams() { add_one(&stream_waits_); }
+  void segment_allocated(const Pool& pool, PoolType type, size_t size);
+  void segment_freed(const Pool& pool, PoolType type, size_t size);
+  // Drops the figures of private pools that have no segment and do not exist any more.
+  void drop_ended_pools(const std::function<bool(PoolId)>& exists);
+
+  Stats stats();
+  void reset_accumulated();
+  void reset_peak();
+
+ private:
+  static void add_one(std::atomic<int64_t>* counter) {
+    counter->fetch_add(1, std::memory_order_relaxed);
+  }
+  void count_private(const Pool& pool, PoolType type, int64_t bytes);
+  void change_private_reserved(const std::function<void(Stat&)>& change);
+  // Sums over all pools since the start, without peaks. The caller has locked all pools.
+  Stats totals() const;
+
+  PoolList* const pools_;
+
+  // Guarded by PoolList::Lock.
+  Peaks peaks_;
+  Stats base_;  // totals() at the last reset_accumulated()
+
+  // By private pool; see Stats.
+  std::mutex private_reserved_lock_;
+  std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved_;
+
+  std::atomic<int64_t> alloc_retries_{0};
+  std::atomic<int64_t> ooms_{0};
+  std::atomic<int64_t> stream_waits_{0};
+  std::atomic<int64_t> device_allocs_{0};
+  std::atomic<int64_t> device_frees_{0};
+};
+
+}  // namespace openreg::allocator
+
+#endif  // RUNTIME_ALLOCATOR_STATISTICS_H_
