@@ -1,21 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Runs a command in a clone of this tree on a machine that has nothing but Debian's base system:
+# Builds and tests a clone of this tree on a machine that has nothing but Debian's base system:
 #
-#   sudo tools/bare_machine.sh [--mirror URL] [--share PATH]... FOLDER COMMAND...
-#   sudo tools/bare_machine.sh /tmp/bare ./bazelw test //...
+#   sudo tools/bare_machine.sh [--suite SUITE] [--mirror URL] [--share PATH]... FOLDER [COMMAND...]
+#   sudo tools/bare_machine.sh /tmp/bookworm
+#   sudo tools/bare_machine.sh --suite sid /tmp/sid ./bazelw test //runtime/...
 #
-# FOLDER must not exist: Debian 12 is installed into it (debootstrap), HEAD of this tree is cloned
-# into FOLDER/root/torch_openreg, and COMMAND runs there as the first command ever. Nothing of the
-# caller's environment reaches it but the settings of pip and of proxies; afterwards FOLDER stays,
-# to look at or to delete.
+# FOLDER must not exist: Debian is installed into it (debootstrap), HEAD of this tree is cloned into
+# FOLDER/root/torch_openreg, and COMMAND runs there as the first command ever; without one, the two
+# commands of the README and the build of the wheel. Nothing of the caller's environment reaches it
+# except the settings of pip and of proxies. Afterwards FOLDER stays, to look at or to delete.
 #
-#   --mirror URL  where debootstrap finds Debian
-#   --share PATH  a file or folder that the machine sees too, at the same path and read-only: give
-#                 here what says where this machine's apt and pip find packages (/etc/apt/..., a
-#                 pip.conf, a folder of wheels), if they do not find them by default; a file that
-#                 one of Debian's packages writes (the list of certificates) cannot be shared
+#   --suite SUITE  the release of Debian (bookworm). Another one has no Python 3.11, so this
+#                  machine's is mounted into it: there must be Debian's own, with venv and headers
+#   --mirror URL   where debootstrap finds Debian
+#   --share PATH   a file or folder that the machine sees too, at the same path and read-only: give
+#                  here what says where this machine's apt and pip find packages (/etc/apt/..., a
+#                  pip.conf, a folder of wheels), if they do not find them by default; a file that
+#                  one of Debian's packages writes (the list of certificates) cannot be shared
 set -eu
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() {
@@ -23,26 +26,41 @@ die() {
   exit 1
 }
 
-mirror=() share=()
+suite=bookworm mirror=() share=()
 while (($#)); do
   case $1 in
+    --suite) suite=${2:?a release of Debian} && shift 2 ;;
     --mirror) mirror=("${2:?a URL}") && shift 2 ;;
     --share) share+=("$(realpath --no-symlinks -- "${2:?a path}")") && shift 2 ;;
     *) break ;;
   esac
 done
-(($# >= 2)) || die "usage: $0 [--mirror URL] [--share PATH]... FOLDER COMMAND..."
+(($#)) && [[ $1 != -* ]] ||
+  die "usage: $0 [--suite SUITE] [--mirror URL] [--share PATH]... FOLDER [COMMAND...]"
 folder=$(realpath --canonicalize-missing -- "$1")
 shift
+if ((!$#)); then
+  set -- bash -c './bazelw build //python:wheel && ./bazelw run //examples/digits && ./bazelw test //...'
+fi
 ((EUID == 0)) || die "only root may install a system into a folder"
 command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
 [[ ! -e $folder ]] || die "$folder is there already: name a new one, or delete it"
+
+# What Debian's packages of Python 3.11 consist of. The libraries that its modules are linked with
+# are those of the suite's own Python.
+include=()
+if [[ $suite != bookworm ]]; then
+  include=(--include=python3)
+  share+=(/usr/bin/python3.11 /usr/lib/python3.11 /usr/include/python3.11
+    /usr/include/x86_64-linux-gnu/python3.11 /usr/share/python-wheels)
+fi
 for path in ${share[@]+"${share[@]}"}; do
   [[ -e $path ]] || die "--share $path: there is no such file"
 done
 
 mkdir -p "$folder"
-debootstrap --variant=minbase bookworm "$folder" ${mirror[@]+"${mirror[@]}"} >"$folder.log" 2>&1 ||
+debootstrap --variant=minbase ${include[@]+"${include[@]}"} "$suite" "$folder" \
+  ${mirror[@]+"${mirror[@]}"} >"$folder.log" 2>&1 ||
   die "debootstrap failed: $folder.log says why"
 cp -L /etc/resolv.conf /etc/hosts "$folder/etc/"
 git clone -q --no-local "$root" "$folder/root/torch_openreg"
