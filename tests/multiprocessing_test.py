@@ -358,6 +358,8 @@ def test_queues_and_arguments_of_processes(method: str, kind: str) -> None:
 
 
 def _values_of_one(queue: Any, back: Any) -> None:
+    torch.zeros(4, device="openreg").tolist()
+    back.put("ready")
     back.put(queue.get().tolist())
 
 
@@ -367,6 +369,7 @@ def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None
     queue, back = context.Queue(), context.Queue()  # pickles in a thread of its own
     process = context.Process(target=_values_of_one, args=(queue, back), daemon=True)
     process.start()
+    assert back.get() == "ready"
     stream = torch.openreg.Stream()
     tensor = torch.zeros(4, device="openreg")
     torch.openreg.synchronize()
@@ -376,7 +379,7 @@ def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None
         else:
             tensor.record_stream(stream)
         torch.openreg.synchronize()
-        torch.openreg._sleep(10_000_000_000)  # longer than the other process takes to begin
+        torch.openreg._sleep(1_000_000_000)  # longer than the other process takes to read
         tensor.fill_(5)
         queue.put(tensor)
     assert back.get() == [5.0] * 4
