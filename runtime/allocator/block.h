@@ -116,7 +116,7 @@ class BlockStore {
   void give(Block* block);
 
   // The block that names the byte at `pointer` and is not a slab's carrier, or null. Takes no lock
-  // and touches nothing but the blocks: fit for a signal handler. While other threads work it may
+  // and touches only the blocks: fit for a signal handler. While other threads work it may
   // be wrong about memory that they allocate or free.
   const Block* find(const void* pointer) const;
 

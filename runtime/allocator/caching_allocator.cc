@@ -84,7 +84,7 @@ Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
   const std::lock_guard growth(growth_);
   Pool* pool = private_.find(id, stream);
   if (pool == nullptr) {
-    pool = private_.lend(id, stream, [&] { return &make_pool(stream); });
+    pool = private_.assign(id, stream, [&] { return &make_pool(stream); });
   }
   return *pool;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Observer - is told what a CachingAllocator does: memory history listens this way (history.h).
+// Observer - sees what a CachingAllocator does: memory history (history.h) is one.
 //
 // It belongs to whoever sets it, and outlives the allocator. observe() is called by every thread
 // that uses the allocator, also with the lock of a pool held: it must not wait for long, call the
@@ -16,7 +16,7 @@
 
 namespace openreg::allocator {
 
-// For one address, events come in the order in which they happen: memory is told to be free before
+// For one address, events come in the order in which they happen: memory is reported free before
 // anybody else can have it.
 enum class Action : uint8_t {
   kAlloc,

@@ -10,8 +10,8 @@
 // its class that has room, so that a program which holds one block at a time does not make a slab
 // each time.
 //
-// Threads: everything but stream(), next and find() needs the caller to hold `lock`. A function
-// that changes the usage leaves it to the caller to look at crossed() afterwards.
+// Threads: everything except stream(), next and find() needs the caller to hold `lock`. A function
+// that changes the usage leaves it to the caller to check crossed() afterwards.
 #ifndef RUNTIME_ALLOCATOR_POOL_H_
 #define RUNTIME_ALLOCATOR_POOL_H_
 
@@ -88,7 +88,7 @@ class Pool {
   }
 
   // The same in two steps, for a block which other streams use: from suspend() until resume() it is
-  // kPending. `observer` may be null; it is told that the block is free.
+  // kPending. `observer` may be null; it sees that the block is free.
   void suspend(Block* block);
   void resume(Block* block, Observer* observer);
 

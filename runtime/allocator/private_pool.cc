@@ -144,7 +144,7 @@ Pool* PrivatePools::find(PoolId id, orStream_t stream) const {
   return found != pools.end() ? *found : nullptr;
 }
 
-Pool* PrivatePools::lend(PoolId id, orStream_t stream, const std::function<Pool*()>& make) {
+Pool* PrivatePools::assign(PoolId id, orStream_t stream, const std::function<Pool*()>& make) {
   Pool* pool = nullptr;
   {
     const std::lock_guard lock(mutex_);

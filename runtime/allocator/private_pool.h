@@ -5,7 +5,7 @@
 //
 // A private pool has an id that its users choose. It lives from the first use() or begin() until it
 // has no use left (release()) and no segment: until the allocator has given the last one back.
-// Under it stands one Pool for each stream, which the allocator owns and lends; when the private
+// Under it stands one Pool for each stream, which the allocator owns; when the private
 // pool ends, they serve a later one on the same stream.
 //
 // begin() sends allocations to the pool: those which `filter` accepts, asked with the stream on the
@@ -37,7 +37,7 @@ class PrivatePools {
  public:
   using Filter = std::function<bool(orStream_t)>;
 
-  // Each throws Error for what it can not do. begin() counts a use, too; end() ends the latest
+  // Each throws Error for what it cannot do. begin() counts a use, too; end() ends the latest
   // begin() of the calling thread, or if it has none, that of any thread, and leaves the use.
   void use(PoolId id);
   void begin(PoolId id, Filter filter);
@@ -72,10 +72,10 @@ class PrivatePools {
   // The private pool that an allocation on `stream` by this thread belongs to, if any.
   Visit visit(orStream_t stream);
 
-  // The Pool of a private pool that is being visited, or null; lend() gives it one: a spare one of
-  // that stream if there is one, else what `make` makes.
+  // The Pool of a private pool that is being visited, or null; assign() gives it one: a spare one
+  // of that stream if there is one, otherwise what `make` makes.
   Pool* find(PoolId id, orStream_t stream) const;
-  Pool* lend(PoolId id, orStream_t stream, const std::function<Pool*()>& make);
+  Pool* assign(PoolId id, orStream_t stream, const std::function<Pool*()>& make);
 
   // Ends the private pools that have no use and no segment any more.
   void end_unused();

@@ -19,7 +19,7 @@ class OPENREG_API Source {
   virtual ~Source() = default;
 
   // `size` bytes aligned to 64 or more. Null when there is no room, with the reason in `*reason`;
-  // then the allocator makes room and asks again. Throws Error when asking again can not help.
+  // then the allocator makes room and asks again. Throws Error when asking again cannot help.
   virtual void* allocate(size_t size, std::string* reason) = 0;
 
   // Takes back what allocate() gave. No queued kernel uses it any more.

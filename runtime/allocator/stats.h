@@ -33,7 +33,7 @@ enum Quantity : uint8_t {
   kAllocation,          // blocks that the program holds
   kSegment,             // pieces of memory taken from the device
   kActive,              // blocks held by the program or, after free, still used by other streams
-  kInactiveSplit,       // free pieces of segments that have an active block, so can not be released
+  kInactiveSplit,       // free pieces of segments that have an active block, so cannot be released
   kAllocatedBytes,      // sizes of the blocks counted by kAllocation
   kReservedBytes,       // sizes of the segments
   kActiveBytes,         // sizes of the blocks counted by kActive

@@ -12,7 +12,7 @@
 
 namespace openreg::allocator {
 
-// A point in the order of one stream. It belongs to the one who marked it until drop().
+// A point in the order of one stream. It belongs to the caller of mark() until drop().
 using Mark = std::uintptr_t;
 // The mark of a stream that has nothing to wait for: always passed.
 inline constexpr Mark kNoMark = 0;
@@ -25,7 +25,7 @@ class OPENREG_API Timeline {
   // False inside of a kernel or host callback: a mark or a wait there could wait for itself.
   virtual bool may_wait() = 0;
 
-  // Behind all work that is queued on `stream` now. When that can not be had, because the stream
+  // Behind all work that is queued on `stream` now. When there is no such point, because the stream
   // does not exist any more, waits for all work of all devices instead and returns kNoMark; if a
   // kernel among it failed, throws its Error after that.
   virtual Mark mark(orStream_t stream) = 0;
@@ -34,7 +34,7 @@ class OPENREG_API Timeline {
   virtual bool passed(Mark mark) = 0;
 
   // Returns when it is done. Leaves the error of a failed kernel with its stream, where the
-  // program's next synchronization finds it. Throws Error if that can not be waited for now; then
+  // program's next synchronization finds it. Throws Error if that cannot be waited for now; then
   // the work may go on, or come yet.
   virtual void wait(Mark mark) = 0;
 
