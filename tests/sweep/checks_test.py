@@ -14,8 +14,8 @@ from torch.autograd import forward_ad
 from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
 
+from tests.sweep.checks import OPERATOR_CHECKS
 from tests.sweep.comparison import evaluate
-from tests.sweep.database import OPERATOR_CHECKS
 from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
 
 Function = Callable[..., Any]

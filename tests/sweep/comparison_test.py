@@ -15,8 +15,8 @@ from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerIn
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
 
 from tests.sweep import comparison
+from tests.sweep.checks import entries
 from tests.sweep.comparison import Entry, apart, tolerances
-from tests.sweep.database import entries
 from tests.sweep.modules import Module
 from tests.sweep.operators import Operator, copy_to
 from tests.sweep.optimizers import OptimizerWay

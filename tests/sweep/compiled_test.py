@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.sweep import known
-from tests.sweep.database import cases, prepare
+from tests.sweep.checks import cases, prepare
 from tests.sweep.outcome import Case, Outcome
 from tests.sweep.sweep import sweep
 

@@ -7,7 +7,7 @@ Only with --config=host_fallback, which builds the package without kernels.
 import torch
 
 from tests.sweep import known
-from tests.sweep.database import cases, prepare
+from tests.sweep.checks import cases, prepare
 from tests.sweep.summary import score, summary
 from tests.sweep.sweep import sweep
 

@@ -19,7 +19,7 @@ import torch
 from tqdm import tqdm
 
 from tests.sweep import known
-from tests.sweep.database import CHECKS, DATABASES, DTYPES, cases, prepare
+from tests.sweep.checks import CHECKS, DATABASES, DTYPES, cases, prepare
 from tests.sweep.outcome import CRASHED, TIMED_OUT, Case, Outcome
 from tests.sweep.record import load, save
 from tests.sweep.summary import score, summary
