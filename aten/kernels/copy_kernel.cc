@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The copy kernel of the emulation (aten/tensors/copy.h): torch's own copy_ on aliases. What is
-// waited for runs on the caller if the stream is idle and there is no team for it.
+// waited for runs on the caller if the stream is idle and there is no team for it. The scalar
+// reader looks where kernels do.
 // Threads: any.
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
 
 #include <cstring>
 
@@ -56,7 +58,16 @@ void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::T
   });
 }
 
-[[maybe_unused]] const bool registered = (set_copy_kernel(&copy_on_aliases), true);
+at::Scalar read_scalar(const at::Tensor& self) {
+  AliasPool aliases;
+  return at::native::_local_scalar_dense_cpu(*aliases.borrow(self));
+}
+
+[[maybe_unused]] const bool registered = [] {
+  set_copy_kernel(&copy_on_aliases);
+  set_scalar_reader(&read_scalar);
+  return true;
+}();
 
 }  // namespace
 }  // namespace openreg

@@ -5,7 +5,6 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/native/Resize.h>
-#include <ATen/ops/_local_scalar_dense_native.h>
 #include <torch/library.h>
 
 #include "aten/tensors/host_copy.h"
@@ -27,6 +26,7 @@ constexpr size_t kStageBytes = 64 * 1024;
 constexpr const char* kName = "aten::_copy_from";
 
 CopyKernel copy_kernel = &copy_through_host;
+ScalarReader scalar_reader = &read_scalar_through_host;
 
 void queue_copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src) {
   copy_kernel(device, dst, src, /*awaited=*/false);
@@ -171,17 +171,14 @@ at::Scalar local_scalar_dense(const at::Tensor& self) {
                 "a tensor as an index or a size",
                 device);
   synchronize_stream(current_native_stream(device));
-  at::Tensor value = at::detail::empty_cpu({}, self.scalar_type());
-  OPENREG_CHECK(orMemcpyAsync(value.mutable_data_ptr(), self.const_data_ptr(), self.element_size(),
-                              orMemcpyDeviceToHost, current_native_stream(device)));
-  value._set_conj(self.is_conj());
-  value._set_neg(self.is_neg());
-  return at::native::_local_scalar_dense_cpu(value);
+  return scalar_reader(self);
 }
 
 }  // namespace
 
 void set_copy_kernel(CopyKernel kernel) { copy_kernel = kernel; }
+
+void set_scalar_reader(ScalarReader reader) { scalar_reader = reader; }
 
 bool same_elements(const at::Tensor& dst, const at::Tensor& src) {
   return dst.scalar_type() == src.scalar_type() && dst.sizes() == src.sizes() &&

@@ -33,8 +33,13 @@ namespace openreg {
 using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                             bool awaited);
 
-// One for the process. Called while a library is loaded, before any copy.
+// Reads the one element of a device tensor, when its stream has been waited for: every item() of a
+// program does. Without one, the driver copies it.
+using ScalarReader = at::Scalar (*)(const at::Tensor& self);
+
+// One of each for the process. Called while a library is loaded, before any copy.
 void set_copy_kernel(CopyKernel kernel);
+void set_scalar_reader(ScalarReader reader);
 
 // Whether an element means the same on both sides and has the same place among the others, so that
 // bytes may be copied if the layouts agree too.

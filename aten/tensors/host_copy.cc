@@ -2,11 +2,13 @@
 #include "aten/tensors/host_copy.h"
 
 #include <ATen/EmptyTensor.h>
+#include <ATen/ops/_local_scalar_dense_native.h>
 
 #include <cstddef>
 #include <cstdint>
 
 #include "aten/tensors/copy.h"
+#include "aten/tensors/host_tensor.h"
 #include "aten/tensors/tensor.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
@@ -23,18 +25,9 @@ size_t extent(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
 }
 
-// A CPU tensor with the metadata of a device tensor, over memory of its own.
-at::Tensor host_tensor_like(const at::Tensor& tensor) {
-  at::Tensor host =
-      at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
-  host._set_conj(tensor.is_conj());
-  host._set_neg(tensor.is_neg());
-  return host;
-}
-
 // Waits, since the memory of the result is pageable.
 at::Tensor read(c10::DeviceIndex device, const at::Tensor& tensor) {
-  at::Tensor host = host_tensor_like(tensor);
+  at::Tensor host = empty_host_tensor_like(tensor);
   copy_bytes(device, host.mutable_data_ptr(), tensor.const_data_ptr(), extent(tensor));
   return host;
 }
@@ -57,9 +50,13 @@ void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at:
     return;
   }
   const at::Tensor to =
-      dst.is_non_overlapping_and_dense() ? host_tensor_like(dst) : read(device, dst);
+      dst.is_non_overlapping_and_dense() ? empty_host_tensor_like(dst) : read(device, dst);
   to.copy_(from);
   copy_bytes(device, dst.mutable_data_ptr(), to.const_data_ptr(), extent(dst));
+}
+
+at::Scalar read_scalar_through_host(const at::Tensor& self) {
+  return at::native::_local_scalar_dense_cpu(read(self.get_device(), self));
 }
 
 }  // namespace openreg

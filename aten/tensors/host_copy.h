@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The copy kernel of a device that has none (copy.h): the driver copies bytes, and torch's copy_
-// converts dtypes, layouts and broadcasts on the CPU, between two such copies. Only the bytes
-// between the first and the last element of a tensor move; those of gaps in the destination are
-// read first, so that they stay as they are.
-// Threads: any.
+// The copy kernel and the scalar reader of a device that has none (copy.h): the driver copies
+// bytes, and torch's copy_ converts dtypes, layouts and broadcasts on the CPU, between two such
+// copies. Only the bytes between the first and the last element of a tensor move; those of gaps in
+// the destination are read first, so that they stay as they are. Threads: any.
 #ifndef ATEN_TENSORS_HOST_COPY_H_
 #define ATEN_TENSORS_HOST_COPY_H_
 
@@ -16,6 +15,9 @@ namespace openreg {
 // A CopyKernel.
 void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                        bool awaited);
+
+// A ScalarReader.
+at::Scalar read_scalar_through_host(const at::Tensor& self);
 
 }  // namespace openreg
 

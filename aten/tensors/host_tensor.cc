@@ -11,12 +11,17 @@
 
 namespace openreg {
 
-at::Tensor copy_host_tensor(const at::Tensor& tensor) {
-  at::Tensor copy =
+at::Tensor empty_host_tensor_like(const at::Tensor& tensor) {
+  at::Tensor host =
       at::detail::empty_strided_cpu(tensor.sizes(), tensor.strides(), tensor.scalar_type());
+  host._set_conj(tensor.is_conj());
+  host._set_neg(tensor.is_neg());
+  return host;
+}
+
+at::Tensor copy_host_tensor(const at::Tensor& tensor) {
+  at::Tensor copy = empty_host_tensor_like(tensor);
   std::memcpy(copy.mutable_data_ptr(), tensor.const_data_ptr(), copy.storage().nbytes());
-  copy._set_conj(tensor.is_conj());
-  copy._set_neg(tensor.is_neg());
   return copy;
 }
 

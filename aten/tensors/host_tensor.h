@@ -10,6 +10,10 @@
 
 namespace openreg {
 
+// A CPU tensor with the metadata of `tensor`, which may be of the device, over memory of its own.
+// Its elements are undefined; expanded dimensions are not written out.
+at::Tensor empty_host_tensor_like(const at::Tensor& tensor);
+
 // A copy of a CPU tensor in memory that nobody else has. Expanded dimensions are not written out.
 at::Tensor copy_host_tensor(const at::Tensor& tensor);
 
