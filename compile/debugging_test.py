@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What openreg_debug tells of a graph."""
+"""What openreg_debug reports about a graph."""
 
+import re
+from html import unescape
 from pathlib import Path
-from typing import Any
-from xml.etree import ElementTree
+from typing import Any, NamedTuple
 
 import pytest
 import torch
 from torch import Tensor, fx
-from torch_openreg_compile.debugging import Report, describe, fusable_groups, operators, title
+from torch_openreg_compile.debugging import Report, describe, dot, fusable_groups, operators, title
 from torch_openreg_compile.lowering import lower
 from torch_openreg_compile.options import Options
 
@@ -81,7 +82,78 @@ def test_descriptions() -> None:
     assert describe(None) == ""
 
 
-def test_report_and_drawings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+class Parsed(NamedTuple):
+    """What Graphviz finds in a DOT file: labels and colors by name of the node, edges."""
+
+    labels: dict[str, str]
+    colors: dict[str, str]
+    edges: set[tuple[str, str]]
+
+
+def parse(text: str) -> Parsed:
+    head, defaults, *statements, tail, end = text.split("\n")
+    assert (head, defaults.split()[0], tail, end) == ("digraph {", "node", "}", "")
+    parsed = Parsed({}, {}, set())
+    for statement in statements:
+        if edge := re.fullmatch(r'"(\w+)" -> "(\w+)"', statement):
+            parsed.edges.add((edge[1], edge[2]))
+            continue
+        node = re.fullmatch(
+            r'"(\w+)" \[label="((?:[^"\\]|\\.)*)", fillcolor="(#\w{6})"\]', statement
+        )
+        assert node is not None, statement
+        assert node[1] not in parsed.labels
+        label = re.sub(r"\\(.)", lambda escape: "\n" if escape[1] == "n" else escape[1], node[2])
+        parsed.labels[node[1]] = unescape(label)
+        parsed.colors[node[1]] = node[3]
+    return parsed
+
+
+def test_dot_has_nodes_and_edges() -> None:
+    graph = fx.symbolic_trace(lambda x, y: (x.exp() + y, x + x)).graph
+    parsed = parse(dot(graph, set()))
+    assert set(parsed.labels) == {"x", "y", "exp", "add", "add_1", "output"}
+    assert parsed.edges == {
+        ("x", "exp"),
+        ("exp", "add"),
+        ("y", "add"),
+        ("x", "add_1"),
+        ("add", "output"),
+        ("add_1", "output"),
+    }
+    assert parsed.colors["x"] == parsed.colors["output"] != parsed.colors["exp"]
+
+
+def test_dot_labels_and_colors() -> None:
+    graph = fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.ones(2, 3, dtype=torch.bfloat16)
+    y = graph.call_function(torch.ops.aten.mul.Tensor, (x, 3))
+    y.meta["val"] = [torch.ones(())] * 20
+    z = graph.call_function(torch.ops.aten.exp.default, (y,))
+    graph.output(z)
+    parsed = parse(dot(graph, {z.name}))
+    assert parsed.labels["x"] == "x\nbfloat16[2, 3]"
+    operator, value = parsed.labels[y.name].split("\n")
+    assert operator == "mul.Tensor(3)"
+    assert len(value) == 40
+    assert value.endswith("…")
+    assert parsed.labels[z.name] == "exp"
+    assert parsed.colors[z.name] not in (parsed.colors["x"], parsed.colors[y.name])
+
+
+@pytest.mark.parametrize("name", ['"', "\\", '\\"', "\\N", "a\nb", "<&>", "&lt;", '"];\n}'])
+def test_dot_labels_are_escaped(name: str) -> None:
+    graph = fx.Graph()
+
+    def called(x: object) -> None: ...
+
+    called.__name__ = name
+    graph.output(graph.call_function(called, (graph.placeholder("x"),)))
+    assert name in parse(dot(graph, set())).labels.values()
+
+
+def test_report_and_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     folder = tmp_path / "new" / "folder"
     options: dict[str, Any] = {"dump": folder}
     x = torch.randn(2, 3, requires_grad=True)
@@ -104,8 +176,12 @@ def test_report_and_drawings(tmp_path: Path, capfd: pytest.CaptureFixture[str]) 
     names = sorted(path.stem for path in folder.iterdir())
     assert names == [f"graph_0_0_{kind}_{when}" for kind in kinds for when in ("after", "before")]
     for path in folder.iterdir():
-        ElementTree.parse(path)
-        assert f"drawing: {path}" in lines
+        assert f"graph: {path}" in lines
+    graphs = {path.stem: parse(path.read_text(encoding="utf-8")) for path in folder.iterdir()}
+    before, after = (graphs[f"graph_0_0_captured_{when}"] for when in ("before", "after"))
+    added = {name for name, color in after.colors.items() if color not in before.colors.values()}
+    assert "silu\nfloat32[2, 3]" in {after.labels[name] for name in added}
+    assert added == set(after.labels) - set(before.labels)
 
 
 def test_graphs_that_stay_as_captured_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
@@ -124,14 +200,14 @@ def test_silent_without_debug(capfd: pytest.CaptureFixture[str]) -> None:
     assert capfd.readouterr() == ("", "")
 
 
-def test_draws_without_words(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_files_without_report(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     torch._dynamo.reset()
     options: dict[str, Any] = {"passes": ["fold"], "dump": tmp_path}
     torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)(X)
     assert capfd.readouterr() == ("", "")
     kinds = ["captured", "inference"]
     names = sorted(path.name for path in tmp_path.iterdir())
-    assert names == [f"graph_0_0_{k}_{when}.svg" for k in kinds for when in ("after", "before")]
+    assert names == [f"graph_0_0_{k}_{when}.dot" for k in kinds for when in ("after", "before")]
 
 
 def test_reports_of_graphs_that_nobody_named(capfd: pytest.CaptureFixture[str]) -> None:

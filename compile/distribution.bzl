@@ -13,7 +13,6 @@ FILES = [
     "torch_openreg_compile/debugging.py",
     "torch_openreg_compile/device_interface.py",
     "torch_openreg_compile/device_pass.py",
-    "torch_openreg_compile/drawing.py",
     "torch_openreg_compile/graph_policy.py",
     "torch_openreg_compile/inductor.py",
     "torch_openreg_compile/kernel.h",

@@ -305,7 +305,7 @@ def test_debug_backend(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     report = capfd.readouterr().err
     assert "silu_default: float32[2, 3]" in report
     assert "Graph: 1 ops, 0 fusable groups" in report
-    assert len(list(tmp_path.glob("*.svg"))) == 4
+    assert len(list(tmp_path.glob("*.dot"))) == 4
 
 
 def test_errors_of_the_device_come_through() -> None:

@@ -76,8 +76,8 @@ def openreg(
 
 
 @functools.cache
-def _drawings() -> str:
-    """Return a folder for the drawings of this process."""
+def _dump_folder() -> str:
+    """Return a folder for the graphs of this process."""
     return tempfile.mkdtemp(prefix="openreg_debug_")
 
 
@@ -90,9 +90,9 @@ def openreg_debug(
 ) -> Callable[..., Any]:
     """Do what ``openreg`` does with options, all passes by default, and report on each graph.
 
-    The report goes to standard error, drawings of the graphs to option ``dump``, by default a new
-    folder for temporary files. Arguments, result and errors are those of ``openreg``.
+    The report goes to standard error. The graphs are written as DOT files to the folder of option
+    ``dump``, by default a new temporary one. Arguments, result and errors are those of ``openreg``.
     """
     given = {"debug": True, **(options or {})}
-    given.setdefault("dump", _drawings())
+    given.setdefault("dump", _dump_folder())
     return openreg(gm, example_inputs, mode=mode, options=given)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Shows people what became of a graph: its operators, what passes changed, drawings.
+"""Reports what became of a graph: its operators, what passes changed, a file for Graphviz.
 
 ``torch.compile(backend="openreg_debug")`` prints it, as does the option ``debug``.
 """
@@ -17,11 +17,16 @@ from torch._guards import CompileContext
 from torch.fx.passes.infra.partitioner import CapabilityBasedPartitioner
 from torch.fx.passes.operator_support import OperatorSupportBase
 
-from torch_openreg_compile.drawing import draw
 from torch_openreg_compile.lowering import value_of
 from torch_openreg_compile.options import Options
 
 _unnamed = itertools.count()
+
+# Colors of boxes.
+_CALL, _NEW_NODE, _OTHER = "#e3eefb", "#ffd59e", "#e8e8e8"
+
+# Longest description in a box, in characters.
+_LONGEST = 40
 
 
 class _Pointwise(OperatorSupportBase):
@@ -80,6 +85,40 @@ def _table(graph: fx.Graph) -> Iterator[str]:
         yield f"  {node.name}: {describe(value_of(node))} = {called}"
 
 
+def _label(node: fx.Node) -> str:
+    if node.op != "call_function":
+        return node.name if node.op in ("placeholder", "output") else str(node.target)
+    name = str(getattr(node.target, "__name__", node.target)).removesuffix(".default")
+    numbers = [str(argument) for argument in node.args if isinstance(argument, (int, float))]
+    return f"{name}({', '.join(numbers)})" if numbers else name
+
+
+def _quoted(text: str) -> str:
+    """Return a label that Graphviz shows as ``text``: it replaces escapes and HTML entities."""
+    for character, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("&", "&amp;")):
+        text = text.replace(character, escaped)
+    return f'"{text}"'
+
+
+def dot(graph: fx.Graph, new: set[str]) -> str:
+    """Return a graph in DOT, the language of Graphviz: ``dot -Tsvg graph.dot > graph.svg``.
+
+    Args:
+        graph: each node becomes a box with its operator, dtypes and shapes.
+        new: names of nodes to fill with another color.
+    """
+    lines = ["digraph {", 'node [shape=box, style="rounded,filled", fontname=monospace]']
+    for node in graph.nodes:
+        value = describe(value_of(node))
+        value = value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
+        plain = _CALL if node.op.startswith("call_") else _OTHER
+        color = _NEW_NODE if node.name in new else plain
+        label = _quoted(f"{_label(node)}\n{value}".rstrip())
+        lines.append(f'"{node.name}" [label={label}, fillcolor="{color}"]')
+        lines += [f'"{source.name}" -> "{node.name}"' for source in node.all_input_nodes]
+    return "\n".join([*lines, "}\n"])
+
+
 class Report:
     """Of one graph that torch._dynamo captured, and of those that come of it."""
 
@@ -105,21 +144,21 @@ class Report:
         count = self._kinds[kind] = self._kinds.get(kind, 0) + 1
         name = f"graph {self._name} {kind}" + (f" {count}" if count > 1 else "")
         before = {node.name for node in gm.graph.nodes}
-        self._draw(f"{name} before", gm.graph, set())
+        self._write(f"{name} before", gm.graph, set())
         yield changes
         if self._print:
             lines = [f"  {change}" for change in changes]
             self._say(name, f"{len(changes)} rewrites", *lines, *_table(gm.graph), title(gm))
-        self._draw(f"{name} after", gm.graph, {n.name for n in gm.graph.nodes} - before)
+        self._write(f"{name} after", gm.graph, {n.name for n in gm.graph.nodes} - before)
 
     def _say(self, *lines: str) -> None:
         print(*(f"openreg: {line}" for line in lines), sep="\n", file=sys.stderr)
 
-    def _draw(self, name: str, graph: fx.Graph, new: set[str]) -> None:
+    def _write(self, name: str, graph: fx.Graph, new: set[str]) -> None:
         if self._folder is None:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        path = self._folder / (re.sub(r"\W+", "_", name) + ".svg")
-        path.write_text(draw(graph, new, describe), encoding="utf-8")
+        path = self._folder / (re.sub(r"\W+", "_", name) + ".dot")
+        path.write_text(dot(graph, new), encoding="utf-8")
         if self._print:
-            self._say(f"drawing: {path}")
+            self._say(f"graph: {path}")

@@ -27,7 +27,7 @@ class Options:
         then: what runs the graph afterwards: its operators one by one, generated kernels, or the
             replay of captured operators.
         debug: whether to report on each graph, on standard error.
-        dump: folder for drawings of the graphs, None for none.
+        dump: folder for the graphs as DOT files of Graphviz, None for none.
     """
 
     passes: tuple[str, ...] = (*REWRITES, *SIMPLIFICATIONS)

@@ -47,5 +47,5 @@ def test_preprocess_then_inductor(
     assert captured.out.endswith("openreg:0: same result as in eager mode\n")
     assert "layer_norm: " in captured.err
     assert "silu: " in captured.err
-    names = [Path(line).name for line in captured.out.splitlines() if line.endswith(".svg")]
-    assert names == ["graph_0_0_captured_after.svg", "graph_0_0_captured_before.svg"]
+    names = [Path(line).name for line in captured.out.splitlines() if line.endswith(".dot")]
+    assert names == ["graph_0_0_captured_after.dot", "graph_0_0_captured_before.dot"]

@@ -3,7 +3,7 @@
 
     ./bazelw run //examples/compile:preprocess_then_inductor
 
-It draws the graphs before and after the passes.
+It writes the graphs before and after the passes as DOT files of Graphviz.
 """
 
 import sys
@@ -24,7 +24,7 @@ def normalized_gate(x: Tensor) -> Tensor:
 
 
 def main(folder: str | None = None) -> int:
-    """Compile, compare with eager mode; drawings go to a folder, a temporary one by default."""
+    """Compile, compare with eager mode; graphs go to a folder, a temporary one by default."""
     dump = Path(folder or tempfile.mkdtemp(prefix="preprocess_"))
     options: dict[str, Any] = {
         "passes": ["layer_norm", "silu", "fold"],
@@ -36,8 +36,8 @@ def main(folder: str | None = None) -> int:
     x = torch.randn(8, 32, device="openreg")
     result = compiled(x)
     same = torch.allclose(result, normalized_gate(x), atol=1e-5)
-    for drawing in sorted(dump.glob("*.svg")):
-        print(drawing)
+    for graph in sorted(dump.glob("*.dot")):
+        print(graph)
     print(f"{result.device}: {'same' if same else 'another'} result as in eager mode")
     return 0 if same else 1
 
