@@ -191,7 +191,7 @@ def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step
         return step
     stream, graph = torch.Stream(device), torch.accelerator.Graph()
     for _ in range(2):
-        step()  # what operators decide in their first calls can not be captured
+        step()  # what operators decide in their first calls cannot be captured
     with stream, graph:
         result = step()
 

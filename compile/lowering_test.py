@@ -217,7 +217,7 @@ def test_rows_that_are_normalized_on_the_way() -> None:
 
 
 def test_constants_beside_several_results() -> None:
-    """The nodes of a run are lowered one by one where one of them can not be."""
+    """The nodes of a run are lowered one by one where one of them cannot be."""
 
     def function(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

@@ -137,6 +137,10 @@ SPELLINGS: dict[str, dict[str, Program]] = {
 }
 
 
+#: Those of GELU whose constants are not exact in float64.
+ROUNDED_CONSTANTS = ("factored", "rounded", "erf_product")
+
+
 def shapes(rewrite: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the shapes of the tensors that the programs of a rewrite take.
 

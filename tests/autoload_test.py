@@ -127,7 +127,7 @@ def test_child_processes(method: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken_backend(tmp_path: Path) -> str:
-    """A PYTHONPATH on which a torch_openreg that can not be loaded comes first."""
+    """A PYTHONPATH on which a torch_openreg that cannot be loaded comes first."""
     package = tmp_path / "torch_openreg"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('_C.so: undefined symbol: at_empty')\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Python code in a process of its own: what a test can not do to, or see in, its own process."""
+"""Python code in a process of its own: what a test cannot do to, or see in, its own process."""
 
 import os
 import subprocess

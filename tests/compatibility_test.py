@@ -97,7 +97,7 @@ def test_other_environment(change: str, built: str, found: str, advice: str) -> 
 )
 def test_another_backend_came_first(change: str, owner: str) -> None:
     printed = refusal(change)
-    assert "torch_openreg can not register device 'openreg'" in printed
+    assert "torch_openreg cannot register device 'openreg'" in printed
     assert owner in printed
     assert "Use one of both packages in a process" in printed
     assert printed.endswith("False")

@@ -286,7 +286,7 @@ def test_the_settings_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("expandable_segments:True", "can not grow at its place"),
+        ("expandable_segments:True", "cannot grow at its place"),
         ("backend:cudaMallocAsync", "there is one allocator"),
         ("pinned_use_cuda_host_register:True", "not registered with CUDA"),
         ("per_process_memory_fraction:2", "from 0 to 1, but is '2'"),

@@ -28,7 +28,7 @@ OPERATORS = [
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4, 5), (0, 3), (65, 1001)]
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-40, 1.0, -1.0, 0.5, 1.5, 88.8, 3e38]
 # Scalars of an operator's schema; a default is left as it is.
-NUMBERS = {"value": 0.7, "weight": 0.3, "beta": 1.3, "threshold": 0.2}
+SCALARS = {"value": 0.7, "weight": 0.3, "beta": 1.3, "threshold": 0.2}
 
 
 def overload(operator: str) -> Any:
@@ -49,7 +49,7 @@ def arguments(function: Any, shape: tuple[int, ...], dtype: torch.dtype) -> list
     return [
         torch.randn(shape, dtype=dtype)
         if str(argument.type) == "Tensor"
-        else NUMBERS.get(argument.name, 0.5)
+        else SCALARS.get(argument.name, 0.5)
         for argument in function._schema.arguments
         if argument.default_value is None and not argument.kwarg_only
     ]
@@ -61,7 +61,7 @@ def test_list_names_the_operators_of_training() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("operator", OPERATORS)
-def test_alike_tensors(operator: str, dtype: torch.dtype) -> None:
+def test_tensors_of_one_dtype_and_layout(operator: str, dtype: torch.dtype) -> None:
     function = overload(operator)
     for shape in SHAPES:
         check(function, *arguments(function, shape, dtype))

@@ -8,6 +8,7 @@
 #include <cstddef>
 
 #include "aten/tensors/factories.h"
+#include "aten/tensors/host_tensor.h"
 #include "aten/tensors/tensor.h"
 #include "aten/tensors/tensor_parts.h"
 #include "runtime/c10/error.h"
@@ -19,17 +20,6 @@ namespace {
 // What of a tensor's keys chooses a kernel, below autograd.
 constexpr c10::DispatchKeySet kKernelKeys =
     c10::backend_functionality_keys | c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
-
-// A strided tensor over `storage` with the metadata of `like`.
-at::Tensor view_of(const c10::Storage& storage, c10::DispatchKey key, const at::Tensor& like) {
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-      c10::Storage(storage), c10::DispatchKeySet(key), like.dtype());
-  view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
-                                                    like.storage_offset());
-  view._set_conj(like.is_conj());
-  view._set_neg(like.is_neg());
-  return view;
-}
 
 }  // namespace
 
@@ -59,8 +49,9 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
 }
 
 at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written) {
-  at::Tensor host = alias_ ? alias_(tensor)
-                           : view_of(copy_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
+  at::Tensor host =
+      alias_ ? alias_(tensor)
+             : view_storage(copy_storage(tensor.storage()), c10::DispatchKey::CPU, tensor);
   arguments_.push_back(
       {tensor, host, written, at::DimVector(host.sizes()), host.storage().data(), false});
   return host;
@@ -175,7 +166,7 @@ at::Tensor HostArguments::to_device(const at::Tensor& result) {
   }
   for (const Argument& argument : arguments_) {
     if (!argument.has_parts && argument.host.storage().is_alias_of(result.storage())) {
-      return view_of(argument.tensor.storage(), c10::DispatchKey::PrivateUse1, result);
+      return view_storage(argument.tensor.storage(), c10::DispatchKey::PrivateUse1, result);
     }
   }
   return copy_to_device(result);
@@ -196,7 +187,7 @@ at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   const auto known = std::find_if(copied_out_.begin(), copied_out_.end(),
                                   [&](const auto& copied) { return copied.first == source; });
   if (known != copied_out_.end()) {
-    return view_of(known->second, c10::DispatchKey::PrivateUse1, result);
+    return view_storage(known->second, c10::DispatchKey::PrivateUse1, result);
   }
   const auto bytes = static_cast<int64_t>(source->nbytes());
   const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
@@ -207,7 +198,7 @@ at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   }
   bytes_out_ += source->nbytes();
   copied_out_.emplace_back(source, memory.storage());
-  return view_of(memory.storage(), c10::DispatchKey::PrivateUse1, result);
+  return view_storage(memory.storage(), c10::DispatchKey::PrivateUse1, result);
 }
 
 }  // namespace openreg

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Activations, and a few other functions of elements, that are not structured operators of torch,
-// so that the generator can not write them. Threads: any.
+// so that the generator cannot write them. Threads: any.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>

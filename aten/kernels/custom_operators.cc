@@ -87,7 +87,7 @@ at::Tensor half_gradient(const at::Tensor& input) {
   return HalfGradient<kForward>::apply(input);
 }
 
-// One tensor can not have two grad_fns: torch gives the caller a view of an input that is returned.
+// One tensor cannot have two grad_fns: torch gives the caller a view of an input that is returned.
 at::Tensor itself(const at::Tensor& input) { return input; }
 
 at::Tensor alias(const at::Tensor& input) { return input.view_as(input); }

@@ -17,8 +17,8 @@ namespace {
 constexpr int64_t kCost = 2;  // of an element
 
 // Throws unless it is one number of the dtype.
-void check_number(const char* op, const char* argument, const at::Tensor& tensor,
-                  c10::ScalarType dtype) {
+void check_scalar_tensor(const char* op, const char* argument, const at::Tensor& tensor,
+                         c10::ScalarType dtype) {
   TORCH_CHECK(tensor.numel() == 1 && tensor.scalar_type() == dtype, op, ": ", argument,
               " has to be one number of type ", dtype, ", but has sizes ", tensor.sizes(),
               " and type ", tensor.scalar_type());
@@ -31,8 +31,8 @@ void check_and_unscale(at::TensorList grads, at::Tensor& found_inf, const at::Te
   operands.add_device(grads);
   operands.add_device(found_inf);
   operands.add_device(inv_scale);
-  check_number(kName, "found_inf", found_inf, at::kFloat);
-  check_number(kName, "inv_scale", inv_scale, at::kFloat);
+  check_scalar_tensor(kName, "found_inf", found_inf, at::kFloat);
+  check_scalar_tensor(kName, "inv_scale", inv_scale, at::kFloat);
   for (const at::Tensor& grad : grads) {
     const c10::ScalarType dtype = grad.scalar_type();
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -53,9 +53,9 @@ at::Tensor& update_scale(at::Tensor& scale, at::Tensor& growth_tracker, const at
   operands.add_device(scale);
   operands.add_device(growth_tracker);
   operands.add_device(found_inf);
-  check_number(kName, "the scale", scale, at::kFloat);
-  check_number(kName, "growth_tracker", growth_tracker, at::kInt);
-  check_number(kName, "found_inf", found_inf, at::kFloat);
+  check_scalar_tensor(kName, "the scale", scale, at::kFloat);
+  check_scalar_tensor(kName, "growth_tracker", growth_tracker, at::kInt);
+  check_scalar_tensor(kName, "found_inf", found_inf, at::kFloat);
   launch_cpu({"aten::_amp_update_scale_", kCost}, operands.device(),
              &at::native::_amp_update_scale_cpu_, scale, growth_tracker, found_inf, growth_factor,
              backoff_factor, growth_interval);

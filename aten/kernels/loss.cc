@@ -51,7 +51,7 @@ void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optiona
   const auto check = [&](const at::Tensor& other) {
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),
                 "openreg: binary_cross_entropy: a tensor of size ", other.sizes(),
-                " can not be expanded to the input's size ", self.sizes());
+                " cannot be expanded to the input's size ", self.sizes());
   };
   check(target);
   if (weight.has_value() && weight->defined()) {

@@ -22,36 +22,36 @@ at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
 }
 
 // Two that are multiplied.
-void check_alike(const at::Tensor& left, const at::Tensor& right) {
+void check_same_dtype(const at::Tensor& left, const at::Tensor& right) {
   TORCH_CHECK(left.scalar_type() == right.scalar_type(), "expected scalar type ",
               left.scalar_type(), " but found ", right.scalar_type());
 }
 
 at::Tensor mm(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype) {
-  check_alike(self, mat2);
+  check_same_dtype(self, mat2);
   return at::mm(convert(self, out_dtype), convert(mat2, out_dtype));
 }
 
 at::Tensor& mm_out(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype,
                    at::Tensor& out) {
-  check_alike(self, mat2);
+  check_same_dtype(self, mat2);
   return at::mm_out(out, convert(self, out_dtype), convert(mat2, out_dtype));
 }
 
 at::Tensor bmm(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype) {
-  check_alike(self, mat2);
+  check_same_dtype(self, mat2);
   return at::bmm(convert(self, out_dtype), convert(mat2, out_dtype));
 }
 
 at::Tensor& bmm_out(const at::Tensor& self, const at::Tensor& mat2, at::ScalarType out_dtype,
                     at::Tensor& out) {
-  check_alike(self, mat2);
+  check_same_dtype(self, mat2);
   return at::bmm_out(out, convert(self, out_dtype), convert(mat2, out_dtype));
 }
 
 at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2,
                  at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha) {
-  check_alike(mat1, mat2);
+  check_same_dtype(mat1, mat2);
   return at::addmm(convert(self, out_dtype), convert(mat1, out_dtype), convert(mat2, out_dtype),
                    beta, alpha);
 }
@@ -59,14 +59,14 @@ at::Tensor addmm(const at::Tensor& self, const at::Tensor& mat1, const at::Tenso
 at::Tensor& addmm_out(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2,
                       at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha,
                       at::Tensor& out) {
-  check_alike(mat1, mat2);
+  check_same_dtype(mat1, mat2);
   return at::addmm_out(out, convert(self, out_dtype), convert(mat1, out_dtype),
                        convert(mat2, out_dtype), beta, alpha);
 }
 
 at::Tensor baddbmm(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
                    at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha) {
-  check_alike(batch1, batch2);
+  check_same_dtype(batch1, batch2);
   return at::baddbmm(convert(self, out_dtype), convert(batch1, out_dtype),
                      convert(batch2, out_dtype), beta, alpha);
 }
@@ -74,7 +74,7 @@ at::Tensor baddbmm(const at::Tensor& self, const at::Tensor& batch1, const at::T
 at::Tensor& baddbmm_out(const at::Tensor& self, const at::Tensor& batch1, const at::Tensor& batch2,
                         at::ScalarType out_dtype, const at::Scalar& beta, const at::Scalar& alpha,
                         at::Tensor& out) {
-  check_alike(batch1, batch2);
+  check_same_dtype(batch1, batch2);
   return at::baddbmm_out(out, convert(self, out_dtype), convert(batch1, out_dtype),
                          convert(batch2, out_dtype), beta, alpha);
 }

@@ -56,7 +56,7 @@ const void* compiled_operand(const at::Tensor& tensor, bool written, c10::Device
     return kernel_pointer(written ? tensor.mutable_data_ptr() : tensor.const_data_ptr());
   }
   TORCH_CHECK(tensor.is_cpu() && tensor.numel() == 1 && !written, "a compiled kernel for ",
-              c10::Device(kOpenRegType, device), " can not ", written ? "write to" : "read",
+              c10::Device(kOpenRegType, device), " cannot ", written ? "write to" : "read",
               " a tensor of ", tensor.numel(), " elements on ", tensor.device());
   return nullptr;
 }

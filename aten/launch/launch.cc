@@ -148,7 +148,7 @@ orError_t launch_with_site(orStream_t stream, orKernelFunction_t kernel, const L
   if (sanitizes_streams()) {
     sanitize_launch(stream, attributes.name);
   }
-  if ((launch_watch() & kLaunchSites) != 0) {
+  if ((launch_watcher_bits() & kLaunchSites) != 0) {
     return launch_with_site(stream, kernel, launch, attributes);
   }
   return orLaunchKernel(stream, kernel, &launch, sizeof(launch), &attributes);
@@ -165,7 +165,7 @@ KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
   } else {
     set_team(std::max(threads, 1));
     warning_handler_ = c10::WarningUtils::get_warning_handler();
-    c10::WarningUtils::set_warning_handler(keep_warnings());
+    c10::WarningUtils::set_warning_handler(kernel_warning_handler());
     float_mode_ = float_mode();
     if (((mode ^ float_mode_) & ~kFloatStatus) != 0) {
       set_float_mode(mode);
@@ -216,7 +216,7 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
   }
   const orLaunchAttributes attributes{site.name, flags | orLaunchHasRepeatable, work_ns,
                                       &repeatable};
-  if (C10_UNLIKELY(launch_watch() != 0)) {
+  if (C10_UNLIKELY(launch_watcher_bits() != 0)) {
     OPENREG_CHECK(launch_watched(stream, kernel, launch, attributes));
     return;
   }

@@ -7,7 +7,7 @@
 
 namespace openreg {
 
-// Homes live for ever: a launch record may come back after the thread that launched it ended.
+// Homes live forever: a launch record may come back after the thread that launched it ended.
 class RecordHome {
  public:
   LaunchRecord* take() {

@@ -4,7 +4,7 @@
 //
 // A launch record holds a closure (a kernel with all its arguments, by value) and the pool of its
 // aliases. The closure is built in place, where the kernel will find it: closures hold
-// TensorIterators, which can not be moved as bytes. Only the record's address travels through the
+// TensorIterators, which cannot be moved as bytes. Only the record's address travels through the
 // driver's queue.
 //
 // Each thread keeps the launch records that it made and uses the last one first, so that the inline

@@ -34,7 +34,7 @@ at::Tensor to_device(const at::Tensor& tensor) { return tensor.to(c10::Device(kO
 
 void synchronize() { synchronize_device(0); }
 
-// Keeps the stream busy, so that what follows soon can not run on this thread.
+// Keeps the stream busy, so that what follows soon cannot run on this thread.
 void occupy_stream() { launch_sleep(200'000'000); }
 
 template <class Function>
@@ -309,7 +309,7 @@ TEST(LaunchTest, ClosuresOfFailedLaunchesAreDestroyedOnce) {
   EXPECT_EQ(Counted::alive(), 0);
 }
 
-TEST(LaunchTest, ClosuresThatCanNotBeBuiltLeaveNothingBehind) {
+TEST(LaunchTest, ClosuresThatCannotBeBuiltLeaveNothingBehind) {
   EXPECT_THROW(launch_kernel({"test::builder", 1}, 0,
                              [](AliasPool&) -> void (*)() { throw std::domain_error("no"); }),
                std::domain_error);

@@ -13,7 +13,7 @@
 namespace openreg {
 
 void launch_sleep(int64_t nanoseconds) {
-  TORCH_CHECK_VALUE(nanoseconds >= 0, "openreg: can not sleep for ", nanoseconds,
+  TORCH_CHECK_VALUE(nanoseconds >= 0, "openreg: cannot sleep for ", nanoseconds,
                     " ns: expected a duration >= 0");
   initialize();
   const orKernelFunction_t sleep = [](void* argument) {

@@ -198,7 +198,7 @@ void check_representable(const at::Tensor& self, const at::Scalar& value) {
                  AT_EXPAND(AT_FLOAT8_TYPES), at::kComplexHalf, at::kHalf, at::kBool, at::kBFloat16);
 }
 
-void check_number(const at::Tensor& value) {
+void check_0_dim(const at::Tensor& value) {
   TORCH_CHECK(value.dim() == 0, "fill_ only supports 0-dimension value tensor but got tensor with ",
               value.dim(), " dimensions.");
 }

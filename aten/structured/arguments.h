@@ -56,7 +56,7 @@ void check_difference(const at::Tensor& self, const at::Tensor& other);
 void check_representable(const at::Tensor& self, const at::Scalar& value);
 
 // Throws unless `value` has zero dimensions.
-void check_number(const at::Tensor& value);
+void check_0_dim(const at::Tensor& value);
 
 // Throws unless the mask is one of bool that can be expanded to the tensor, and the value a number
 // that its dtype takes.

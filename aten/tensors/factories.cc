@@ -113,7 +113,7 @@ at::Tensor from_file(std::string_view filename, std::optional<bool> /*shared*/,
                      std::optional<int64_t> /*size*/, std::optional<at::ScalarType> /*dtype*/,
                      std::optional<at::Layout> /*layout*/, std::optional<at::Device> /*device*/,
                      std::optional<bool> /*pin_memory*/) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg: device memory can not be mapped from the file '",
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "openreg: device memory cannot be mapped from the file '",
                               filename, "'; use torch.from_file(...).to(\"openreg\")");
 }
 

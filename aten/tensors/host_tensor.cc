@@ -25,6 +25,16 @@ at::Tensor copy_host_tensor(const at::Tensor& tensor) {
   return copy;
 }
 
+at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like) {
+  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
+      std::move(storage), c10::DispatchKeySet(key), like.dtype());
+  view.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides(),
+                                                    like.storage_offset());
+  view._set_conj(like.is_conj());
+  view._set_neg(like.is_neg());
+  return view;
+}
+
 at::Tensor view_host_memory(const at::Tensor& tensor) {
   // An inference tensor would refuse what a kernel in another mode does with it.
   const c10::InferenceMode normal(/*enabled=*/false);
@@ -34,13 +44,7 @@ at::Tensor view_host_memory(const at::Tensor& tensor) {
       // No deleter: the memory belongs to the original.
       c10::DataPtr(source.data_ptr().get(), c10::Device(c10::kCPU)),
       /*allocator=*/nullptr, /*resizable=*/false));
-  at::Tensor view = at::detail::make_tensor<c10::TensorImpl>(
-      std::move(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), tensor.dtype());
-  view.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), tensor.strides(),
-                                                    tensor.storage_offset());
-  view._set_conj(tensor.is_conj());
-  view._set_neg(tensor.is_neg());
-  return view;
+  return view_storage(std::move(storage), c10::DispatchKey::CPU, tensor);
 }
 
 }  // namespace openreg

@@ -17,6 +17,9 @@ at::Tensor empty_host_tensor_like(const at::Tensor& tensor);
 // A copy of a CPU tensor in memory that nobody else has. Expanded dimensions are not written out.
 at::Tensor copy_host_tensor(const at::Tensor& tensor);
 
+// A tensor over `storage`, whose device `key` names, with the metadata of `like`.
+at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like);
+
 // Another tensor over the memory of a CPU tensor, which something else keeps alive. Its storage is
 // its own, as large as the original's. Never an inference tensor.
 at::Tensor view_host_memory(const at::Tensor& tensor);

@@ -118,7 +118,7 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
                           std::optional<bool> pin_memory, bool non_blocking,
                           std::optional<at::MemoryFormat> memory_format) {
   TORCH_CHECK(layout.value_or(self.layout()) == self.layout(),
-              "openreg: a nested tensor of strided layout can not be made ", *layout);
+              "openreg: a nested tensor of strided layout cannot be made ", *layout);
   at::Tensor buffer = parts_of(self).front();
   buffer = at::_ops::_to_copy::call(buffer, dtype, std::nullopt, device, pin_memory, non_blocking,
                                     memory_format);

@@ -57,7 +57,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   at::detail::check_size_nonnegative(sizes);
   const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
-    // First the storage: if it can not grow, the tensor stays as it was.
+    // First the storage: if it cannot grow, the tensor stays as it was.
     grow_storage(self,
                  std::find(sizes.begin(), sizes.end(), 0) != sizes.end()
                      ? 0

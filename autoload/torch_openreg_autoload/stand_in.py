@@ -44,7 +44,7 @@ class _StandIn(ModuleType):
 
 
 class _Refusal(MetaPathFinder, Loader):
-    """Finds the modules that can not be imported any more, and raises why."""
+    """Finds the modules that cannot be imported any more, and raises why."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         self._explanation = explanation

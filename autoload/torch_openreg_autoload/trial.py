@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Imports a module in a process of its own, to see whether the import comes back.
 
-A crash in a library can not be caught in the process that loads it.
+A crash in a library cannot be caught in the process that loads it.
 """
 
 import os

@@ -162,7 +162,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         """Write the constructor of a model that is compiled ahead of time."""
         if V.graph.constants and config.aot_inductor.package_constants_in_so:
             raise RuntimeError(
-                "openreg: the constants of a compiled model can not be part of its library, which "
+                "openreg: the constants of a compiled model cannot be part of its library, which "
                 "is memory of the host: compile with "
                 'inductor_configs={"aot_inductor.package_constants_in_so": False}, and give them '
                 "to the loaded model by load_constants(..., user_managed=True)"

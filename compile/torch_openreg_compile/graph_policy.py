@@ -37,7 +37,7 @@ def reason_against(gm: fx.GraphModule) -> str | None:
 
 
 def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Function:
-    """Return what replays the operators of a graph, or ``run`` where that can not be.
+    """Return what replays the operators of a graph, or ``run`` where that cannot be.
 
     Args:
         run: runs the graph, which writes to nothing but its inputs; it takes a list.
@@ -55,7 +55,7 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
 
 
 def judge(graph: GraphLowering) -> None:
-    """Leave with a graph, while its code is written, why it can not be replayed.
+    """Leave with a graph, while its code is written, why it cannot be replayed.
 
     torch does so itself for some lowerings, and keeps the reason in its caches. For a device that
     is not "cuda" it does not look for the rest.

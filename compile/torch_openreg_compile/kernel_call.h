@@ -40,7 +40,7 @@ void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const 
         return;
       }
       throw std::runtime_error(std::string("kernel ") + kernel +
-                               " of device openreg can not write to a tensor of the CPU");
+                               " of device openreg cannot write to a tensor of the CPU");
     }
     if (value == nullptr) {
       packed->set(index, value);

@@ -51,7 +51,7 @@ _SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
 
 
 class _StaysAsCaptured(Exception):
-    """Nodes can not be lowered; the message says why."""
+    """Nodes cannot be lowered; the message says why."""
 
 
 def _is_function_of_torch(node: fx.Node) -> bool:
@@ -169,7 +169,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
     """Put the operators that nodes call into their place.
 
     Raises:
-        _StaysAsCaptured: where that can not be known; the graph is as before.
+        _StaysAsCaptured: where that cannot be known; the graph is as before.
     """
     inside = set(run)
     used = dict.fromkeys(source for node in run for source in node.all_input_nodes)

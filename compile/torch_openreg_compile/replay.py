@@ -5,7 +5,7 @@ The first call for each tuple of integers (the sizes that are dynamic) runs the 
 the second captures it, and from then on a call copies its inputs and replays. Parameters and what
 else torch calls static are not copied: they are read where they were. Results are memory of the
 graph. Those of an earlier call are not overwritten while somebody holds them: the function is
-captured once more then, into other memory. What can not be captured runs as it is, and the log says
+captured once more then, into other memory. What cannot be captured runs as it is, and the log says
 why (``TORCH_LOGS=cudagraphs``).
 
 docs/compile.md, "Replaying graphs", has the rules.
@@ -156,7 +156,7 @@ class Replay:
         try:
             recording = self._capture(inputs, sizes.copied)
         except Exception as error:  # whatever the function meets in a capture: it runs without one
-            self._refuse(f"what a graph can not hold: {error}")
+            self._refuse(f"what a graph cannot hold: {error}")
             return None
         sizes.recordings.append(recording)
         counters[DEVICE_TYPE]["graph_captures"] += 1

@@ -17,7 +17,7 @@ _LEGAL_DEVICE_TYPES = (DEVICE_TYPE, "cpu", "meta")
 
 
 class GraphError(RuntimeError):
-    """A graph can not be taken; the message names the node and the cause."""
+    """A graph cannot be taken; the message names the node and the cause."""
 
 
 def _describe(node: fx.Node) -> str:

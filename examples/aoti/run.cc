@@ -5,7 +5,7 @@
 //   run PACKAGE TENSORS [DEVICE INDEX]
 //
 // TENSORS is a dict that torch.save wrote: "input", "expected", and the model's constants by their
-// names. Exit status: 0 if the result is as expected, 1 if not, 2 for what can not be run.
+// names. Exit status: 0 if the result is as expected, 1 if not, 2 for what cannot be run.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/allclose.h>

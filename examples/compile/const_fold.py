@@ -30,7 +30,7 @@ const_fold = aot_autograd(fw_compiler=_fold_and_run)
 
 
 def scale(x: Tensor) -> Tensor:
-    """What is compiled: one product can be folded, one can not."""
+    """What is compiled: one product can be folded, one cannot."""
     return x * 2 * 3 + x * 0.1 * 0.3
 
 

@@ -39,7 +39,8 @@ class ExactGELU(Rewrite):
 
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
         """Return gelu(x), if the constants are those of GELU."""
-        if is_near(arguments["root"], math.sqrt(2)) and is_near(arguments["half"], 0.5):
+        root, half = arguments["root"], arguments["half"]
+        if is_near(root, math.sqrt(2), digits=15) and is_near(half, 0.5, digits=15):
             return Call(aten.gelu.default, (arguments["x"],))
         return None
 

@@ -3,7 +3,7 @@
 
 Importing the module registers the device. It takes torch's one place for an out-of-tree device,
 so that no other backend may be loaded in the process: start it with
-TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md says what such a backend can and can not do.
+TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md says what such a backend can and cannot do.
 
 A tensor of the device is torch's own class. Its array hangs on its storage, because the storage
 is what torch itself hands on where it makes another tensor of the same data (autograd does, when

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What README.md says that a backend in Python can and can not do; openreg is not loaded."""
+"""What README.md says that a backend in Python can and cannot do; openreg is not loaded."""
 
 import copy
 import io

@@ -2,12 +2,11 @@
 //
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
-// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics or aten. Only
-// recording.h does work of its own, which is about lists of Python. Loading the module loads those
-// libraries, which register the device with torch. Waits release the GIL
-// (runtime/device/host_wait.h); functions that take a lock which a waiting thread may hold, or that
-// take long, release it themselves. Exceptions are translated as torch does it (c10::Error and its
-// subclasses, warnings of the call included).
+// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten or
+// compile. Loading the module loads those libraries, which register the device with torch. Waits
+// release the GIL (runtime/device/host_wait.h); functions that take a lock which a waiting thread
+// may hold, or that take long, release it themselves. Exceptions are translated as torch does it
+// (c10::Error and its subclasses, warnings of the call included).
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
@@ -24,12 +23,12 @@
 
 #include "aten/fallback/fallback.h"
 #include "aten/launch/sleep.h"
+#include "compile/csrc/graph_replay.h"
 #include "python/csrc/autograd_threads.h"
 #include "python/csrc/compiled_kernels.h"
 #include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
-#include "python/csrc/recording.h"
 #include "python/csrc/sharing.h"
 #include "python/csrc/storage.h"
 #include "runtime/c10/device.h"

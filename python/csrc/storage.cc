@@ -27,7 +27,7 @@ py::object get_meta(const py::object& tensor) {
   if (meta == nullptr) {
     return py::none();
   }
-  return py::make_tuple(meta->version, static_cast<int64_t>(meta->format), py::bytes(meta->data));
+  return py::make_tuple(meta->version, meta->format, py::bytes(meta->data));
 }
 
 }  // namespace

@@ -17,7 +17,7 @@ __all__ = ["require_compatible"]
 
 
 def require_compatible(device_type: str) -> None:
-    """Raise where the libraries can not be loaded, or the device not be registered.
+    """Raise where the libraries cannot be loaded, or the device not be registered.
 
     Args:
         device_type: the name of the device, which torch must not know yet.
@@ -75,7 +75,7 @@ def _require_place(device_type: str) -> None:
     module = getattr(torch, owner, None)
     whose = f" ({module.__name__})" if module is not None else ""
     raise ImportError(
-        f"torch_openreg can not register device '{device_type}': device '{owner}'{whose} of "
+        f"torch_openreg cannot register device '{device_type}': device '{owner}'{whose} of "
         "another package holds torch's one place for an out-of-tree device (PrivateUse1). Use one "
         "of both packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops torch from loading "
         "both"

@@ -23,7 +23,7 @@ from torch_openreg.name import DEVICE_TYPE
 def _register() -> None:
     """Register the device with torch: libraries, name, module, methods, compiler, in this order.
 
-    Where the libraries can not be loaded torch stays as it was. The name comes before the module,
+    Where the libraries cannot be loaded torch stays as it was. The name comes before the module,
     which torch keeps under it, and both before the first factory call. generate_methods_... refuses
     a second run.
     """

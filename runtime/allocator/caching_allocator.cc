@@ -39,7 +39,7 @@ CachingAllocator::CachingAllocator(int device, Source* source, Timeline* timelin
     : device_(device),
       source_(source),
       timeline_(timeline),
-      reclaim_(&pools_, &private_, &statistics_, source, timeline, &observer_) {
+      reclaim_(&pools_, &private_, &stats_collector_, source, timeline, &observer_) {
   watch_for_forks();
 }
 
@@ -127,9 +127,9 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   }
   Block* block = pool.allocate(size.bytes, size.requested);
   if (block == nullptr || had_pending) [[unlikely]] {
-    statistics_.unlock(pool, std::move(lock));
+    stats_collector_.unlock(pool, std::move(lock));
   } else {
-    statistics_.unlock(pool, block->type, std::move(lock));
+    stats_collector_.unlock(pool, block->type, std::move(lock));
   }
   return block;
 }
@@ -165,7 +165,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (Block* block = attempt(); block != nullptr) {
     return block;
   }
-  statistics_.retried();
+  stats_collector_.retried();
   std::string kept;
   // Whether another attempt is worth it.
   const auto make_room = [&](const auto& function) {
@@ -213,17 +213,17 @@ Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
     observer->observe(segment_event(Action::kSegmentAlloc, base, size, pool));
   }
   const PoolType type = large ? kLargePool : kSmallPool;
-  statistics_.segment_allocated(pool, type, size);
+  stats_collector_.segment_allocated(pool, type, size);
   PoolLock lock(pool.lock);
   pool.add_segment(type, base, size);
   Block* block = pool.allocate(bytes, wanted.requested);
-  statistics_.unlock(pool, std::move(lock));
+  stats_collector_.unlock(pool, std::move(lock));
   return block;
 }
 
 void CachingAllocator::throw_out_of_memory(const Pool& pool, size_t bytes,
                                            const std::string& reason) {
-  statistics_.ran_out_of_memory();
+  stats_collector_.ran_out_of_memory();
   const Source::Room room = source_->room();
   OutOfMemoryError::Figures figures{.device = device_,
                                     .asked = bytes,
@@ -280,7 +280,7 @@ void CachingAllocator::free(Block* block) {
   }
   pool.free(block);
   if (pool.crossed_by_free(type)) [[unlikely]] {
-    statistics_.settle(pool, std::move(lock));
+    stats_collector_.settle(pool, std::move(lock));
   }
 }
 
@@ -407,17 +407,17 @@ void CachingAllocator::empty_cache(PoolId id) {
   source_->trim();
 }
 
-Stats CachingAllocator::stats() { return in_forked_child() ? Stats() : statistics_.stats(); }
+Stats CachingAllocator::stats() { return in_forked_child() ? Stats() : stats_collector_.stats(); }
 
 void CachingAllocator::reset_accumulated() {
   if (!in_forked_child()) {
-    statistics_.reset_accumulated();
+    stats_collector_.reset_accumulated();
   }
 }
 
 void CachingAllocator::reset_peak() {
   if (!in_forked_child()) {
-    statistics_.reset_peak();
+    stats_collector_.reset_peak();
   }
 }
 

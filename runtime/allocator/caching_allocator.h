@@ -5,7 +5,7 @@
 //
 // Layers, top down
 //   CachingAllocator     finds the pool of a stream; grows pools
-//   Reclaim, Statistics  give cached memory back to the device; the figures over all pools
+//   Reclaim, StatsCollector  give cached memory back to the device; the figures over all pools
 //   PoolList             all pools; PoolMap: by stream; PrivatePools: those with an id
 //   Pool                 one stream's memory: slabs of small blocks (44 size classes), and the
 //                        blocks that other streams still use
@@ -53,8 +53,8 @@
 #include "runtime/allocator/segment_description.h"
 #include "runtime/allocator/settings.h"
 #include "runtime/allocator/source.h"
-#include "runtime/allocator/statistics.h"
 #include "runtime/allocator/stats.h"
+#include "runtime/allocator/stats_collector.h"
 #include "runtime/allocator/timeline.h"
 
 namespace openreg::allocator {
@@ -177,7 +177,7 @@ class OPENREG_API CachingAllocator {
   std::mutex growth_;
   PoolList pools_;  // add() guarded by growth_
   PoolMap common_;  // the pools of common memory, by stream; insert() guarded by growth_
-  Statistics statistics_{&pools_};
+  StatsCollector stats_collector_{&pools_};
   Reclaim reclaim_;  // what concerns segments: guarded by growth_
 
   mutable std::mutex settings_lock_;

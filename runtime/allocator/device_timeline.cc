@@ -150,7 +150,7 @@ void DeviceTimeline::wait(Mark mark) {
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
     if (put_off(mark)) {
       throw Error(orErrorCaptureUnsupported,
-                  "openreg: memory that a captured stream uses can not be waited for until the "
+                  "openreg: memory that a captured stream uses cannot be waited for until the "
                   "capture has ended: empty the cache, or make room, before the capture");
     }
     std::this_thread::sleep_for(pause);

@@ -155,7 +155,7 @@ class OPENREG_API Memcheck {
   void* mirror(const Block* block);
   void drop_mirror(void* segment);
 
-  // These need mutex_. A look that can not be queued is an error, and comes again with the next
+  // These need mutex_. A look that cannot be queued is an error, and comes again with the next
   // call.
   void collect();
   void retire(const RecordPtr& record);

@@ -62,7 +62,7 @@ void PrivatePools::release(PoolId id) {
     const std::lock_guard lock(mutex_);
     const auto found = pools_.find(id);
     if (found == pools_.end() || found->second.uses == 0) {
-      refuse(id, found == pools_.end() ? "does not exist, so it can not be released"
+      refuse(id, found == pools_.end() ? "does not exist, so it cannot be released"
                                        : "was released as often as it was used");
     }
     if (found->second.uses == 1 && found->second.redirects > 0) {

@@ -15,7 +15,7 @@ void Reclaim::free_pending(Pool& pool, Block* block, PoolLock lock) {
   if (deferred) {
     pool.defer(block);
   }
-  statistics_->unlock(pool, block->type, std::move(lock));
+  stats_collector_->unlock(pool, block->type, std::move(lock));
   if (deferred) {
     return;
   }
@@ -47,7 +47,7 @@ std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   for (const auto& [stream, mark] : marks) {
     pool.await(stream, mark, block);
   }
-  statistics_->unlock(pool, std::move(lock));
+  stats_collector_->unlock(pool, std::move(lock));
   return error;
 }
 
@@ -94,7 +94,7 @@ bool Reclaim::wait_for_pending() {
     }
   }
   if (waited) {
-    statistics_->waited_for_streams();
+    stats_collector_->waited_for_streams();
   }
   if (error != nullptr) {
     std::rethrow_exception(error);
@@ -110,7 +110,7 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
     PoolLock lock(pool.lock);
     collect_pending(pool, &lock);
     pool.detach_free_segments(&segments, accept);
-    statistics_->unlock(pool, std::move(lock));
+    stats_collector_->unlock(pool, std::move(lock));
   }
   if (segments.empty()) {
     return false;
@@ -130,7 +130,7 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
     for (const Segment& segment : segments) {
       pool.add_segment(segment.type, segment.base, segment.size);
     }
-    statistics_->unlock(pool, std::move(lock));
+    stats_collector_->unlock(pool, std::move(lock));
     throw KeptError(reason);
   }
   for (const Segment& segment : segments) {
@@ -138,7 +138,7 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
       observer->observe(segment_event(Action::kSegmentFree, segment.base, segment.size, pool));
     }
     source_->free(segment.base, segment.size);
-    statistics_->segment_freed(pool, segment.type, segment.size);
+    stats_collector_->segment_freed(pool, segment.type, segment.size);
   }
   if (error != nullptr) {
     std::rethrow_exception(error);
@@ -200,7 +200,7 @@ bool Reclaim::is_idle(orStream_t stream) {
 
 void Reclaim::end_unused_pools() {
   private_->end_unused();
-  statistics_->drop_ended_pools([this](PoolId id) { return private_->exists(id); });
+  stats_collector_->drop_ended_pools([this](PoolId id) { return private_->exists(id); });
 }
 
 void Reclaim::collect_garbage(size_t wanted, double threshold) {

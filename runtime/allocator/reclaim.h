@@ -23,7 +23,7 @@
 #include "runtime/allocator/pool_list.h"
 #include "runtime/allocator/private_pool.h"
 #include "runtime/allocator/source.h"
-#include "runtime/allocator/statistics.h"
+#include "runtime/allocator/stats_collector.h"
 #include "runtime/allocator/timeline.h"
 
 namespace openreg::allocator {
@@ -45,11 +45,11 @@ inline Event segment_event(Action action, const void* base, size_t size, const P
 class Reclaim {
  public:
   // All of it outlives this. `observer` is null while nobody observes.
-  Reclaim(PoolList* pools, PrivatePools* private_pools, Statistics* statistics, Source* source,
-          Timeline* timeline, const std::atomic<Observer*>* observer)
+  Reclaim(PoolList* pools, PrivatePools* private_pools, StatsCollector* stats_collector,
+          Source* source, Timeline* timeline, const std::atomic<Observer*>* observer)
       : pools_(pools),
         private_(private_pools),
-        statistics_(statistics),
+        stats_collector_(stats_collector),
         source_(source),
         timeline_(timeline),
         observer_(observer) {}
@@ -89,7 +89,7 @@ class Reclaim {
 
   PoolList* const pools_;
   PrivatePools* const private_;
-  Statistics* const statistics_;
+  StatsCollector* const stats_collector_;
   Source* const source_;
   Timeline* const timeline_;
   const std::atomic<Observer*>* const observer_;

@@ -111,7 +111,7 @@ TEST_F(SettingsOfAllocatorTest, WhatIsUnusedForLongestGoesBackBeforeGrowth) {
   EXPECT_EQ(reserved(), 92 * kMiB);  // 20 + 32 + 40: enough without `newer`
   EXPECT_TRUE(whole_.segments().contains(newer_base));
   EXPECT_EQ(allocator_.stats().num_alloc_retries, 0);
-  // What is in use can not go, and does not hold up growth beyond the threshold.
+  // What is in use cannot go, and does not hold up growth beyond the threshold.
   Block* beyond = allocator_.allocate(90 * kMiB, fake_stream(3));
   EXPECT_EQ(reserved(), 150 * kMiB);
   for (Block* block : {held, more, beyond}) {

@@ -30,7 +30,7 @@ struct Foreign {
   std::string_view reason;
 };
 constexpr std::array kForeign = {
-    Foreign{"expandable_segments", "False", "a segment of this device can not grow at its place"},
+    Foreign{"expandable_segments", "False", "a segment of this device cannot grow at its place"},
     Foreign{"backend", "native", "there is one allocator"},
     Foreign{"release_lock_on_cudamalloc", "False", "it is about CUDA's allocation function"},
     Foreign{"pinned_use_cuda_host_register", "False", "pinned memory is not registered with CUDA"},

@@ -139,15 +139,15 @@ const bool registered = [] {
 }  // namespace
 
 TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data) {
-  TORCH_CHECK_VALUE(version >= 0 && version <= kLargestVersion,
-                    "the version of a tensor's metadata is from 0 to ", kLargestVersion,
+  TORCH_CHECK_VALUE(version >= 0 && version <= kLargestMetaInteger,
+                    "the version of a tensor's metadata is from 0 to ", kLargestMetaInteger,
                     ", but got ", version);
-  TORCH_CHECK_VALUE(format >= 0 && format < kFormats, "unknown format ", format,
-                    " of a tensor: this release knows 0 to ", kFormats - 1,
-                    " (torch.openreg.storage.Format)");
+  TORCH_CHECK_VALUE(format >= 0 && format <= kLargestMetaInteger,
+                    "the format of a tensor's metadata is from 0 to ", kLargestMetaInteger,
+                    ", but got ", format);
   TORCH_CHECK_VALUE(data.size() <= kLargestTensorData, "the data of a tensor's metadata has ",
                     kLargestTensorData, " bytes at most, but got ", data.size());
-  return c10::make_intrusive<TensorMeta>(version, static_cast<Format>(format), std::move(data));
+  return c10::make_intrusive<TensorMeta>(version, format, std::move(data));
 }
 
 TensorMetaPtr tensor_meta(const at::Tensor& tensor) {
@@ -172,7 +172,7 @@ void copy_tensor_meta(const at::Tensor& from, const at::Tensor& to) {
 std::string to_text(const TensorMeta& meta) {
   std::string text(kPrefix);
   text += "version=" + std::to_string(meta.version);
-  text += ";format=" + std::to_string(static_cast<int64_t>(meta.format));
+  text += ";format=" + std::to_string(meta.format);
   text += ";data=" + to_hex(meta.data);
   return text;
 }

@@ -29,16 +29,8 @@
 
 namespace openreg {
 
-// The order of the values in memory. Files contain these integers: none changes, new ones go to the
-// end.
-enum class Format : int64_t {
-  kPlain = 0,    // by sizes and strides
-  kTiled = 1,    // matrices in tiles
-  kBlocked = 2,  // channels in blocks
-};
-constexpr int64_t kFormats = 3;
-
-constexpr int64_t kLargestVersion = INT32_MAX;
+// Of `version` and `format`.
+constexpr int64_t kLargestMetaInteger = INT32_MAX;
 constexpr size_t kLargestTensorData = size_t{64} << 10;
 
 // To add a field: the member here, its name in to_text() and parse_tensor_meta(), its check in
@@ -46,15 +38,17 @@ constexpr size_t kLargestTensorData = size_t{64} << 10;
 struct TensorMeta final : c10::BackendMeta {
   using Keys = std::unordered_map<std::string, bool>;
 
-  TensorMeta(int64_t version, Format format, std::string data)
+  TensorMeta(int64_t version, int64_t format, std::string data)
       : version(version), format(format), data(std::move(data)) {}
   TensorMeta(const TensorMeta& meta, Keys others)
       : version(meta.version), format(meta.format), data(meta.data), others(std::move(others)) {}
   explicit TensorMeta(Keys others) : is_set(false), others(std::move(others)) {}
 
-  const bool is_set = true;   // false: there is only `others`
-  const int64_t version = 0;  // of `data`, chosen by the vendor: from 0 to kLargestVersion
-  const Format format = Format::kPlain;
+  const bool is_set = true;  // false: there is only `others`
+  // Chosen by the vendor, from 0 to kLargestMetaInteger: the version of `data`, and the order of
+  // the values in memory, where 0 is the order that sizes and strides give.
+  const int64_t version = 0;
+  const int64_t format = 0;
   const std::string data;  // the vendor's own bytes, kLargestTensorData at most
   // Other keys of torch's map (torch._utils.set_tensor_metadata, or a file of another backend):
   // kept unchanged and written again.

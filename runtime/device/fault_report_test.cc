@@ -16,25 +16,13 @@
 #include <cstdlib>
 
 #include "runtime/device/openreg_emulation.h"
+#include "runtime/device/process_fixture.h"
 
 namespace openreg::device {
 namespace {
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-constexpr bool kSanitizer =
-    true;  // whose handler is the one before ours, and ends with an exit code
-#else
-constexpr bool kSanitizer = false;
-#endif
-
-#define REQUIRE(condition)                                                                 \
-  do {                                                                                     \
-    if (!(condition)) {                                                                    \
-      std::fprintf(stderr, "line %d: %s is false; last error: %s\n", __LINE__, #condition, \
-                   orGetLastErrorDetail());                                                \
-      _exit(99);                                                                           \
-    }                                                                                      \
-  } while (false)
+// Its handler is the one before ours, and ends with an exit code.
+constexpr bool kSanitizer = kThreadSanitizer || kAddressSanitizer;
 
 // Killed by this signal, or by a sanitizer which has seen it.
 class DiesOf {

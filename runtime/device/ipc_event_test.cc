@@ -255,7 +255,7 @@ TEST_F(IpcEventTest, ACaptureDoesNotRecordOne) {
   EXPECT_OK(orEventSynchronize(event));
 }
 
-TEST_F(IpcEventTest, ACapturedStreamCanNotWaitForAnotherProcess) {
+TEST_F(IpcEventTest, ACapturedStreamCannotWaitForAnotherProcess) {
   RemoteProcess remote;
   orEvent_t event = Open(RemoteEvent(remote));
   orStream_t stream = nullptr;

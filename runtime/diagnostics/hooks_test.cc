@@ -39,7 +39,7 @@ TEST(DiagnosticsTest, AreOffInAUsualProgram) {
   synchronize_device(0);
   EXPECT_FALSE(memory_watchers.any());
   EXPECT_FALSE(stream_watchers.any());
-  EXPECT_EQ(launch_watch(), 0U);
+  EXPECT_EQ(launch_watcher_bits(), 0U);
 }
 
 TEST(WarningTest, AKernelsWarningComesWithTheNextWait) {
@@ -47,7 +47,7 @@ TEST(WarningTest, AKernelsWarningComesWithTheNextWait) {
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const orStream_t stream = native_stream(pooled_stream(0, 0));
   OPENREG_CHECK(orLaunchKernel(stream, [] {
-    const c10::WarningUtils::WarningHandlerGuard worker(keep_warnings());
+    const c10::WarningUtils::WarningHandlerGuard worker(kernel_warning_handler());
     TORCH_WARN("of a kernel");
   }));
   synchronize_stream(stream);
@@ -108,7 +108,7 @@ class StreamSanitizerTest : public ::testing::Test {
     stop_stream_sanitizer();
     EXPECT_FALSE(memory_watchers.any());
     EXPECT_FALSE(stream_watchers.any());
-    EXPECT_EQ(launch_watch(), 0U);
+    EXPECT_EQ(launch_watcher_bits(), 0U);
   }
   static at::Tensor make_tensor() {
     return at::detail::empty_generic({1 << 20}, device_allocator(),

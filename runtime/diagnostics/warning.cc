@@ -43,7 +43,7 @@ KernelWarnings& kernel_warnings() {
 
 }  // namespace
 
-c10::WarningHandler* keep_warnings() noexcept { return &kernel_warnings(); }
+c10::WarningHandler* kernel_warning_handler() noexcept { return &kernel_warnings(); }
 
 void deliver_warnings() {
   for (const c10::Warning& warning : kernel_warnings().take()) {

@@ -16,7 +16,7 @@
 namespace openreg {
 
 // A handler that keeps warnings, to be set on a worker while it runs a kernel.
-OPENREG_API c10::WarningHandler* keep_warnings() noexcept;
+OPENREG_API c10::WarningHandler* kernel_warning_handler() noexcept;
 
 // Hands all warnings that were kept to the handler of the calling thread. One relaxed load if there
 // are none.

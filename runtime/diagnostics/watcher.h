@@ -28,7 +28,7 @@ enum Watcher : uint32_t {
 OPENREG_API extern Watchers launch_watchers;
 
 // The bits of launch_watchers: kLaunchSites, kStreamSanitizer.
-inline uint32_t launch_watch() noexcept { return launch_watchers.bits(); }
+inline uint32_t launch_watcher_bits() noexcept { return launch_watchers.bits(); }
 
 }  // namespace openreg
 

@@ -11,6 +11,6 @@ def is_number(value: object) -> TypeIs[int | float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def is_near(value: object, constant: float) -> bool:
-    """Tell whether a program meant a constant: it is written with six digits or more."""
-    return is_number(value) and math.isclose(value, constant, rel_tol=1e-6)
+def is_near(value: object, constant: float, digits: int) -> bool:
+    """Tell whether a number is the constant, of which so many digits have to be right."""
+    return is_number(value) and math.isclose(value, constant, rel_tol=10.0**-digits)

@@ -2,8 +2,9 @@
 """GELU as programs write it becomes ``gelu(x)``.
 
 Exactly it is ``x / 2 * (1 + erf(x / sqrt(2)))``, by tanh
-``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped in any of the
-usual ways, and constants count when they have six digits.
+``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped as published
+models group them. A constant matches if six digits of it are right, as programs write it; in a
+program of float64, which would show the difference, all of them.
 """
 
 import math
@@ -14,7 +15,7 @@ import torch
 from torch._inductor.pattern_matcher import CallFunction, KeywordArg, PatternExpr
 
 from torch_openreg_compile.passes.constants import is_near
-from torch_openreg_compile.passes.rewriting import Call, Rewrite, products, sums
+from torch_openreg_compile.passes.rewriting import Call, Rewrite, products, sums, tensor
 
 aten = torch.ops.aten
 
@@ -35,18 +36,12 @@ def _scaled(factor: object, constant: str) -> CallFunction:
 
 
 def _cubic_terms() -> Iterator[CallFunction]:
-    """0.044715 * x ** 3, grouped in some way."""
+    """0.044715 * x ** 3: of a power, of a product of three, or multiplied from left to right."""
     square = CallFunction(aten.mul.Tensor, _x, _x)
-    squares = [square, CallFunction(aten.pow.Tensor_Scalar, _x, 2)]
-    cubes = [CallFunction(aten.pow.Tensor_Scalar, _x, 3)]
-    cubes += [cube for each in squares for cube in products(each, _x)]
-    for cube in cubes:
+    for cube in (CallFunction(aten.pow.Tensor_Scalar, _x, 3), *products(square, _x)):
         yield _scaled(cube, "cubic")
-    once = _scaled(_x, "cubic")
-    yield from (term for each in products(once, _x) for term in products(each, _x))
-    for each in squares:
-        yield from products(_scaled(each, "cubic"), _x)
-        yield from products(each, once)
+    for product in products(_scaled(_x, "cubic"), _x):
+        yield from products(product, _x)
 
 
 def _quadratic_terms() -> Iterator[CallFunction]:
@@ -93,8 +88,12 @@ class GELU(Rewrite):
 
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
         """Return gelu(x), approximate where the program was."""
+        x = tensor(arguments["x"])
+        if x is None:
+            return None
+        digits = 15 if x.dtype == torch.float64 else 6
         for name, constant in _CONSTANTS.items():
-            if name in arguments and not is_near(arguments[name], constant):
+            if name in arguments and not is_near(arguments[name], constant, digits):
                 return None
         approximate = "tanh" if "inner" in arguments else "none"
         return Call(aten.gelu.default, (arguments["x"],), {"approximate": approximate})

@@ -7,7 +7,7 @@ Two variables of the environment are read once, at the first fallback:
 
 - ``OPENREG_FALLBACK``: the policy to start with, ``silent`` (default), ``warn`` or ``error``.
 - ``OPENREG_FALLBACK_MODE``: ``alias`` (default), the CPU's kernels work on device memory itself, or
-  ``copy``, on copies in host memory, as a device has to whose memory the CPU can not reach.
+  ``copy``, on copies in host memory, as a device has to whose memory the CPU cannot reach.
 """
 
 from collections.abc import Iterator

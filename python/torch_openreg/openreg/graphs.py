@@ -18,7 +18,7 @@ from torch_openreg.openreg.devices import synchronize
 from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
 
-#: Of torch's compiler, for mode="reduce-overhead" (python/csrc/recording.h).
+#: Of torch's compiler, for mode="reduce-overhead" (compile/csrc/graph_replay.h).
 Recording = _C._Recording
 
 PoolHandle = tuple[int, int]

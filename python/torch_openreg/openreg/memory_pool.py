@@ -75,7 +75,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
         raise TypeError(f"expected a {MODULE}.MemPool, but got {type(pool).__name__}")
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
-            f"memory pool {pool.id} belongs to device {pool.device}, so it can not serve device "
+            f"memory pool {pool.id} belongs to device {pool.device}, so it cannot serve device "
             f"{resolve(device)}: make a pool of that device, MemPool({resolve(device)})"
         )
     _C.begin_allocate_current_thread_to_pool(pool.device, pool.id)

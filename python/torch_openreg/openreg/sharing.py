@@ -54,7 +54,7 @@ class InterprocessEvent(torch.Event):
 
         Raises:
             ValueError: if that is no handle, or the event is of another device.
-            RuntimeError: if the event can not be opened; the message says why.
+            RuntimeError: if the event cannot be opened; the message says why.
         """
         return cls._open(resolve(device), ipc_handle)
 

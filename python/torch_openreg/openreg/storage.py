@@ -5,7 +5,6 @@ It is torch's BackendMeta: here a format, which says how hardware wants the valu
 of a vendor's own. No kernel of this device reads it.
 """
 
-import enum
 import functools
 from dataclasses import dataclass
 from typing import Any
@@ -15,25 +14,18 @@ import torch
 from torch_openreg import _C
 
 
-class Format(enum.IntEnum):
-    """How the values of a tensor lie; a note for its owner. The numbers are in files."""
-
-    PLAIN = 0  #: as sizes and strides say
-    TILED = 1  #: matrices in tiles
-    BLOCKED = 2  #: channels in blocks
-
-
 @dataclass(frozen=True)
 class TensorMeta:
     """Metadata of a tensor.
 
     Attributes:
-        format: how the values lie.
-        version: of ``data``, for its owner; from 0 to 2**31 - 1.
+        format: the order of the values in memory, numbered by the vendor from 0 to 2**31 - 1; 0 is
+            the order that sizes and strides give.
+        version: of ``data``, numbered by the vendor from 0 to 2**31 - 1.
         data: the vendor's own, 64 KiB at most.
     """
 
-    format: Format = Format.PLAIN
+    format: int = 0
     version: int = 0
     data: bytes = b""
 
@@ -52,7 +44,7 @@ def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
     if found is None:
         return None
     version, format_, data = found
-    return TensorMeta(Format(format_), version, data)
+    return TensorMeta(format_, version, data)
 
 
 def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:

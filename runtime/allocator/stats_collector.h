@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Statistics - the figures of one allocator: makes Stats (stats.h) of what its pools count for
+// StatsCollector - the figures of one allocator: makes Stats (stats.h) of what its pools count for
 // themselves (usage.h), of the peaks over all pools, and of the events that no pool sees.
 //
 // Threads: every function may be called from every thread that holds no pool's lock, except for
 // the lock that is handed over to unlock() and settle(). Only settle() is on the way of an
 // allocation, and only when its pool has left its limits.
-#ifndef RUNTIME_ALLOCATOR_STATISTICS_H_
-#define RUNTIME_ALLOCATOR_STATISTICS_H_
+#ifndef RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
+#define RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 
 #include <array>
 #include <atomic>
@@ -26,10 +26,10 @@
 
 namespace openreg::allocator {
 
-class Statistics {
+class StatsCollector {
  public:
   // `pools` outlives this.
-  explicit Statistics(PoolList* pools) : pools_(pools) {}
+  explicit StatsCollector(PoolList* pools) : pools_(pools) {}
 
   // Unlock the pool, whose figures have changed; those that left its limits go to the peaks first.
   void unlock(Pool& pool, PoolType type, PoolLock lock) {
@@ -85,4 +85,4 @@ class Statistics {
 
 }  // namespace openreg::allocator
 
-#endif  // RUNTIME_ALLOCATOR_STATISTICS_H_
+#endif  // RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_

@@ -21,9 +21,9 @@
 #include <vector>
 
 #include "aten/launch/sleep.h"
-#include "aten/program/grammar.h"
-#include "aten/program/operators.h"
-#include "aten/program/program.h"
+#include "aten/random_program/grammar.h"
+#include "aten/random_program/operators.h"
+#include "aten/random_program/program.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/generator.h"
 #include "runtime/c10/stream.h"

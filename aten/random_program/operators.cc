@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "aten/program/operators.h"
+#include "aten/random_program/operators.h"
 
 #include <ATen/TensorIndexing.h>
 #include <ATen/core/Tensor.h>

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The first use of the device in a process.
-#include "runtime/device/process.h"
-
 #include <dirent.h>
 #include <sys/resource.h>
 
@@ -12,6 +10,7 @@
 #include <thread>
 
 #include "runtime/device/launch.h"
+#include "runtime/device/process.h"
 #include "runtime/device/process_fixture.h"
 
 namespace openreg::device {

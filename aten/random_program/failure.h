@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Whether a program fails, and a shorter one that does. Threads: any, each with its own streams.
-#ifndef ATEN_PROGRAM_FAILURE_H_
-#define ATEN_PROGRAM_FAILURE_H_
+#ifndef ATEN_RANDOM_PROGRAM_FAILURE_H_
+#define ATEN_RANDOM_PROGRAM_FAILURE_H_
 
 #include <optional>
 #include <string>
 
-#include "aten/program/grammar.h"
-#include "aten/program/program.h"
+#include "aten/random_program/grammar.h"
+#include "aten/random_program/program.h"
 
 namespace openreg::programs {
 
@@ -20,4 +20,4 @@ Steps shrink(Steps steps, const Streams& streams);
 
 }  // namespace openreg::programs
 
-#endif  // ATEN_PROGRAM_FAILURE_H_
+#endif  // ATEN_RANDOM_PROGRAM_FAILURE_H_

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The flags of program_test. Threads: set before any other thread starts.
-#ifndef ATEN_PROGRAM_FLAGS_H_
-#define ATEN_PROGRAM_FLAGS_H_
+// The flags of random_program_test. Threads: set before any other thread starts.
+#ifndef ATEN_RANDOM_PROGRAM_FLAGS_H_
+#define ATEN_RANDOM_PROGRAM_FLAGS_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -31,4 +31,4 @@ void set_flag(std::string_view argument);
 
 }  // namespace openreg::programs
 
-#endif  // ATEN_PROGRAM_FLAGS_H_
+#endif  // ATEN_RANDOM_PROGRAM_FLAGS_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "aten/program/failure.h"
+#include "aten/random_program/failure.h"
 
 #include <c10/util/Exception.h>
 

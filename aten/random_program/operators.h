@@ -2,8 +2,8 @@
 //
 // The operators that random programs call, by the names that steps have for them. All results are
 // small integers. Threads: any; the tables never change.
-#ifndef ATEN_PROGRAM_OPERATORS_H_
-#define ATEN_PROGRAM_OPERATORS_H_
+#ifndef ATEN_RANDOM_PROGRAM_OPERATORS_H_
+#define ATEN_RANDOM_PROGRAM_OPERATORS_H_
 
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -43,4 +43,4 @@ const Dtypes& dtypes();
 
 }  // namespace openreg::programs
 
-#endif  // ATEN_PROGRAM_OPERATORS_H_
+#endif  // ATEN_RANDOM_PROGRAM_OPERATORS_H_

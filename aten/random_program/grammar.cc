@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "aten/program/grammar.h"
+#include "aten/random_program/grammar.h"
 
 #include <cstddef>
 #include <cstdint>
@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "aten/program/operators.h"
+#include "aten/random_program/operators.h"
 
 namespace openreg::programs {
 namespace {

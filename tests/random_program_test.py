@@ -8,7 +8,7 @@ and at its end, all values must be those of the CPU, bit for bit: the numbers ar
 that no sum depends on its order. A call that fails must fail alike.
 
 A step is a method of ``Program``, and a program can be written as text, a step a line. The driver
-aten/program/ runs the same programs without Python, for the sanitizers; the tests at the end
+aten/random_program/ runs the same programs without Python, for the sanitizers; the tests at the end
 hand programs over in both directions. So a step, or what one can choose from, is changed in both.
 
 ``OPENREG_PROGRAMS`` sets how many programs run (default: 40).
@@ -38,7 +38,7 @@ from torch import Tensor
 DRIVER = Path(
     os.environ.get("TEST_SRCDIR", ""),
     os.environ.get("TEST_WORKSPACE", ""),
-    "aten/program/program_test",
+    "aten/random_program/random_program_test",
 )
 MOST = 12  # tensors at a time
 
@@ -452,7 +452,7 @@ class Program(RuleBasedStateMachine):
         assert torch.equal(ours.cpu(), theirs)
 
     def teardown(self) -> None:
-        note("\n".join(self.steps))  # for aten/program/program_test --replay
+        note("\n".join(self.steps))  # for aten/random_program/random_program_test --replay
         self.finish()
 
     def finish(self) -> None:

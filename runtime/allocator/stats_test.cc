@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/allocator/statistics.h"
-
 #include <gtest/gtest.h>
 
 #include <cstdint>
 
 #include "runtime/allocator/caching_allocator_fixture.h"
+#include "runtime/allocator/stats_collector.h"
 
 namespace openreg::allocator {
 namespace {
 
-using StatisticsTest = CachingAllocatorTest;
+using StatsTest = CachingAllocatorTest;
 
-TEST_F(StatisticsTest, StatsFollowBlocks) {
+TEST_F(StatsTest, StatsFollowBlocks) {
   Block* small = allocator_.allocate(1000, stream_);
   Block* large = allocator_.allocate(5'000'000, stream_);
   allocator_.free(large);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "runtime/allocator/statistics.h"
+#include "runtime/allocator/stats_collector.h"
 
 #include <algorithm>
 
 namespace openreg::allocator {
 
-void Statistics::settle(Pool& pool, PoolLock lock) {
+void StatsCollector::settle(Pool& pool, PoolLock lock) {
   const PoolQuantities raised_to = current_of(pool.usage());
   if (pool.index == 0 && pool.next.load(std::memory_order_relaxed) == nullptr) {
     peaks_.settle(pools_->usages(), pool.index, raised_to);  // the only pool: its lock is all locks
@@ -16,17 +16,17 @@ void Statistics::settle(Pool& pool, PoolLock lock) {
   peaks_.settle(pools_->usages(), pool.index, raised_to);
 }
 
-void Statistics::segment_allocated(const Pool& pool, PoolType type, size_t size) {
+void StatsCollector::segment_allocated(const Pool& pool, PoolType type, size_t size) {
   add_one(&device_allocs_);
   count_private(pool, type, static_cast<int64_t>(size));
 }
 
-void Statistics::segment_freed(const Pool& pool, PoolType type, size_t size) {
+void StatsCollector::segment_freed(const Pool& pool, PoolType type, size_t size) {
   add_one(&device_frees_);
   count_private(pool, type, -static_cast<int64_t>(size));
 }
 
-void Statistics::count_private(const Pool& pool, PoolType type, int64_t bytes) {
+void StatsCollector::count_private(const Pool& pool, PoolType type, int64_t bytes) {
   if (pool.id == kCommonPool) {
     return;
   }
@@ -40,14 +40,14 @@ void Statistics::count_private(const Pool& pool, PoolType type, int64_t bytes) {
   }
 }
 
-void Statistics::drop_ended_pools(const std::function<bool(PoolId)>& exists) {
+void StatsCollector::drop_ended_pools(const std::function<bool(PoolId)>& exists) {
   const std::lock_guard lock(private_reserved_lock_);
   std::erase_if(private_reserved_, [&exists](const auto& entry) {
     return entry.second[kAggregate].current == 0 && !exists(entry.first);
   });
 }
 
-Stats Statistics::stats() {
+Stats StatsCollector::stats() {
   const PoolList::Lock all(pools_);
   peaks_.raise(pools_->usages());
   Stats stats = totals();
@@ -69,7 +69,7 @@ Stats Statistics::stats() {
   return stats;
 }
 
-Stats Statistics::totals() const {
+Stats StatsCollector::totals() const {
   Stats totals;
   for (const PoolUsage* usage : pools_->usages()) {
     for (const PoolType type : {kSmallPool, kLargePool}) {
@@ -92,14 +92,14 @@ Stats Statistics::totals() const {
   return totals;
 }
 
-void Statistics::change_private_reserved(const std::function<void(Stat&)>& change) {
+void StatsCollector::change_private_reserved(const std::function<void(Stat&)>& change) {
   const std::lock_guard lock(private_reserved_lock_);
   for (auto& [id, stats] : private_reserved_) {
     std::ranges::for_each(stats, change);
   }
 }
 
-void Statistics::reset_accumulated() {
+void StatsCollector::reset_accumulated() {
   const PoolList::Lock all(pools_);
   base_ = totals();
   change_private_reserved([](Stat& stat) {
@@ -108,7 +108,7 @@ void Statistics::reset_accumulated() {
   });
 }
 
-void Statistics::reset_peak() {
+void StatsCollector::reset_peak() {
   const PoolList::Lock all(pools_);
   peaks_.reset(pools_->usages());
   change_private_reserved([](Stat& stat) { stat.peak = stat.current; });

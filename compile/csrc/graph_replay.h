@@ -12,8 +12,8 @@
 // its last replay; a call that finds it occupied needs another Recording.
 //
 // Threads: any, with the GIL, which is given up while something is queued.
-#ifndef PYTHON_CSRC_RECORDING_H_
-#define PYTHON_CSRC_RECORDING_H_
+#ifndef COMPILE_CSRC_GRAPH_REPLAY_H_
+#define COMPILE_CSRC_GRAPH_REPLAY_H_
 
 #include <pybind11/pybind11.h>
 
@@ -23,4 +23,4 @@ void bind_recordings(pybind11::module_& module);
 
 }  // namespace openreg
 
-#endif  // PYTHON_CSRC_RECORDING_H_
+#endif  // COMPILE_CSRC_GRAPH_REPLAY_H_

@@ -6,8 +6,8 @@
 //
 // A Program owns its tensors and threads. Its streams belong to the caller, and nothing else may
 // use them while the Program exists. Threads: the one that made it.
-#ifndef ATEN_PROGRAM_PROGRAM_H_
-#define ATEN_PROGRAM_PROGRAM_H_
+#ifndef ATEN_RANDOM_PROGRAM_PROGRAM_H_
+#define ATEN_RANDOM_PROGRAM_PROGRAM_H_
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -24,7 +24,7 @@
 #include <thread>
 #include <vector>
 
-#include "aten/program/grammar.h"
+#include "aten/random_program/grammar.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/stream.h"
 
@@ -209,4 +209,4 @@ class Program {
 
 }  // namespace openreg::programs
 
-#endif  // ATEN_PROGRAM_PROGRAM_H_
+#endif  // ATEN_RANDOM_PROGRAM_PROGRAM_H_

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "aten/program/flags.h"
+#include "aten/random_program/flags.h"
 
 #include <c10/util/Exception.h>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "aten/program/program.h"
+#include "aten/random_program/program.h"
 
 #include <ATen/core/Formatting.h>
 #include <c10/util/StringUtil.h>
@@ -14,8 +14,8 @@
 #include <utility>
 #include <vector>
 
-#include "aten/program/grammar.h"
-#include "aten/program/operators.h"
+#include "aten/random_program/grammar.h"
+#include "aten/random_program/operators.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/stream.h"
 

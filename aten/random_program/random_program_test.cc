@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random programs, on the CPU and on the device side by side: those of tests/program_test.py
+// Random programs, on the CPU and on the device side by side: those of tests/random_program_test.py
 // without Python, so that asan, ubsan and tsan can watch. grammar.h says what a program is.
 //
-//     bazelw test //aten/program:program_test --test_arg=--programs=2000 --test_arg=--seed=7
-//     .bazel/bin/aten/program/program_test --show --programs=3
-//     .bazel/bin/aten/program/program_test --show --replay=FILE
+//     bazelw test //aten/random_program:random_program_test --test_arg=--programs=2000
+//     --test_arg=--seed=7 .bazel/bin/aten/random_program/random_program_test --show --programs=3
+//     .bazel/bin/aten/random_program/random_program_test --show --replay=FILE
 //
 // --show prints programs and what they computed. --replay runs those in FILE, divided by blank
 // lines. --steps=N says how long programs are, --threads=N how many run at the same time.
-#include "aten/program/program.h"
-
 #include <c10/core/DeviceType.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
@@ -32,9 +30,10 @@
 #include <thread>
 #include <vector>
 
-#include "aten/program/failure.h"
-#include "aten/program/flags.h"
-#include "aten/program/grammar.h"
+#include "aten/random_program/failure.h"
+#include "aten/random_program/flags.h"
+#include "aten/random_program/grammar.h"
+#include "aten/random_program/program.h"
 
 // A sanitizer calls back before it ends the process. Without one there is no such function.
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers give the names.

@@ -7,12 +7,12 @@
 //     switch_stream 0 2 1
 //     change 1 0 add_
 //
-// grammar() in grammar.cc lists the steps, and tests/program_test.py has a method of the same name
-// for each. A number that stands for a tensor counts modulo those that there are, and a step that
-// finds no tensor does nothing: any sequence of steps is a program, so one that fails is made
-// shorter by leaving steps out. Threads: any.
-#ifndef ATEN_PROGRAM_GRAMMAR_H_
-#define ATEN_PROGRAM_GRAMMAR_H_
+// grammar() in grammar.cc lists the steps, and tests/random_program_test.py has a method of the
+// same name for each. A number that stands for a tensor counts modulo those that there are, and a
+// step that finds no tensor does nothing: any sequence of steps is a program, so one that fails is
+// made shorter by leaving steps out. Threads: any.
+#ifndef ATEN_RANDOM_PROGRAM_GRAMMAR_H_
+#define ATEN_RANDOM_PROGRAM_GRAMMAR_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -39,4 +39,4 @@ std::vector<Steps> parse(std::istream& text);
 
 }  // namespace openreg::programs
 
-#endif  // ATEN_PROGRAM_GRAMMAR_H_
+#endif  // ATEN_RANDOM_PROGRAM_GRAMMAR_H_
