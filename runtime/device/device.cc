@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "runtime/device/activity.h"
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
 #include "runtime/device/capture.h"
@@ -103,6 +104,7 @@ OPENREG_API orError_t orDeviceSynchronize(void) {
       return error;
     }
   }
+  CallActivity call("orDeviceSynchronize");
   std::unique_ptr<KernelError> failed;
   if (const orError_t error = Synchronize("orDeviceSynchronize", thread_state.device, &failed);
       error != orSuccess) {

@@ -3,6 +3,7 @@
 // The C functions of events.
 #include <memory>
 
+#include "runtime/device/activity.h"
 #include "runtime/device/capture.h"
 #include "runtime/device/error.h"
 #include "runtime/device/event.h"
@@ -90,6 +91,9 @@ OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) 
         "while the stream's device is current",
         event->device(), submission.stream().device());
   }
+  CallActivity call("orEventRecord");
+  call.SetStream(submission.stream().device(), submission.stream().index);
+  call.SetObject(handle);
   return submission.Record(event, reinterpret_cast<uint64_t>(handle));
 }
 
@@ -130,6 +134,8 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   if (const orError_t error = FindEvent("orEventSynchronize", handle, &event); error != orSuccess) {
     return error;
   }
+  CallActivity call("orEventSynchronize");
+  call.SetObject(handle);
   const auto fail_at_exit = [] {
     return Fail(orErrorShutdown,
                 "orEventSynchronize: queued commands were dropped: the process exits");
@@ -226,6 +232,9 @@ OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t even
       error != orSuccess) {
     return error;
   }
+  CallActivity call("orStreamWaitEvent");
+  call.SetStream(submission.stream().device(), submission.stream().index);
+  call.SetObject(event_handle);
   return submission.Wait(event, reinterpret_cast<uint64_t>(event_handle));
 }
 

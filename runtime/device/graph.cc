@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <utility>
 
 #include "runtime/device/arena.h"
@@ -24,7 +25,18 @@ constexpr uint64_t kTogether = 64;
 
 constexpr size_t kArgumentAlignment = 16;
 
+std::atomic<int32_t> last_number{0};
+
+// The argument of a replay within its call.
+struct InlineReplay {
+  Graph* graph;
+  const orActivity* record;  // of the replay; null: it is not recorded
+};
+
 }  // namespace
+
+Graph::Graph(int device)
+    : device_(device), number_(last_number.fetch_add(1, std::memory_order_relaxed) + 1) {}
 
 Graph::~Graph() {
   for (Node& node : nodes_) {
@@ -57,6 +69,7 @@ uint32_t Graph::Add(const Work& work, const Stream* stream, std::vector<uint32_t
     node.function = work.function;
     node.data = work.data;
   } else {
+    node.copy = work.copy != nullptr ? *work.copy : CopyDetails();
     node.kernel = work.repeatable != nullptr ? work.repeatable->kernel : work.kernel;
     node.release = work.repeatable != nullptr ? work.repeatable->release : nullptr;
     node.arguments = arguments_.size();
@@ -135,14 +148,35 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
   }
 }
 
+void Graph::RunRecorded(Node& node, Stream* stream, ErrorSink* sink, bool with_team,
+                        const orActivity& replay) {
+  if (node.kind == Command::kStep) {
+    Run(node, stream, sink, with_team);  // the record of an event takes no time
+    return;
+  }
+  orActivity record = replay;
+  DescribeWork(node.kind, node.name, node.kind == Command::kCopy ? &node.copy : nullptr, &record);
+  record.device = node.device;
+  record.graph = number_;
+  record.node = static_cast<int32_t>(&node - nodes_.data());
+  record.start_ns = ActivityTime();
+  Run(node, stream, sink, with_team);
+  record.end_ns = ActivityTime();
+  WriteActivity(record);
+}
+
 orError_t Graph::RunAll(void* arguments) {
-  auto* graph = *static_cast<Graph**>(arguments);
+  const auto& [graph, record] = *static_cast<InlineReplay*>(arguments);
   ThreadState& thread = thread_state;
   Stream* stream = thread.running;
   ErrorSink* sink = thread.sink;
   for (Node& node : graph->nodes_) {
     thread.device = node.device;
-    graph->Run(node, stream, sink, /*with_team=*/false);
+    if (record != nullptr) [[unlikely]] {
+      graph->RunRecorded(node, stream, sink, /*with_team=*/false, *record);
+    } else {
+      graph->Run(node, stream, sink, /*with_team=*/false);
+    }
   }
   return orSuccess;
 }
@@ -155,7 +189,11 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
       index + (replay->place == Command::kAnywhere ? kTogether : 1), nodes.size());
   for (; index < end && nodes[index].place == replay->place; ++index) {
     thread_state.device = nodes[index].device;
-    graph->Run(nodes[index], stream, replay->sink, with_team);
+    if (replay->recorded) [[unlikely]] {
+      graph->RunRecorded(nodes[index], stream, replay->sink, with_team, stream->activity(*replay));
+    } else {
+      graph->Run(nodes[index], stream, replay->sink, with_team);
+    }
   }
   replay->position = index;
   if (index < nodes.size()) {
@@ -171,7 +209,8 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
 }
 
 // Called with launch_ held.
-orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position) {
+orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
+                             const orActivity* record) {
   Retain();
   const orError_t error = queue.Enqueue(position, [&](Command& command) {
     command.kind = Command::kStep;
@@ -182,6 +221,9 @@ orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t
     command.position = 0;
     command.work_before = queue.stream()->AddWork(work_ns_);
     command.sink = sink;
+    if (record != nullptr) {
+      queue.stream()->Record(&command, *record);
+    }
   });
   if (error != orSuccess) {
     Release();
@@ -191,6 +233,9 @@ orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t
 
 orError_t Graph::Launch(const StreamQueue& queue) {
   Stream* const stream = queue.stream();
+  CallActivity call("orGraphLaunch");
+  call.SetStream(stream->device(), stream->index);
+  call.SetObject(this);
   const uint32_t now = mode.load(std::memory_order_relaxed);
   const bool blocking = (now & kBlocking) != 0;
   if (has_team_) {
@@ -219,11 +264,14 @@ orError_t Graph::Launch(const StreamQueue& queue) {
         std::atomic_ref(node.record).store(node.event->NewRecord(), std::memory_order_relaxed);
       }
     }
-    Graph* self = this;
+    const std::optional<orActivity> record =
+        call.active() ? std::optional(call.ForWork()) : std::nullopt;
+    const InlineReplay self{this, record ? &*record : nullptr};
     const bool ran = runs_inline_ && (now & kInjecting) == 0 &&
                      queue.TryInline(RunAll, &self, sizeof(self), "(graph)", sink);
     if (!ran) {
-      if (const orError_t error = QueueReplay(queue, sink, &position); error != orSuccess) {
+      if (const orError_t error = QueueReplay(queue, sink, &position, self.record);
+          error != orSuccess) {
         return error;
       }
     }

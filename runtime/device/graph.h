@@ -29,7 +29,7 @@ namespace openreg::device {
 
 class Graph {
  public:
-  explicit Graph(int device) : device_(device) {}
+  explicit Graph(int device);
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
@@ -64,6 +64,7 @@ class Graph {
     void (*release)(void*);
     orHostFn_t function;
     void* data;
+    CopyDetails copy;
     Event* event;  // not null: the node records it
     uint64_t event_handle;
     uint64_t record;  // of the event, by the latest replay
@@ -77,9 +78,14 @@ class Graph {
   // The step of a replay: runs its next nodes. True when it is over.
   static bool RunSome(Stream* stream, Command* replay, bool with_team);
   void Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team);
-  orError_t QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position);
+  // Runs a node and writes its record, which is that of the replay and more.
+  [[gnu::cold, gnu::noinline]] void RunRecorded(Node& node, Stream* stream, ErrorSink* sink,
+                                                bool with_team, const orActivity& replay);
+  orError_t QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
+                        const orActivity* record);
 
   const int device_;
+  const int32_t number_;  // in records
   std::vector<Node> nodes_;
   std::vector<unsigned char> arguments_;  // each node's at a multiple of 16
   bool runs_inline_ = true;               // all nodes may

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The C functions of device memory, pinned memory and kernel pointers.
+#include "runtime/device/activity.h"
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
 #include "runtime/device/capture.h"
@@ -23,6 +24,8 @@ OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
   if (pointer == nullptr) {
     return Fail(orErrorInvalidValue, "orMalloc: pointer is null: where should the address go?");
   }
+  CallActivity call("orMalloc");
+  call.SetBytes(size);
   return Allocations::Get().Allocate(thread_state.device, size, pointer);
 }
 
@@ -33,6 +36,8 @@ OPENREG_API orError_t orFree(void* pointer) {
   if (const orError_t error = EnterRelease("orFree"); error != orSuccess) {
     return error;
   }
+  CallActivity call("orFree");
+  call.SetObject(pointer);
   return pointer == nullptr ? orSuccess : Allocations::Get().Free(pointer);
 }
 
@@ -110,6 +115,8 @@ OPENREG_API orError_t orMallocHost(void** pointer, size_t size) {
   if (pointer == nullptr) {
     return Fail(orErrorInvalidValue, "orMallocHost: pointer is null: where should the address go?");
   }
+  CallActivity call("orMallocHost");
+  call.SetBytes(size);
   return HostMemory::Get().Allocate(size, pointer);
 }
 
@@ -120,6 +127,8 @@ OPENREG_API orError_t orFreeHost(void* pointer) {
   if (const orError_t error = EnterRelease("orFreeHost"); error != orSuccess) {
     return error;
   }
+  CallActivity call("orFreeHost");
+  call.SetObject(pointer);
   return pointer == nullptr ? orSuccess : HostMemory::Get().Free(pointer);
 }
 

@@ -59,7 +59,7 @@
 
 // Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of
 // its major version with the same or a smaller minor version.
-#define OPENREG_VERSION 20000
+#define OPENREG_VERSION 20100
 
 #define OPENREG_MAX_DEVICES 16
 
@@ -436,6 +436,77 @@ OPENREG_API orError_t orGraphGetNodeCount(orGraph_t graph, size_t* count);
 
 // Writes the graph's commands and their order to a file, in the language of Graphviz (DOT).
 OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t graph, const char* path);
+
+// ---------------------------------------------------------------------------------------- activity
+// Tier 3.
+
+// What the device did, and when: for a profiler. While tracing is on, each call that gives work to
+// a device, waits for it or allocates leaves a record, and so does each piece of work when it is
+// done: a kernel, a copy, a fill or a host function, whether it was queued or ran within its call,
+// and each one of a graph at each replay. A call and its work have the same correlation.
+typedef enum orActivityKind {
+  orActivityRuntime = 0,  // a call of this interface, on a thread of the host
+  orActivityKernel = 1,
+  orActivityMemcpy = 2,
+  orActivityMemset = 3,
+  orActivityHostFunction = 4
+} orActivityKind;
+
+typedef struct orActivity {
+  orActivityKind kind;
+  uint32_t correlation;      // of a call and of its work; from 1
+  const char* name;          // of the function, or of the kernel (may be null); static storage
+  uint64_t start_ns;         // of CLOCK_MONOTONIC, as all times here
+  uint64_t end_ns;
+  uint64_t queued_ns;        // when the call queued the work; of a call: 0
+  uint64_t external_id;      // the id that the calling thread had pushed last; 0: none
+  uint64_t user_id;          // the same for the other kind of ids
+  uint64_t bytes;            // of a copy, a fill or an allocation
+  uint64_t object;           // of a call: its event, graph or pointer, if it has one
+  int32_t thread;            // that called: gettid()
+  int32_t device;            // of the stream; -1 for a call without a stream
+  int32_t stream;            // index in this process: of each device, the first is its default
+                             // stream; -1 for a call without a stream
+  int32_t graph;             // number of the graph, from 1; 0: not of a graph
+  int32_t node;              // of the graph, from 0
+  orMemcpyKind copy;         // of a copy
+  orMemoryType source;       // of a copy
+  orMemoryType destination;  // of a copy or a fill
+} orActivity;
+
+// Records go to buffers of the profiler's, one per thread at a time. `requested` gives one: `size`
+// bytes, aligned to 8; null, and the record is dropped and counted. `completed` takes it back with
+// `used` bytes of records. Either may be called by any thread that has a record to write, workers
+// of the device included, and by orActivityFlushAll: they must be quick, must not call this
+// interface, and must not take a lock that a caller of orActivityFlushAll holds. Null pointers
+// unregister. orErrorNotPermitted while tracing is on.
+typedef void (*orActivityBufferRequested_t)(void** buffer, size_t* size);
+typedef void (*orActivityBufferCompleted_t)(void* buffer, size_t used);
+OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t requested,
+                                                  orActivityBufferCompleted_t completed);
+
+// Work of calls that come while tracing is on is recorded when it runs, also after the end of
+// tracing: a profiler that wants all of it disables, synchronizes and flushes. A second call of the
+// same kind does nothing.
+OPENREG_API orError_t orActivityEnableTracing(void);
+OPENREG_API orError_t orActivityDisableTracing(void);
+
+// Hands the buffers of all threads to `completed`, whether they are full or not. Tracing may go on
+// meanwhile; what is recorded during the call may be in or not.
+OPENREG_API orError_t orActivityFlushAll(void);
+
+// How many records this process has written to buffers, and how many it has dropped because there
+// was no buffer.
+OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped);
+
+// Ids of the program's own, which the records of a thread's calls carry, and those of their work: a
+// stack per thread and kind. A pop without a push is orErrorInvalidValue; `id` may be null.
+typedef enum orActivityIdKind {
+  orActivityIdExternal = 0,
+  orActivityIdUser = 1
+} orActivityIdKind;
+OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind kind, uint64_t id);
+OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind kind, uint64_t* id);
 
 #ifdef __cplusplus
 }  // extern "C"

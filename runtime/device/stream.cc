@@ -293,7 +293,28 @@ void Stream::RunHostFunction(orHostFn_t function, void* data, const char* name, 
   thread.running = nullptr;
 }
 
+void Stream::Record(Command* command, const orActivity& activity) {
+  if (activities_ == nullptr) {
+    activities_ = std::make_unique<orActivity[]>(kRing);
+  }
+  activities_[static_cast<size_t>(command - ring_.get())] = activity;
+  command->recorded = true;
+}
+
+bool Stream::ExecuteRecorded(Command& command, bool with_team) {
+  orActivity record = activity(command);
+  command.recorded = false;
+  record.start_ns = ActivityTime();
+  const bool done = Execute(command, with_team);
+  record.end_ns = ActivityTime();
+  WriteActivity(record);
+  return done;
+}
+
 bool Stream::Execute(Command& command, bool with_team) {
+  if (command.recorded && command.kind != Command::kStep) [[unlikely]] {
+    return ExecuteRecorded(command, with_team);
+  }
   thread_state.device = device();
   switch (command.kind) {
     case Command::kKernel:

@@ -42,6 +42,7 @@
 #include <mutex>
 #include <utility>
 
+#include "runtime/device/activity.h"
 #include "runtime/device/error.h"
 #include "runtime/device/executor.h"
 #include "runtime/device/handle.h"
@@ -74,6 +75,7 @@ struct Command {
   };
   Kind kind;
   Place place;
+  bool recorded;  // when it has run: Stream::activity() is its record
   const char* name;
   union {
     orKernelFunction_t kernel;
@@ -115,6 +117,14 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
 
   // First position of the current user of this slot.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
+
+  // Only within `fill` of StreamQueue::Enqueue: has the command recorded when it has run, with the
+  // times of that.
+  void Record(Command* command, const orActivity& activity);
+  // The record of a command that is recorded, for the thread that runs it.
+  const orActivity& activity(const Command& command) const {
+    return activities_[static_cast<size_t>(&command - ring_.get())];
+  }
 
   // Only within `fill` of StreamQueue::Enqueue: counts work for a team, in nanoseconds of one
   // thread. Returns the count before, which is never reset.
@@ -167,6 +177,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   Outcome Drain(Role role);
   bool WantsTeam(const Command& command) const;
   bool Execute(Command& command, bool with_team);  // true: the command is done
+  [[gnu::cold, gnu::noinline]] bool ExecuteRecorded(Command& command, bool with_team);
 
   // Guards what Streams does to threads: `thread_` and `joinable_` of all streams.
   static std::mutex& ThreadsMutex();
@@ -195,6 +206,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<uint64_t> first_position_{0};
   std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
+  std::unique_ptr<orActivity[]> activities_;  // of the commands; null until one is recorded
 
   // Producers. `seen_done_` spares them a cache line that the consumer writes all the time.
   alignas(64) SpinLock producer_;
@@ -277,6 +289,7 @@ template <class Fill>
   if (const orError_t error = BeginEnqueue(expected, &command); error != orSuccess) [[unlikely]] {
     return error;
   }
+  command->recorded = false;
   fill(*command);
   const uint64_t tail = tail_.load(std::memory_order_relaxed);
   if (position != nullptr) {

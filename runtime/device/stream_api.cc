@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The C functions of streams.
+#include "runtime/device/activity.h"
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
 #include "runtime/device/openreg.h"
@@ -131,6 +132,8 @@ OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
       error != orSuccess) {
     return error;
   }
+  CallActivity call("orStreamSynchronize");
+  call.SetStream(queue.stream()->device(), queue.stream()->index);
   if (!queue.stream()->WaitIdle()) {
     return Fail(orErrorShutdown,
                 "orStreamSynchronize: queued commands were dropped: the process exits");

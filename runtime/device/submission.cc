@@ -9,8 +9,50 @@
 
 namespace openreg::device {
 
+orActivity Submission::RecordOf(const Work& work) {
+  orActivity record = work.call->ForWork();
+  DescribeWork(work.kind, work.name, work.copy, &record);
+  return record;
+}
+
+// As a kernel: one that stands in a record's times and runs another.
+struct RecordedKernel {
+  orKernelFunction_t kernel;
+  const void* arguments;
+  size_t size;
+  orActivity* record;
+
+  static orError_t Run(void* raw) {
+    const auto& self = *static_cast<const RecordedKernel*>(raw);
+    alignas(16) unsigned char copy[OPENREG_MAX_ARGUMENT_BYTES];
+    if (self.size != 0) {
+      std::memcpy(copy, self.arguments, self.size);
+    }
+    self.record->start_ns = ActivityTime();
+    const orError_t error = self.kernel(copy);
+    self.record->end_ns = ActivityTime();
+    return error;
+  }
+};
+
+bool Submission::TryInlineRecorded(const Work& work, ErrorSink* sink) const {
+  orActivity record = RecordOf(work);
+  const RecordedKernel recorded{work.kernel, work.arguments, work.size, &record};
+  if (!queue_.TryInline(&RecordedKernel::Run, &recorded, sizeof(recorded), work.name, sink)) {
+    return false;
+  }
+  WriteActivity(record);
+  return true;
+}
+
 orError_t Submission::SubmitSlowly(Submission submission, Work work) {
   const uint32_t now = mode.load(std::memory_order_relaxed);
+  CallActivity call(submission.function_);
+  if (call.active()) {
+    call.SetStream(submission.stream().device(), submission.stream().index);
+    call.SetBytes(work.copy != nullptr ? work.copy->bytes : 0);
+    work.call = &call;
+  }
   if ((now & kCapturing) != 0) {
     if (const auto captured = submission.AddToCapture(work)) {
       return *captured;
@@ -23,8 +65,7 @@ orError_t Submission::SubmitSlowly(Submission submission, Work work) {
                                     !injecting && (work.may_inline || work.kind == Command::kCopy));
   }
   ErrorSink* const sink = &submission.queue_.stream()->sink();
-  if (work.may_inline && !injecting &&
-      submission.queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink)) {
+  if (work.may_inline && !injecting && submission.TryInline(work, sink)) {
     return orSuccess;
   }
   return submission.Enqueue(work, sink, nullptr);
@@ -56,7 +97,7 @@ orError_t Submission::SubmitAndWait(Work work, bool may_inline) const {
     work.place = Command::kOnWorker;
   }
   ErrorSink* const sink = own != nullptr ? own.get() : &stream->sink();
-  if (!may_inline || !queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink)) {
+  if (!may_inline || !TryInline(work, sink)) {
     uint64_t position;
     if (const orError_t error = Enqueue(work, sink, &position); error != orSuccess) {
       return error;

@@ -72,8 +72,16 @@ class Submission {
 
  private:
   orError_t Enqueue(const Work& work, ErrorSink* sink, uint64_t* position) const;
+  bool TryInline(const Work& work, ErrorSink* sink) const {
+    return work.call != nullptr ? TryInlineRecorded(work, sink)
+                                : queue_.TryInline(work.kernel, work.arguments, work.size,
+                                                   work.name, sink);
+  }
+  bool TryInlineRecorded(const Work& work, ErrorSink* sink) const;
+  // The record of work whose call is recorded, without its times.
+  [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work);
 
-  // With captures, launch blocking, injected faults, or synchronous work. By value: the objects of
+  // With captures, launch blocking, injected faults, tracing, or synchronous work. By value: the objects of
   // the fast path then never have an address, and stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
   // Nothing if the stream is not captured.
@@ -97,6 +105,9 @@ class Submission {
     command.place = work.place;
     command.name = work.name;
     command.sink = sink;
+    if (work.call != nullptr) [[unlikely]] {
+      queue_.stream()->Record(&command, RecordOf(work));
+    }
     if (work.kind == Command::kHostFunction) {
       command.function = work.function;
       command.data = work.data;
@@ -113,13 +124,12 @@ class Submission {
 }
 
 [[gnu::always_inline]] inline orError_t Submission::Submit(const Work& work) const {
-  constexpr uint32_t kSlow = kCapturing | kBlocking | kInjecting;
+  constexpr uint32_t kSlow = kCapturing | kBlocking | kInjecting | kTracing;
   if ((mode.load(std::memory_order_relaxed) & kSlow) != 0 || work.synchronous) [[unlikely]] {
     return SubmitSlowly(*this, work);
   }
   ErrorSink* const sink = &queue_.stream()->sink();
-  if (work.may_inline &&
-      queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink)) {
+  if (work.may_inline && TryInline(work, sink)) {
     return orSuccess;
   }
   return Enqueue(work, sink, nullptr);

@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "runtime/device/activity.h"
 #include "runtime/device/openreg_emulation.h"
 #include "runtime/device/stream.h"
 
@@ -38,8 +39,26 @@ struct Work {
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 
+  // For records: the call, if it is recorded, and of a copy or fill what it does.
+  const CallActivity* call = nullptr;
+  const CopyDetails* copy = nullptr;
+
   bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }
 };
+
+// Adds to a record what the work is.
+inline void DescribeWork(Command::Kind kind, const char* name, const CopyDetails* copy,
+                         orActivity* record) {
+  record->name = name;
+  if (kind == Command::kHostFunction) {
+    record->kind = orActivityHostFunction;
+    record->name = "(host function)";
+  } else if (copy != nullptr) {
+    copy->AddTo(record);
+  } else {
+    record->kind = orActivityKernel;
+  }
+}
 
 }  // namespace openreg::device
 

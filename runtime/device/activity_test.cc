@@ -1,0 +1,456 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What is recorded of calls and work, and that nothing is lost or recorded twice.
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <iterator>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/device/device_fixture.h"
+
+namespace openreg::device {
+namespace {
+
+// A profiler: keeps all records that it is given.
+class Profiler {
+ public:
+  static Profiler& Get() {
+    static Profiler& profiler = *new Profiler;
+    return profiler;
+  }
+
+  // `size` of each buffer; 0: there is none.
+  void Start(size_t size = 4096) {
+    buffer_size_ = size;
+    completed_ = 0;
+    records_.clear();
+    ASSERT_OK(orActivityGetCounts(&recorded_before_, &dropped_before_));
+    ASSERT_OK(orActivityRegisterCallbacks(&Request, &Complete));
+    ASSERT_OK(orActivityEnableTracing());
+  }
+
+  // What was recorded since Start, in the order of its end.
+  std::vector<orActivity> Stop() {
+    EXPECT_OK(orActivityDisableTracing());
+    int count = 0;
+    EXPECT_OK(orGetDeviceCount(&count));
+    int current = 0;
+    EXPECT_OK(orGetDevice(&current));
+    for (int device = 0; device < count; ++device) {
+      EXPECT_OK(orSetDevice(device));
+      EXPECT_OK(orDeviceSynchronize());
+    }
+    EXPECT_OK(orSetDevice(current));
+    EXPECT_OK(orActivityFlushAll());
+    uint64_t recorded = 0, dropped = 0;
+    EXPECT_OK(orActivityGetCounts(&recorded, &dropped));
+    dropped_ = dropped - dropped_before_;
+    EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
+    EXPECT_EQ(buffers_, 0) << "buffers that never came back";
+    EXPECT_EQ(records_.size(), recorded - recorded_before_);
+    std::sort(records_.begin(), records_.end(),
+              [](const orActivity& a, const orActivity& b) { return a.end_ns < b.end_ns; });
+    return records_;
+  }
+
+  uint64_t dropped() const { return dropped_; }
+  int completed() const { return completed_; }
+
+ private:
+  static void Request(void** buffer, size_t* size) {
+    Profiler& self = Get();
+    if (self.buffer_size_ != 0) {
+      *buffer = std::make_unique<uint64_t[]>(self.buffer_size_ / sizeof(uint64_t)).release();
+      *size = self.buffer_size_;
+      ++self.buffers_;
+    }
+  }
+
+  static void Complete(void* buffer, size_t used) {
+    Profiler& self = Get();
+    const std::unique_ptr<uint64_t[]> owned(static_cast<uint64_t*>(buffer));
+    const auto* records = static_cast<const orActivity*>(buffer);
+    EXPECT_EQ(used % sizeof(orActivity), 0U);
+    const std::lock_guard lock(self.mutex_);
+    self.records_.insert(self.records_.end(), records, records + used / sizeof(orActivity));
+    ++self.completed_;
+    --self.buffers_;
+  }
+
+  std::mutex mutex_;
+  std::vector<orActivity> records_;
+  std::atomic<size_t> buffer_size_{0};
+  std::atomic<int> buffers_{0};
+  int completed_ = 0;
+  uint64_t recorded_before_ = 0;
+  uint64_t dropped_before_ = 0;
+  uint64_t dropped_ = 0;
+};
+
+class ActivityTest : public DeviceTest {
+ protected:
+  void TearDown() override {
+    EXPECT_OK(orActivityDisableTracing());
+    DeviceTest::TearDown();
+  }
+
+  static std::vector<orActivity> Of(const std::vector<orActivity>& records, orActivityKind kind) {
+    std::vector<orActivity> found;
+    std::copy_if(records.begin(), records.end(), std::back_inserter(found),
+                 [=](const orActivity& record) { return record.kind == kind; });
+    return found;
+  }
+
+  static std::vector<orActivity> Calls(const std::vector<orActivity>& records, const char* name) {
+    std::vector<orActivity> found;
+    for (const orActivity& record : Of(records, orActivityRuntime)) {
+      if (std::string(record.name) == name) {
+        found.push_back(record);
+      }
+    }
+    return found;
+  }
+
+  // Whether `work` came of `call`, and after its beginning.
+  static void ExpectPair(const orActivity& call, const orActivity& work) {
+    EXPECT_EQ(call.correlation, work.correlation);
+    EXPECT_EQ(call.thread, gettid());
+    EXPECT_EQ(work.thread, gettid());
+    EXPECT_EQ(call.device, work.device);
+    EXPECT_EQ(call.stream, work.stream);
+    EXPECT_LE(call.start_ns, call.end_ns);
+    EXPECT_LE(call.start_ns, work.queued_ns);
+    EXPECT_LE(work.queued_ns, work.start_ns);
+    EXPECT_LE(work.start_ns, work.end_ns);
+  }
+};
+
+orError_t Nothing(void*) { return orSuccess; }
+
+TEST_F(ActivityTest, NothingIsRecordedWhileItIsOff) {
+  Profiler::Get().Start();
+  EXPECT_TRUE(Profiler::Get().Stop().empty());
+  uint64_t before = 0, after = 0, dropped = 0;
+  EXPECT_OK(orActivityGetCounts(&before, &dropped));
+  const orLaunchAttributes attributes{"kernel", 0, 0};
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+  EXPECT_OK(orDeviceSynchronize());
+  EXPECT_OK(orActivityGetCounts(&after, &dropped));
+  EXPECT_EQ(after, before);
+}
+
+TEST_F(ActivityTest, AKernelAndItsCall) {
+  for (const uint32_t flags : {0U, uint32_t{orLaunchInline}, uint32_t{orLaunchParallel}}) {
+    ASSERT_OK(orSetDevice(other()));
+    const orStream_t stream = CreateStream();
+    Profiler::Get().Start();
+    const orLaunchAttributes attributes{"aten::add.Tensor", flags, 1000};
+    EXPECT_OK(orLaunchKernel(stream, Nothing, nullptr, 0, &attributes));
+    const std::vector<orActivity> records = Profiler::Get().Stop();
+    const auto calls = Calls(records, "orLaunchKernel");
+    const auto kernels = Of(records, orActivityKernel);
+    ASSERT_EQ(calls.size(), 1U);
+    ASSERT_EQ(kernels.size(), 1U);
+    ExpectPair(calls[0], kernels[0]);
+    EXPECT_STREQ(kernels[0].name, "aten::add.Tensor");
+    EXPECT_EQ(kernels[0].device, other());
+    EXPECT_GE(kernels[0].stream, count_) << "not a default stream";
+    EXPECT_EQ(kernels[0].graph, 0);
+    EXPECT_OK(orStreamDestroy(stream));
+  }
+}
+
+TEST_F(ActivityTest, AKernelThatFailsIsRecorded) {
+  Profiler::Get().Start();
+  (void)orLaunchKernel(
+      nullptr, [](void*) { return orKernelFail(orErrorLaunchFailure, "on purpose", nullptr, nullptr); },
+      nullptr, 0, nullptr);
+  (void)orDeviceSynchronize();
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  ASSERT_EQ(Of(records, orActivityKernel).size(), 1U);
+  EXPECT_EQ(Of(records, orActivityKernel)[0].name, nullptr);
+}
+
+TEST_F(ActivityTest, CopiesAndFillsTellWhatTheyMove) {
+  constexpr size_t kBytes = 100'000;
+  std::vector<unsigned char> pageable(kBytes);
+  void* pinned = nullptr;
+  ASSERT_OK(orMallocHost(&pinned, kBytes));
+  auto* device = Allocate<unsigned char>(kBytes);
+  auto* second = Allocate<unsigned char>(kBytes);
+  Profiler::Get().Start();
+  EXPECT_OK(orMemcpyAsync(device, pinned, kBytes, orMemcpyHostToDevice, nullptr));
+  EXPECT_OK(orMemcpyAsync(device, pageable.data(), 16, orMemcpyHostToDevice, nullptr));
+  EXPECT_OK(orMemcpyAsync(pageable.data(), device, kBytes, orMemcpyDefault, nullptr));
+  EXPECT_OK(orMemcpy(second, device, 32, orMemcpyDeviceToDevice));
+  EXPECT_OK(orMemsetAsync(second, 3, 64, nullptr));
+  EXPECT_OK(orMemset(pinned, 3, 128));
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  const auto copies = Of(records, orActivityMemcpy);
+  ASSERT_EQ(copies.size(), 4U);
+  const auto expect = [](const orActivity& record, orMemcpyKind kind, orMemoryType source,
+                         orMemoryType destination, size_t bytes) {
+    EXPECT_EQ(record.copy, kind);
+    EXPECT_EQ(record.source, source);
+    EXPECT_EQ(record.destination, destination);
+    EXPECT_EQ(record.bytes, bytes);
+  };
+  expect(copies[0], orMemcpyHostToDevice, orMemoryTypeHost, orMemoryTypeDevice, kBytes);
+  expect(copies[1], orMemcpyHostToDevice, orMemoryTypeUnmanaged, orMemoryTypeDevice, 16);
+  expect(copies[2], orMemcpyDeviceToHost, orMemoryTypeDevice, orMemoryTypeUnmanaged, kBytes);
+  expect(copies[3], orMemcpyDeviceToDevice, orMemoryTypeDevice, orMemoryTypeDevice, 32);
+  const auto fills = Of(records, orActivityMemset);
+  ASSERT_EQ(fills.size(), 2U);
+  EXPECT_EQ(fills[0].bytes, 64U);
+  EXPECT_EQ(fills[0].destination, orMemoryTypeDevice);
+  EXPECT_EQ(fills[1].bytes, 128U);
+  EXPECT_EQ(fills[1].destination, orMemoryTypeHost);
+  const auto calls = Calls(records, "orMemcpyAsync");
+  ASSERT_EQ(calls.size(), 3U);
+  for (size_t i = 0; i < 3; ++i) {
+    ExpectPair(calls[i], copies[i]);
+    EXPECT_EQ(calls[i].bytes, copies[i].bytes);
+  }
+  ExpectPair(Calls(records, "orMemcpy").at(0), copies[3]);
+  ExpectPair(Calls(records, "orMemset").at(0), fills[1]);
+  EXPECT_OK(orFreeHost(pinned));
+}
+
+TEST_F(ActivityTest, CallsThatWaitOrAllocate) {
+  orEvent_t event = nullptr;
+  ASSERT_OK(orEventCreate(&event));
+  const orStream_t stream = CreateStream();
+  Profiler::Get().Start();
+  EXPECT_OK(orEventRecord(event, nullptr));
+  EXPECT_OK(orStreamWaitEvent(stream, event, 0));
+  EXPECT_OK(orEventSynchronize(event));
+  EXPECT_OK(orStreamSynchronize(stream));
+  EXPECT_OK(orDeviceSynchronize());
+  void* memory = nullptr;
+  EXPECT_OK(orMalloc(&memory, 5000));
+  EXPECT_OK(orFree(memory));
+  EXPECT_OK(orLaunchHostFunc(stream, [](void*) {}, nullptr));
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  for (const char* name : {"orEventRecord", "orStreamWaitEvent", "orEventSynchronize",
+                           "orStreamSynchronize", "orDeviceSynchronize", "orMalloc", "orFree",
+                           "orLaunchHostFunc"}) {
+    EXPECT_EQ(Calls(records, name).size(), 1U) << name;
+  }
+  EXPECT_EQ(Calls(records, "orEventRecord").at(0).object, reinterpret_cast<uint64_t>(event));
+  EXPECT_EQ(Calls(records, "orStreamWaitEvent").at(0).object, reinterpret_cast<uint64_t>(event));
+  EXPECT_EQ(Calls(records, "orDeviceSynchronize").at(0).device, -1);
+  EXPECT_EQ(Calls(records, "orMalloc").at(0).bytes, 5000U);
+  EXPECT_EQ(Calls(records, "orFree").at(0).object, reinterpret_cast<uint64_t>(memory));
+  ASSERT_EQ(Of(records, orActivityHostFunction).size(), 1U);
+  ExpectPair(Calls(records, "orLaunchHostFunc").at(0), Of(records, orActivityHostFunction)[0]);
+  EXPECT_OK(orEventDestroy(event));
+}
+
+TEST_F(ActivityTest, EachNodeOfEachReplay) {
+  // Replays run within their call, or on the stream's threads.
+  for (const uint32_t flags : {uint32_t{orLaunchInline}, 0U}) {
+    const orStream_t stream = CreateStream();
+    auto* memory = Allocate<unsigned char>(64);
+    const orLaunchAttributes attributes{"kernel", flags, 0};
+    ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeThreadLocal));
+    Profiler::Get().Start();
+    EXPECT_OK(orLaunchKernel(stream, Nothing, nullptr, 0, &attributes));
+    EXPECT_OK(orMemsetAsync(memory, 1, 64, stream));
+    EXPECT_OK(orLaunchKernel(stream, Nothing, nullptr, 0, &attributes));
+    orGraph_t graph = nullptr;
+    ASSERT_OK(orStreamEndCapture(stream, &graph));
+    const std::vector<orActivity> captured = Profiler::Get().Stop();
+    EXPECT_EQ(captured.size(), 3U);
+    EXPECT_EQ(Of(captured, orActivityRuntime).size(), 3U) << "a capture runs nothing";
+
+    Profiler::Get().Start();
+    EXPECT_OK(orGraphLaunch(graph, stream));
+    EXPECT_OK(orGraphLaunch(graph, stream));
+    const std::vector<orActivity> records = Profiler::Get().Stop();
+    const auto calls = Calls(records, "orGraphLaunch");
+    ASSERT_EQ(calls.size(), 2U);
+    for (const orActivity& call : calls) {
+      std::vector<orActivity> nodes;
+      for (const orActivity& record : records) {
+        if (record.correlation == call.correlation && record.kind != orActivityRuntime) {
+          nodes.push_back(record);
+        }
+      }
+      ASSERT_EQ(nodes.size(), 3U);
+      for (size_t i = 0; i < 3; ++i) {
+        ExpectPair(call, nodes[i]);
+        EXPECT_EQ(nodes[i].node, static_cast<int32_t>(i));
+        EXPECT_EQ(nodes[i].graph, nodes[0].graph);
+        EXPECT_GT(nodes[i].graph, 0);
+        EXPECT_EQ(nodes[i].kind, i == 1 ? orActivityMemset : orActivityKernel);
+      }
+      EXPECT_EQ(nodes[1].bytes, 64U);
+      EXPECT_STREQ(nodes[2].name, "kernel");
+    }
+    EXPECT_OK(orGraphDestroy(graph));
+    EXPECT_OK(orStreamDestroy(stream));
+  }
+}
+
+TEST_F(ActivityTest, WorkHasTheIdsOfItsCall) {
+  Gate gate;
+  QueueLaunches();
+  Profiler::Get().Start();
+  EXPECT_OK(orActivityPushExternalCorrelationId(orActivityIdExternal, 11));
+  EXPECT_OK(orActivityPushExternalCorrelationId(orActivityIdUser, 22));
+  EXPECT_OK(gate.Launch(nullptr));
+  EXPECT_OK(orActivityPushExternalCorrelationId(orActivityIdExternal, 33));
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
+  uint64_t id = 0;
+  EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdExternal, &id));
+  EXPECT_EQ(id, 33U);
+  std::thread([] {  // another thread has pushed nothing
+    EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
+  }).join();
+  EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdExternal, nullptr));
+  EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdUser, nullptr));
+  gate.Open();
+  const auto kernels = Of(Profiler::Get().Stop(), orActivityKernel);
+  ASSERT_EQ(kernels.size(), 3U);
+  EXPECT_EQ(kernels[0].external_id, 11U);
+  EXPECT_EQ(kernels[0].user_id, 22U);
+  EXPECT_EQ(kernels[1].external_id, 33U);
+  EXPECT_EQ(kernels[1].user_id, 22U);
+  EXPECT_EQ(kernels[2].external_id, 0U);
+  EXPECT_EQ(kernels[2].user_id, 0U);
+}
+
+TEST_F(ActivityTest, WrongCallsAreRefused) {
+  EXPECT_FAILS(orActivityPopExternalCorrelationId(orActivityIdUser, nullptr), orErrorInvalidValue,
+               "pushed no id");
+  EXPECT_FAILS(orActivityPushExternalCorrelationId(static_cast<orActivityIdKind>(2), 1),
+               orErrorInvalidValue, "kind 2 is none");
+  EXPECT_FAILS(orActivityRegisterCallbacks([](void**, size_t*) {}, nullptr), orErrorInvalidValue,
+               "pass both, or none");
+  EXPECT_FAILS(orActivityGetCounts(nullptr, nullptr), orErrorInvalidValue, "must not be null");
+  EXPECT_OK(orActivityEnableTracing());
+  EXPECT_OK(orActivityEnableTracing());
+  EXPECT_FAILS(orActivityRegisterCallbacks(nullptr, nullptr), orErrorNotPermitted,
+               "orActivityDisableTracing first");
+  EXPECT_OK(orActivityDisableTracing());
+  EXPECT_OK(orActivityDisableTracing());
+}
+
+TEST_F(ActivityTest, FullBuffersAreHandedOver) {
+  Profiler::Get().Start(3 * sizeof(orActivity));
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
+  }
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  EXPECT_EQ(Of(records, orActivityKernel).size(), 50U);
+  EXPECT_EQ(Calls(records, "orLaunchKernel").size(), 50U);
+  EXPECT_GE(Profiler::Get().completed(), 33);
+  EXPECT_EQ(Profiler::Get().dropped(), 0U);
+}
+
+TEST_F(ActivityTest, WhatFindsNoBufferIsCounted) {
+  for (const size_t size : {size_t{0}, sizeof(orActivity) / 2}) {
+    Profiler::Get().Start(size);
+    EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
+    EXPECT_OK(orDeviceSynchronize());
+    EXPECT_TRUE(Profiler::Get().Stop().empty());
+    EXPECT_EQ(Profiler::Get().dropped(), 3U);
+  }
+}
+
+TEST_F(ActivityTest, WorkThatIsQueuedWhenTracingEndsIsRecorded) {
+  QueueLaunches();
+  Gate gate;
+  const orLaunchAttributes attributes{"late", 0, 0};
+  EXPECT_OK(gate.Launch(nullptr));  // not recorded: it came before
+  ASSERT_TRUE(gate.AwaitEntered());
+  Profiler::Get().Start();
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+  EXPECT_OK(orActivityDisableTracing());
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));  // it comes after
+  gate.Open();
+  const auto kernels = Of(Profiler::Get().Stop(), orActivityKernel);
+  ASSERT_EQ(kernels.size(), 1U);
+  EXPECT_STREQ(kernels[0].name, "late");
+}
+
+TEST_F(ActivityTest, RecordsOfOneStreamDoNotOverlap) {
+  Profiler::Get().Start();
+  for (int i = 0; i < 2000; ++i) {
+    const orLaunchAttributes attributes{"kernel", i % 3 == 0 ? uint32_t{orLaunchInline} : 0U, 0};
+    EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+    if (i % 7 == 0) {
+      EXPECT_OK(orStreamSynchronize(nullptr));
+    }
+  }
+  const auto kernels = Of(Profiler::Get().Stop(), orActivityKernel);
+  ASSERT_EQ(kernels.size(), 2000U);
+  for (size_t i = 1; i < kernels.size(); ++i) {
+    EXPECT_LE(kernels[i - 1].end_ns, kernels[i].start_ns);
+    EXPECT_LT(kernels[i - 1].correlation, kernels[i].correlation);
+  }
+}
+
+// Tracing goes on and off, and buffers are flushed, while threads launch: each launch that is
+// recorded is there once, and so is its kernel.
+TEST_F(ActivityTest, ThreadsLaunchWhileTracingGoesOnAndOff) {
+  constexpr int kThreads = 8;
+  constexpr int kSessions = 30;
+  Profiler::Get().Start(16 * sizeof(orActivity));
+  std::atomic<bool> over{false};
+  std::atomic<int> launched{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      EXPECT_OK(orSetDevice(i % count_));
+      orStream_t stream = nullptr;
+      EXPECT_OK(orStreamCreate(&stream));
+      const orLaunchAttributes attributes{"kernel", i % 2 == 0 ? uint32_t{orLaunchInline} : 0U, 0};
+      while (!over.load()) {
+        EXPECT_OK(orLaunchKernel(stream, Nothing, nullptr, 0, &attributes));
+        if (++launched % 64 == 0) {
+          EXPECT_OK(orStreamSynchronize(stream));
+        }
+      }
+      EXPECT_OK(orStreamSynchronize(stream));
+      EXPECT_OK(orStreamDestroy(stream));
+    });
+  }
+  for (int session = 0; session < kSessions; ++session) {
+    const int before = launched.load();
+    EXPECT_OK(orActivityEnableTracing());
+    EXPECT_TRUE(Eventually([&] { return launched.load() > before + 100; }));
+    EXPECT_OK(orActivityFlushAll());
+    EXPECT_OK(orActivityDisableTracing());
+    EXPECT_TRUE(Eventually([&] { return launched.load() > before + 150; }));
+  }
+  over = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  EXPECT_EQ(Profiler::Get().dropped(), 0U);
+  EXPECT_LT(Of(records, orActivityKernel).size(), static_cast<size_t>(launched.load()));
+  std::map<uint32_t, int> calls, kernels;
+  for (const orActivity& call : Calls(records, "orLaunchKernel")) {
+    ++calls[call.correlation];
+  }
+  for (const orActivity& kernel : Of(records, orActivityKernel)) {
+    ++kernels[kernel.correlation];
+  }
+  EXPECT_GT(calls.size(), size_t{100} * kSessions);
+  EXPECT_EQ(calls, kernels);
+  for (const auto& [correlation, count] : calls) {
+    EXPECT_EQ(count, 1) << correlation;
+  }
+}
+
+}  // namespace
+}  // namespace openreg::device
