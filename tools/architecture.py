@@ -15,7 +15,7 @@ from tools import bazel_workspace
 
 _TORCH = "@torch//"
 _KERNELS = "//aten/(launch|structured|kernels)[:/]"
-_ABOVE_RUNTIME = "//(aten|amp|autoload|compile|python|tests|benchmarks|examples)[:/]"
+_ABOVE_RUNTIME = "//(aten|amp|autoload|compile|profiler|python|tests|benchmarks|examples)[:/]"
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ _PORTABLE = [
     "//amp/...",
     "//autoload/...",
     "//compile/...",
+    "//profiler/...",
     "//python/...",
 ]
 
@@ -88,7 +89,7 @@ ARROWS = [
     Arrow(
         "operators need no feature above them",
         libraries("//aten/..."),
-        "//(amp|autoload|compile|python|tests|benchmarks|examples)[:/]",
+        "//(amp|autoload|compile|profiler|python|tests|benchmarks|examples)[:/]",
     ),
     Arrow("tensors need no kernels", "//aten/tensors/...", f"{_KERNELS}|//aten/fallback[:/]"),
     Arrow("the host fallback needs no kernels", "//aten/fallback:host", _KERNELS),
@@ -100,6 +101,7 @@ ARROWS = [
     Arrow("autocast needs no operators of ours", libraries("//amp/..."), "//aten[:/]"),
     Arrow("autoload needs no operators of ours", libraries("//autoload/..."), "//aten[:/]"),
     Arrow("compile needs no operators of ours", libraries("//compile/..."), "//aten[:/]"),
+    Arrow("the profiler needs no operators of ours", libraries("//profiler/..."), "//aten[:/]"),
 ]
 
 

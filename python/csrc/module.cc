@@ -2,8 +2,8 @@
 //
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
-// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten or
-// compile. Loading the module loads those libraries, which register the device with torch. Waits
+// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten, compile
+// or profiler. Loading the module loads those libraries, which register the device with torch. Waits
 // release the GIL (runtime/device/host_wait.h); functions that take a lock which a waiting thread
 // may hold, or that take long, release it themselves. Exceptions are translated as torch does it
 // (c10::Error and its subclasses, warnings of the call included).
@@ -24,6 +24,7 @@
 #include "aten/fallback/fallback.h"
 #include "aten/launch/sleep.h"
 #include "compile/csrc/graph_replay.h"
+#include "profiler/recording.h"
 #include "python/csrc/autograd_threads.h"
 #include "python/csrc/compiled_kernels.h"
 #include "python/csrc/graphs.h"
@@ -267,6 +268,8 @@ PYBIND11_MODULE(_C, module) {
              py::arg("handle"), py::arg("device"));
   module.def("sleep", wrap_pybind_function_no_gil(&openreg::launch_sleep), py::arg("ns"));
 
+  module.def("resume_recording", wrap_pybind_function(&openreg::resume_recording));
+  module.def("pause_recording", wrap_pybind_function(&openreg::pause_recording));
   module.def("sync_debug_mode",
              wrap_pybind_function([] { return static_cast<int>(openreg::sync_debug_mode()); }));
   module.def("set_sync_debug_mode", wrap_pybind_function([](int mode) {

@@ -12,6 +12,8 @@
 #include <vector>
 
 #include "runtime/device/error.h"
+#include "runtime/device/host_wait.h"
+#include "runtime/device/thread.h"
 #include "runtime/sync/spin_lock.h"
 
 namespace openreg::device {
@@ -20,6 +22,7 @@ namespace {
 std::atomic<orActivityBufferRequested_t> buffer_requested{nullptr};
 std::atomic<orActivityBufferCompleted_t> buffer_completed{nullptr};
 std::atomic<uint32_t> last_correlation{0};
+std::atomic<uint64_t> recorded_commands{0};  // that have not ended
 
 // A buffer of the profiler's.
 struct Buffer {
@@ -201,6 +204,9 @@ void WriteActivity(const orActivity& activity) {
   (*own).Write(activity);
 }
 
+void BeginRecordedCommand() { recorded_commands.fetch_add(1, std::memory_order_relaxed); }
+void EndRecordedCommand() { recorded_commands.fetch_sub(1, std::memory_order_release); }
+
 void CallActivity::Begin(const char* function) {
   thread_local const int32_t thread = gettid();
   record_ = {};
@@ -265,6 +271,14 @@ OPENREG_API orError_t orActivityDisableTracing(void) {
 OPENREG_API orError_t orActivityFlushAll(void) {
   if (const orError_t error = EnterQuery("orActivityFlushAll"); error != orSuccess) {
     return error;
+  }
+  const auto over = [] {
+    return recorded_commands.load(std::memory_order_acquire) == 0 || Stopping();
+  };
+  if (!Tracing() && thread_state.running == nullptr && !over()) {
+    const HostWait wait;
+    for (Backoff backoff; !over(); backoff.Pause()) {
+    }
   }
   ThreadBuffers::Get().FlushAll();
   return orSuccess;

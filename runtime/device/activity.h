@@ -29,6 +29,11 @@ uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
 
+// Counts commands that are queued and will be recorded: before the command is queued, and after its
+// last record.
+void BeginRecordedCommand();
+void EndRecordedCommand();
+
 // A call of the API: recorded at the end of its scope, if tracing was on at its beginning.
 class CallActivity {
  public:

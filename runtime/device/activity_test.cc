@@ -39,15 +39,6 @@ class Profiler {
   // What was recorded since Start, in the order of its end.
   std::vector<orActivity> Stop() {
     EXPECT_OK(orActivityDisableTracing());
-    int count = 0;
-    EXPECT_OK(orGetDeviceCount(&count));
-    int current = 0;
-    EXPECT_OK(orGetDevice(&current));
-    for (int device = 0; device < count; ++device) {
-      EXPECT_OK(orSetDevice(device));
-      EXPECT_OK(orDeviceSynchronize());
-    }
-    EXPECT_OK(orSetDevice(current));
     EXPECT_OK(orActivityFlushAll());
     uint64_t recorded = 0, dropped = 0;
     EXPECT_OK(orActivityGetCounts(&recorded, &dropped));

@@ -200,6 +200,9 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
     replay->place = nodes[index].place;
     return false;
   }
+  if (replay->recorded) {
+    EndRecordedCommand();
+  }
   // What the graph releases may free, but not wait: a wait for this stream would never end.
   thread_state.releasing = true;
   stream->RunHostFunction([](void* over) { static_cast<Graph*>(over)->Release(); }, graph,

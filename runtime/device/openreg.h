@@ -486,13 +486,15 @@ OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t re
                                                   orActivityBufferCompleted_t completed);
 
 // Work of calls that come while tracing is on is recorded when it runs, also after the end of
-// tracing: a profiler that wants all of it disables, synchronizes and flushes. A second call of the
-// same kind does nothing.
+// tracing: a profiler that wants all of it disables and then flushes. A second call of the same
+// kind does nothing.
 OPENREG_API orError_t orActivityEnableTracing(void);
 OPENREG_API orError_t orActivityDisableTracing(void);
 
-// Hands the buffers of all threads to `completed`, whether they are full or not. Tracing may go on
-// meanwhile; what is recorded during the call may be in or not.
+// Hands the buffers of all threads to `completed`, whether they are full or not. While tracing is
+// on, what is recorded during the call may be in or not. After it was turned off, the call waits
+// first until all work that will be recorded has run, unless a kernel or a host function calls.
+// Errors of kernels stay with their streams.
 OPENREG_API orError_t orActivityFlushAll(void);
 
 // How many records this process has written to buffers, and how many it has dropped because there

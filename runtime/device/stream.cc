@@ -297,6 +297,7 @@ void Stream::Record(Command* command, const orActivity& activity) {
   if (activities_ == nullptr) {
     activities_ = std::make_unique<orActivity[]>(kRing);
   }
+  BeginRecordedCommand();
   activities_[static_cast<size_t>(command - ring_.get())] = activity;
   command->recorded = true;
 }
@@ -308,6 +309,7 @@ bool Stream::ExecuteRecorded(Command& command, bool with_team) {
   const bool done = Execute(command, with_team);
   record.end_ns = ActivityTime();
   WriteActivity(record);
+  EndRecordedCommand();
   return done;
 }
 

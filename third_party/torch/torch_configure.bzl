@@ -36,6 +36,14 @@ cc_library(
     includes = ["include", "include/torch/csrc/api/include"],
 )
 
+# What a profiler of Kineto is compiled against.
+cc_library(
+    name = "kineto_headers",
+    defines = ["USE_KINETO", "FMT_HEADER_ONLY"],
+    includes = ["include/kineto"],
+    deps = [":headers"],
+)
+
 # The same and Python's headers.
 cc_library(
     name = "python_headers",

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// ClockMap - from the driver's clock (CLOCK_MONOTONIC) to that of traces (nanoseconds of Unix time).
+//
+// The two may drift against each other while the system's clock is adjusted: what lies between the
+// beginning and the end of a session is interpolated. A plain value. Threads: any may read.
+#ifndef PROFILER_CLOCK_H_
+#define PROFILER_CLOCK_H_
+
+#include <cstdint>
+
+namespace openreg {
+
+class ClockMap {
+ public:
+  // Take one reading of both clocks each.
+  void begin() { first_ = last_ = read(); }
+  void end() { last_ = read(); }
+
+  int64_t unix_ns(uint64_t monotonic_ns) const;
+
+ private:
+  struct Reading {
+    int64_t monotonic = 0;
+    int64_t wall = 0;
+    int64_t offset() const { return wall - monotonic; }
+  };
+  static Reading read();
+
+  Reading first_;
+  Reading last_;
+};
+
+}  // namespace openreg
+
+#endif  // PROFILER_CLOCK_H_

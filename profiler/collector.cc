@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "profiler/collector.h"
+
+#include <stdexcept>
+#include <utility>
+
+namespace openreg {
+namespace {
+
+void check(orError_t error) {
+  if (error != orSuccess) {
+    throw std::runtime_error(orGetLastErrorDetail());
+  }
+}
+
+uint64_t dropped_so_far() {
+  uint64_t recorded = 0, dropped = 0;
+  check(orActivityGetCounts(&recorded, &dropped));
+  return dropped;
+}
+
+}  // namespace
+
+ActivityCollector& ActivityCollector::get() {
+  static ActivityCollector& collector = *new ActivityCollector;  // threads end late
+  return collector;
+}
+
+void ActivityCollector::start(size_t most_bytes) {
+  stop();
+  (void)take();
+  {
+    const std::lock_guard lock(mutex_);
+    bytes_left_ = most_bytes;
+  }
+  check(orActivityRegisterCallbacks(&request, &complete));
+  dropped_ = 0;
+  dropped_before_ = dropped_so_far();
+  check(orActivityEnableTracing());
+  started_ = true;
+}
+
+void ActivityCollector::stop() {
+  if (!started_) {
+    return;
+  }
+  started_ = false;
+  check(orActivityDisableTracing());
+  check(orActivityFlushAll());
+  dropped_ = dropped_so_far() - dropped_before_;
+  check(orActivityRegisterCallbacks(nullptr, nullptr));
+}
+
+void ActivityCollector::pause() {
+  if (started_) {
+    check(orActivityDisableTracing());
+  }
+}
+
+void ActivityCollector::resume() {
+  if (started_) {
+    check(orActivityEnableTracing());
+  }
+}
+
+std::vector<orActivity> ActivityCollector::take() {
+  std::map<void*, Buffer> buffers;
+  {
+    const std::lock_guard lock(mutex_);
+    buffers = std::exchange(buffers_, {});
+  }
+  size_t count = 0;
+  for (const auto& [address, buffer] : buffers) {
+    count += buffer.used / sizeof(orActivity);
+  }
+  std::vector<orActivity> records;
+  records.reserve(count);
+  for (const auto& [address, buffer] : buffers) {
+    const orActivity* const first = buffer.records.get();
+    records.insert(records.end(), first, first + buffer.used / sizeof(orActivity));
+  }
+  return records;
+}
+
+void ActivityCollector::request(void** buffer, size_t* size) {
+  ActivityCollector& self = get();
+  const std::lock_guard lock(self.mutex_);
+  if (self.bytes_left_ < kBufferBytes) {
+    return;
+  }
+  self.bytes_left_ -= kBufferBytes;
+  Buffer made{std::make_unique<orActivity[]>(kBufferBytes / sizeof(orActivity))};
+  *buffer = made.records.get();
+  *size = kBufferBytes / sizeof(orActivity) * sizeof(orActivity);
+  self.buffers_.emplace(*buffer, std::move(made));
+}
+
+void ActivityCollector::complete(void* buffer, size_t used) {
+  ActivityCollector& self = get();
+  const std::lock_guard lock(self.mutex_);
+  const auto found = self.buffers_.find(buffer);
+  if (found != self.buffers_.end()) {
+    found->second.used = used;
+  }
+}
+
+}  // namespace openreg

@@ -1,0 +1,350 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The device in torch.profiler: a profiler for Kineto, which torch asks for by
+// REGISTER_PRIVATEUSE1_PROFILER. It turns the records of the driver into rows of the trace.
+//
+// The only file that touches Kineto, whose interface changes between releases of torch. A session
+// belongs to Kineto and lives from configure() to the end of processTrace(); Kineto has one at a
+// time. The ids that torch pushes are kept by the driver, per thread: a piece of work is linked to
+// the operator (or the annotation) in which its call was made.
+#include <libkineto.h>
+#include <output_base.h>
+#include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <exception>
+#include <iterator>
+#include <limits>
+#include <map>
+#include <memory>
+#include <set>
+#include <sstream>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "profiler/clock.h"
+#include "profiler/collector.h"
+#include "profiler/labels.h"
+#include "runtime/c10/error.h"
+
+namespace openreg {
+namespace {
+
+using libkineto::ActivityType;
+using libkineto::GenericTraceActivity;
+
+constexpr char kProfilerName[] = "openreg";
+
+// The link between a call and its work, which viewers draw as an arrow.
+void set_flow(GenericTraceActivity& activity, uint32_t correlation, bool start) {
+  activity.id = static_cast<int32_t>(correlation);
+  activity.flow.id = correlation;
+  activity.flow.type = libkineto::kLinkAsyncCpuGpu;
+  activity.flow.start = start ? 1 : 0;
+}
+
+ActivityType type_of(const orActivity& record) {
+  switch (record.kind) {
+    case orActivityRuntime:
+      return ActivityType::PRIVATEUSE1_RUNTIME;
+    case orActivityMemcpy:
+      return ActivityType::GPU_MEMCPY;
+    case orActivityMemset:
+      return ActivityType::GPU_MEMSET;
+    case orActivityKernel:
+    case orActivityHostFunction:
+      break;
+  }
+  return ActivityType::CONCURRENT_KERNEL;
+}
+
+std::string device_name(int device) { return "openreg:" + std::to_string(device); }
+
+class Session final : public libkineto::IActivityProfilerSession {
+ public:
+  Session(std::set<ActivityType> types, size_t most_bytes)
+      : types_(std::move(types)), most_bytes_(most_bytes) {
+    status_ = libkineto::TraceStatus::READY;
+  }
+  ~Session() override { end(); }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  void start() override {
+    try {
+      clocks_.begin();
+      ActivityCollector::get().start(most_bytes_);
+      status_ = libkineto::TraceStatus::RECORDING;
+    } catch (const std::exception& error) {  // Kineto expects none
+      errors_.push_back(error.what());
+      status_ = libkineto::TraceStatus::ERROR;
+    }
+  }
+
+  void stop() override {
+    end();
+    clocks_.end();
+    status_ =
+        errors_.empty() ? libkineto::TraceStatus::PROCESSING : libkineto::TraceStatus::ERROR;
+  }
+
+  std::vector<std::string> errors() override { return errors_; }
+
+  void processTrace(libkineto::ActivityLogger& logger) override {
+    processTrace(logger, nullptr, 0, std::numeric_limits<int64_t>::max());
+  }
+
+  void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback linked,
+                    int64_t begin, int64_t end) override {
+    std::vector<orActivity> records = ActivityCollector::get().take();
+    std::sort(records.begin(), records.end(), [](const orActivity& a, const orActivity& b) {
+      return a.start_ns < b.start_ns;
+    });
+    buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
+    buffer_->span = libkineto::TraceSpan(begin, end, kProfilerName);
+    buffer_->gpuOpCount = 0;
+    for (const orActivity& record : records) {
+      add(record, linked, begin);
+    }
+    add_annotations(linked);
+    for (const auto& activity : buffer_->activities) {
+      activity->log(logger);
+    }
+    for (size_t i = 1; i < devices_.size(); ++i) {  // Kineto asks for the first
+      logger.handleDeviceInfo(device_info(*std::next(devices_.begin(), static_cast<long>(i))),
+                              begin);
+    }
+  }
+
+  std::unique_ptr<libkineto::DeviceInfo> getDeviceInfo() override {
+    return std::make_unique<libkineto::DeviceInfo>(
+        device_info(devices_.empty() ? 0 : *devices_.begin()));
+  }
+
+  std::vector<libkineto::ResourceInfo> getResourceInfos() override {
+    std::vector<libkineto::ResourceInfo> infos;
+    for (const auto& [device, stream] : streams_) {
+      infos.push_back({stream, stream, device, "stream " + std::to_string(stream)});
+    }
+    return infos;
+  }
+
+  std::unique_ptr<libkineto::CpuTraceBuffer> getTraceBuffer() override {
+    return std::move(buffer_);
+  }
+
+  void pushCorrelationId(uint64_t id) override { push(orActivityIdExternal, id); }
+  void popCorrelationId() override { pop(orActivityIdExternal); }
+  void pushUserCorrelationId(uint64_t id) override { push(orActivityIdUser, id); }
+  void popUserCorrelationId() override { pop(orActivityIdUser); }
+
+  // What CUDA's traces have at "deviceProperties", as far as this device has it.
+  std::string getDeviceProperties() override {
+    std::ostringstream text;
+    int count = 0;
+    (void)orGetDeviceCount(&count);
+    for (int device = 0; device < count; ++device) {
+      orDeviceProperties properties{};
+      if (orGetDeviceProperties(&properties, device) != orSuccess) {
+        return "";
+      }
+      text << (device == 0 ? "" : ", ") << "{\"id\": " << device << ", \"name\": \""
+           << properties.name << "\", \"totalGlobalMem\": " << properties.total_memory
+           << ", \"computeMajor\": " << properties.major
+           << ", \"computeMinor\": " << properties.minor
+           << ", \"numSms\": " << properties.multi_processor_count << "}";
+    }
+    return text.str();
+  }
+
+  std::unordered_map<std::string, std::string> getMetadata() override {
+    int version = 0;
+    (void)orGetVersion(&version);
+    return {{"openreg_driver_version", std::to_string(version)},
+            {"openreg_dropped_records", std::to_string(ActivityCollector::get().dropped())}};
+  }
+
+ private:
+  // The time that the work of one annotation took on one stream.
+  struct Annotation {
+    int64_t begin = std::numeric_limits<int64_t>::max();
+    int64_t end = 0;
+  };
+
+  static void push(orActivityIdKind kind, uint64_t id) {
+    (void)orActivityPushExternalCorrelationId(kind, id);
+  }
+  static void pop(orActivityIdKind kind) {
+    (void)orActivityPopExternalCorrelationId(kind, nullptr);
+  }
+
+  static libkineto::DeviceInfo device_info(int device) {
+    orDeviceProperties properties{};
+    (void)orGetDeviceProperties(&properties, device);
+    return {device, libkineto::kExceedMaxPid + device, device_name(device), properties.name};
+  }
+
+  void end() {
+    try {
+      ActivityCollector::get().stop();
+    } catch (const std::exception& error) {
+      errors_.push_back(error.what());
+    }
+    const uint64_t dropped = ActivityCollector::get().dropped();
+    if (dropped != 0 && !told_dropped_) {
+      told_dropped_ = true;
+      errors_.push_back(std::to_string(dropped) +
+                        " records of device openreg were dropped, for which there was no memory: "
+                        "profile a shorter time");
+    }
+  }
+
+  void add(const orActivity& record, const libkineto::getLinkedActivityCallback& linked,
+           int64_t begin) {
+    const ActivityType type = type_of(record);
+    const bool is_call = record.kind == orActivityRuntime;
+    const int64_t start_time = clocks_.unix_ns(record.start_ns);
+    if (start_time < begin) {
+      return;
+    }
+    const int64_t end_time = clocks_.unix_ns(record.end_ns);
+    if (!is_call) {
+      streams_.emplace(record.device, record.stream);
+      devices_.insert(record.device);
+      if (record.user_id != 0) {
+        Annotation& annotation =
+            annotations_[{record.device, record.stream, record.user_id}];
+        annotation.begin = std::min(annotation.begin, start_time);
+        annotation.end = std::max(annotation.end, end_time);
+      }
+    }
+    if (types_.count(type) == 0) {
+      return;
+    }
+    buffer_->emplace_activity(buffer_->span, type, activity_label(record));
+    GenericTraceActivity& activity = *buffer_->activities.back();
+    activity.startTime = start_time;
+    activity.endTime = end_time;
+    set_flow(activity, record.correlation, is_call);
+    if (linked != nullptr && record.external_id != 0) {
+      activity.linked = linked(static_cast<int32_t>(record.external_id));
+    }
+    activity.addMetadata("correlation", record.correlation);
+    if (is_call) {
+      activity.device = libkineto::processId();
+      activity.resource = record.thread;
+      activity.threadId = record.thread;
+      describe_call(activity, record);
+    } else {
+      ++buffer_->gpuOpCount;
+      activity.device = record.device;
+      activity.resource = record.stream;
+      activity.threadId = record.stream;
+      describe_work(activity, record);
+    }
+  }
+
+  static void describe_call(GenericTraceActivity& activity, const orActivity& record) {
+    if (record.stream >= 0) {
+      activity.addMetadata("device", record.device);
+      activity.addMetadata("stream", record.stream);
+    }
+    if (record.object != 0) {
+      std::ostringstream address;
+      address << "0x" << std::hex << record.object;
+      activity.addMetadataQuoted("object", address.str());
+    }
+    if (record.bytes != 0) {
+      activity.addMetadata("bytes", record.bytes);
+    }
+  }
+
+  void describe_work(GenericTraceActivity& activity, const orActivity& record) const {
+    activity.addMetadata("device", record.device);
+    activity.addMetadata("context", 0);
+    activity.addMetadata("stream", record.stream);
+    activity.addMetadata("queued", clocks_.unix_ns(record.queued_ns));
+    if (record.kind == orActivityMemcpy || record.kind == orActivityMemset) {
+      activity.addMetadata("bytes", record.bytes);
+      // Bytes per nanosecond.
+      const uint64_t ns = std::max<uint64_t>(record.end_ns - record.start_ns, 1);
+      activity.addMetadata("memory bandwidth (GB/s)",
+                           static_cast<double>(record.bytes) / static_cast<double>(ns));
+    }
+    if (record.graph != 0) {
+      activity.addMetadata("graph id", record.graph);
+      activity.addMetadata("graph node id", record.node);
+    }
+  }
+
+  // Kineto makes these for CUDA alone.
+  void add_annotations(const libkineto::getLinkedActivityCallback& linked) {
+    if (linked == nullptr || types_.count(ActivityType::GPU_USER_ANNOTATION) == 0) {
+      return;
+    }
+    for (const auto& [place, annotation] : annotations_) {
+      const auto& [device, stream, id] = place;
+      const libkineto::ITraceActivity* const source = linked(static_cast<int32_t>(id));
+      if (source == nullptr) {
+        continue;
+      }
+      buffer_->emplace_activity(buffer_->span, ActivityType::GPU_USER_ANNOTATION, source->name());
+      GenericTraceActivity& activity = *buffer_->activities.back();
+      activity.startTime = annotation.begin;
+      activity.endTime = annotation.end;
+      activity.device = device;
+      activity.resource = stream;
+      activity.threadId = stream;
+      activity.linked = source;
+    }
+  }
+
+  const std::set<ActivityType> types_;
+  const size_t most_bytes_;
+  ClockMap clocks_;
+  std::vector<std::string> errors_;
+  bool told_dropped_ = false;
+  std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
+  std::set<int> devices_;
+  std::set<std::pair<int, int>> streams_;
+  std::map<std::tuple<int, int, uint64_t>, Annotation> annotations_;
+};
+
+class OpenRegProfiler final : public libkineto::IActivityProfiler {
+ public:
+  const std::string& name() const override { return name_; }
+  const std::set<ActivityType>& availableActivities() const override { return types_; }
+
+  // Null if nothing that this profiler has is asked for, as when only the CPU is profiled.
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
+      const std::set<ActivityType>& asked, const libkineto::Config& config) override {
+    std::set<ActivityType> types;
+    std::set_intersection(asked.begin(), asked.end(), types_.begin(), types_.end(),
+                          std::inserter(types, types.end()));
+    if (types.empty()) {
+      return nullptr;
+    }
+    const int64_t most = config.activitiesMaxGpuBufferSize();
+    return std::make_unique<Session>(std::move(types), static_cast<size_t>(std::max<int64_t>(most, 0)));
+  }
+  std::unique_ptr<libkineto::IActivityProfilerSession> configure(
+      int64_t, int64_t, const std::set<ActivityType>& asked,
+      const libkineto::Config& config) override {
+    return configure(asked, config);
+  }
+
+ private:
+  const std::string name_ = kProfilerName;
+  const std::set<ActivityType> types_ = {
+      ActivityType::PRIVATEUSE1_RUNTIME, ActivityType::CONCURRENT_KERNEL,
+      ActivityType::GPU_MEMCPY, ActivityType::GPU_MEMSET, ActivityType::GPU_USER_ANNOTATION};
+};
+
+REGISTER_PRIVATEUSE1_PROFILER(OpenRegProfiler);
+
+}  // namespace
+}  // namespace openreg

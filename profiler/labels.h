@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What a trace calls things. The names of copies and fills are those of CUDA's traces, which tools
+// look for. Threads: any.
+#ifndef PROFILER_LABELS_H_
+#define PROFILER_LABELS_H_
+
+#include <string>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg {
+
+// "aten::add.Tensor", "Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "orLaunchKernel".
+std::string activity_label(const orActivity& activity);
+
+}  // namespace openreg
+
+#endif  // PROFILER_LABELS_H_

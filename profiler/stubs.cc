@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The device in torch's profilers without Kineto (autograd.profiler.profile(use_device=...) and
+// use_kineto=False): they mark the beginning and the end of an operator by events on its stream.
+// Threads: any.
+#include <c10/util/ApproximateClock.h>
+#include <torch/csrc/profiler/stubs/base.h>
+
+#include <functional>
+#include <memory>
+
+#include "runtime/c10/device.h"
+#include "runtime/c10/error.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+using torch::profiler::impl::ProfilerVoidEventStub;
+
+class Stubs final : public torch::profiler::impl::ProfilerStubs {
+ public:
+  bool enabled() const override { return true; }
+
+  void record(c10::DeviceIndex* device, ProfilerVoidEventStub* event,
+              int64_t* cpu_ns) const override {
+    const c10::DeviceIndex current = current_device();
+    if (device != nullptr) {
+      *device = current;
+    }
+    orEvent_t made = nullptr;
+    OPENREG_CHECK(orEventCreateWithFlags(&made, orEventEnableTiming));
+    event->reset(made, [](void* old) { (void)orEventDestroy(static_cast<orEvent_t>(old)); });
+    if (cpu_ns != nullptr) {
+      *cpu_ns = c10::getTime();
+    }
+    OPENREG_CHECK(orEventRecord(made, current_native_stream(current)));
+  }
+
+  // In microseconds.
+  float elapsed(const ProfilerVoidEventStub* first,
+                const ProfilerVoidEventStub* second) const override {
+    const auto begin = static_cast<orEvent_t>(first->get());
+    const auto end = static_cast<orEvent_t>(second->get());
+    OPENREG_CHECK(orEventSynchronize(begin));
+    OPENREG_CHECK(orEventSynchronize(end));
+    float milliseconds = 0;
+    OPENREG_CHECK(orEventElapsedTime(&milliseconds, begin, end));
+    return milliseconds * 1000;
+  }
+
+  // No tool attaches to this device that would show marks and ranges.
+  void mark(const char*) const override {}
+  void rangePush(const char*) const override {}
+  void rangePop() const override {}
+
+  void onEachDevice(std::function<void(int)> run) const override {
+    for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
+      const DeviceScope scope(device);
+      run(device);
+    }
+  }
+
+  void synchronize() const override { OPENREG_CHECK(orDeviceSynchronize()); }
+};
+
+const bool registered = [] {
+  static Stubs stubs;
+  torch::profiler::impl::registerPrivateUse1Methods(&stubs);
+  return true;
+}();
+
+}  // namespace
+}  // namespace openreg
