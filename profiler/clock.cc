@@ -9,8 +9,7 @@ namespace {
 
 template <class Clock>
 int64_t now() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             Clock::now().time_since_epoch())
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now().time_since_epoch())
       .count();
 }
 
@@ -38,8 +37,7 @@ int64_t ClockMap::unix_ns(uint64_t monotonic_ns) const {
   if (length <= 0) {
     return time + first_.offset();
   }
-  const double part =
-      static_cast<double>(time - first_.monotonic) / static_cast<double>(length);
+  const double part = static_cast<double>(time - first_.monotonic) / static_cast<double>(length);
   const auto drift = static_cast<double>(last_.offset() - first_.offset());
   return time + first_.offset() + static_cast<int64_t>(part * drift);
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ClockMap - from the driver's clock (CLOCK_MONOTONIC) to that of traces (nanoseconds of Unix time).
+// ClockMap - from the driver's clock (CLOCK_MONOTONIC) to that of traces (nanoseconds of Unix
+// time).
 //
 // The two may drift against each other while the system's clock is adjusted: what lies between the
 // beginning and the end of a session is interpolated. A plain value. Threads: any may read.

@@ -28,7 +28,8 @@ class ActivityCollector {
   // driver's words if it refuses, as it does while somebody else records.
   void start(size_t most_bytes);
 
-  // Ends that, after all work that was queued meanwhile has run. Does nothing if it was not started.
+  // Ends that, after all work that was queued meanwhile has run. Does nothing if it was not
+  // started.
   void stop();
 
   // While it is started: stops recording for a while, and goes on. Does nothing otherwise.

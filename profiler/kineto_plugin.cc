@@ -88,8 +88,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   void stop() override {
     end();
     clocks_.end();
-    status_ =
-        errors_.empty() ? libkineto::TraceStatus::PROCESSING : libkineto::TraceStatus::ERROR;
+    status_ = errors_.empty() ? libkineto::TraceStatus::PROCESSING : libkineto::TraceStatus::ERROR;
   }
 
   std::vector<std::string> errors() override { return errors_; }
@@ -101,9 +100,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   void processTrace(libkineto::ActivityLogger& logger, libkineto::getLinkedActivityCallback linked,
                     int64_t begin, int64_t end) override {
     std::vector<orActivity> records = ActivityCollector::get().take();
-    std::sort(records.begin(), records.end(), [](const orActivity& a, const orActivity& b) {
-      return a.start_ns < b.start_ns;
-    });
+    std::sort(records.begin(), records.end(),
+              [](const orActivity& a, const orActivity& b) { return a.start_ns < b.start_ns; });
     buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
     buffer_->span = libkineto::TraceSpan(begin, end, kProfilerName);
     buffer_->gpuOpCount = 0;
@@ -216,8 +214,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       streams_.emplace(record.device, record.stream);
       devices_.insert(record.device);
       if (record.user_id != 0) {
-        Annotation& annotation =
-            annotations_[{record.device, record.stream, record.user_id}];
+        Annotation& annotation = annotations_[{record.device, record.stream, record.user_id}];
         annotation.begin = std::min(annotation.begin, start_time);
         annotation.end = std::max(annotation.end, end_time);
       }
@@ -319,17 +316,18 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return types_; }
 
-  // Null if nothing that this profiler has is asked for, as when only the CPU is profiled.
+  // Null if nothing of the device is asked for: torch wants calls of drivers with the CPU's rows.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& asked, const libkineto::Config& config) override {
     std::set<ActivityType> types;
     std::set_intersection(asked.begin(), asked.end(), types_.begin(), types_.end(),
                           std::inserter(types, types.end()));
-    if (types.empty()) {
+    if (types.empty() || types == std::set{ActivityType::PRIVATEUSE1_RUNTIME}) {
       return nullptr;
     }
     const int64_t most = config.activitiesMaxGpuBufferSize();
-    return std::make_unique<Session>(std::move(types), static_cast<size_t>(std::max<int64_t>(most, 0)));
+    return std::make_unique<Session>(std::move(types),
+                                     static_cast<size_t>(std::max<int64_t>(most, 0)));
   }
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       int64_t, int64_t, const std::set<ActivityType>& asked,
@@ -340,8 +338,8 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
  private:
   const std::string name_ = kProfilerName;
   const std::set<ActivityType> types_ = {
-      ActivityType::PRIVATEUSE1_RUNTIME, ActivityType::CONCURRENT_KERNEL,
-      ActivityType::GPU_MEMCPY, ActivityType::GPU_MEMSET, ActivityType::GPU_USER_ANNOTATION};
+      ActivityType::PRIVATEUSE1_RUNTIME, ActivityType::CONCURRENT_KERNEL, ActivityType::GPU_MEMCPY,
+      ActivityType::GPU_MEMSET, ActivityType::GPU_USER_ANNOTATION};
 };
 
 REGISTER_PRIVATEUSE1_PROFILER(OpenRegProfiler);

@@ -12,6 +12,8 @@
 #include "aten/launch/alias.h"
 #include "aten/launch/launch.h"
 #include "aten/tensors/copy.h"
+#include "aten/tensors/tensor.h"
+#include "runtime/c10/host_allocator.h"
 
 namespace openreg {
 namespace {
@@ -37,15 +39,37 @@ LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
           .check = awaited || converts ? Check::kNever : Check::kNewArguments};
 }
 
+// Whether a copy moves bytes as they are.
+bool is_plain(const at::Tensor& dst, const at::Tensor& src) {
+  return same_elements(dst, src) && dst.is_contiguous() && src.is_contiguous();
+}
+
+orMemoryType memory_of(const at::Tensor& tensor) {
+  return is_device(tensor)                    ? orMemoryTypeDevice
+         : is_pinned(tensor.const_data_ptr()) ? orMemoryTypeHost
+                                              : orMemoryTypeUnmanaged;
+}
+
+orCopyDescription describe_copy(const at::Tensor& dst, const at::Tensor& src) {
+  const orMemcpyKind kind = is_device(dst)
+                                ? is_device(src) ? orMemcpyDeviceToDevice : orMemcpyHostToDevice
+                                : orMemcpyDeviceToHost;
+  return {dst.nbytes(), kind, memory_of(src), memory_of(dst)};
+}
+
 at::Tensor for_kernel(AliasPool& aliases, const at::Tensor& tensor) {
   return is_device(tensor) ? aliases.alias(tensor) : tensor;
 }
 
 void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                      bool awaited) {
-  const LaunchSite site = site_of(dst, src, awaited);
-  if (awaited && dst.nbytes() <= kMemcpyBytes && same_elements(dst, src) && dst.is_contiguous() &&
-      src.is_contiguous()) {
+  LaunchSite site = site_of(dst, src, awaited);
+  orCopyDescription description;
+  if (C10_UNLIKELY(orActivityIsEnabled() != 0) && is_plain(dst, src)) {
+    description = describe_copy(dst, src);
+    site.copy = &description;
+  }
+  if (awaited && dst.nbytes() <= kMemcpyBytes && is_plain(dst, src)) {
     launch_kernel(site, device, [&](AliasPool& /*aliases*/) {
       return
           [to = kernel_pointer(dst.mutable_data_ptr()), from = kernel_pointer(src.const_data_ptr()),

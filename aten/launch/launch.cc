@@ -215,7 +215,7 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
     flags = 0;  // one thread, but nobody knows for how long
   }
   const orLaunchAttributes attributes{site.name, flags | orLaunchHasRepeatable, work_ns,
-                                      &repeatable};
+                                      &repeatable, site.copy};
   if (C10_UNLIKELY(launch_watcher_bits() != 0)) {
     OPENREG_CHECK(launch_watched(stream, kernel, launch, attributes));
     return;

@@ -193,6 +193,7 @@ struct LaunchSite {
   Check check = Check::kNewArguments;
   // What the kernel may refuse besides dtypes, as a hash (argument_key.h); 0: nothing.
   uint64_t argument_key = 0;
+  const orCopyDescription* copy = nullptr;  // of a kernel that only moves bytes, for the profiler
 };
 
 namespace detail {

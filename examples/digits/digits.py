@@ -3,6 +3,7 @@
 
 With --amp: on the device in mixed precision and in float32, from three seeds each.
 With --compile: on the device, compiled and not.
+With --profile: writes a trace of one more epoch on the device, too, and a picture of it.
 """
 
 import argparse
@@ -10,12 +11,14 @@ import sys
 from collections.abc import Sequence
 
 import torch
+from torch.profiler import ProfilerActivity, profile
+from torch_openreg.trace import events, summary
 from tqdm import tqdm
 
 from examples.digits.figure import draw
 from examples.digits.training import BATCH, Digits, Mode, Record, train
 from examples.digits.verdict import named, promises, promises_of_amp
-from tools.flags.flags import Flags, device, picture, whole_number
+from tools.flags.flags import Flags, device, output, picture, whole_number
 
 # Seeds of mixed precision and of float32: one alone may be lucky.
 AMP_SEEDS = 3
@@ -58,7 +61,27 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         metavar="FILE",
         help="figure to write (.png, .svg, .pdf), or 'none'",
     )
+    parser.add_argument(
+        "--profile",
+        type=output,
+        metavar="FILE",
+        help="trace to write (.json, for ui.perfetto.dev) of one more epoch on the device; beside "
+        "it goes a picture of it",
+    )
     return parser.parse_args(argv)
+
+
+def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
+    """Profiles one epoch on the device; writes its trace and a picture, and prints a summary."""
+    activities = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
+    with profile(activities=activities) as profiler:
+        run(digits, flags.device, 1, flags.seed)
+    profiler.export_chrome_trace(str(flags.profile))
+    trace = events.read(flags.profile)
+    picture_of_it = flags.profile.with_suffix(".png")
+    summary.draw(trace, picture_of_it, top=12)
+    print("\n".join(summary.summarize(trace).lines(top=12)))
+    print(f"trace: {flags.profile}\npicture of it: {picture_of_it}")
 
 
 def run(
@@ -121,6 +144,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     if flags.plot:
         draw(runs[0], references[0], digits, flags.plot)
         print(f"figure: {flags.plot}")
+    if flags.profile:
+        write_trace(digits, flags)
     for promise in verdict:
         print(f"{'kept  ' if promise.kept else 'BROKEN'} {promise.text}: {promise.found}")
     return 0 if all(promise.kept for promise in verdict) else 1

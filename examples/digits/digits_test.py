@@ -5,9 +5,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch_openreg.trace import events, validation
 
 from examples.digits import digits as program
-from examples.digits.training import Digits, Mode, Record, train, training_batches
+from examples.digits.training import BATCH, Digits, Mode, Record, train, training_batches
 from examples.digits.verdict import promises, promises_of_amp
 
 CPU = torch.device("cpu")
@@ -55,7 +56,7 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         program.main(["--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    flags = ("--amp", "--compile", "--device", "--epochs", "--seed", "--plot")
+    flags = ("--amp", "--compile", "--device", "--epochs", "--seed", "--plot", "--profile")
     assert all(flag in text for flag in flags)
 
 
@@ -166,6 +167,19 @@ def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFi
     assert out.count("openreg:\n") == 3
     assert "kept   mean test accuracy of 3 seeds with autocast" in out
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_profile_of_an_epoch(
+    images: Digits, typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    flags = program.parse(["--profile", "trace.json", "--epochs", "1"])
+    program.write_trace(images, flags)
+    assert (typed_in / "trace.png").read_bytes().startswith(b"\x89PNG")
+    trace = events.read(typed_in / "trace.json")
+    assert not list(validation.faults(trace))
+    steps = len(images.train) // BATCH
+    assert sum(work.name == "aten::nll_loss_forward" for work in trace.work) in (0, steps)
+    assert "aten::addmm" in capsys.readouterr().out
 
 
 def test_mixed_precision_scales_its_losses(images: Digits) -> None:

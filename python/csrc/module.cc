@@ -2,11 +2,11 @@
 //
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
-// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten, compile
-// or profiler. Loading the module loads those libraries, which register the device with torch. Waits
-// release the GIL (runtime/device/host_wait.h); functions that take a lock which a waiting thread
-// may hold, or that take long, release it themselves. Exceptions are translated as torch does it
-// (c10::Error and its subclasses, warnings of the call included).
+// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten,
+// compile or profiler. Loading the module loads those libraries, which register the device with
+// torch. Waits release the GIL (runtime/device/host_wait.h); functions that take a lock which a
+// waiting thread may hold, or that take long, release it themselves. Exceptions are translated as
+// torch does it (c10::Error and its subclasses, warnings of the call included).
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>

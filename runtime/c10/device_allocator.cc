@@ -115,6 +115,30 @@ CachingAllocator& core_of(c10::DeviceIndex device) {
   return C10_LIKELY(core != nullptr) ? *core : make_core(device);
 }
 
+// For torch's profiler, where it follows memory (profile_memory=True).
+void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
+  if (!c10::memoryProfilingEnabled()) {
+    return;
+  }
+  const allocator::Stats stats = core.stats();
+  c10::reportMemoryUsageToProfiler(
+      pointer, bytes,
+      static_cast<size_t>(stats.stat[allocator::kAllocatedBytes][allocator::kAggregate].current),
+      static_cast<size_t>(stats.stat[allocator::kReservedBytes][allocator::kAggregate].current),
+      c10::Device(kOpenRegType, core.device()));
+}
+
+[[gnu::cold, gnu::noinline]] void report_out_of_memory(c10::Device device, size_t bytes) {
+  const CachingAllocator* const core = core_if_any(device.index());
+  const allocator::Stats stats =
+      core != nullptr ? core_of(device.index()).stats() : allocator::Stats();
+  c10::reportOutOfMemoryToProfiler(
+      static_cast<int64_t>(bytes),
+      static_cast<size_t>(stats.stat[allocator::kAllocatedBytes][allocator::kAggregate].current),
+      static_cast<size_t>(stats.stat[allocator::kReservedBytes][allocator::kAggregate].current),
+      device);
+}
+
 void free_nothing(void* /*context*/) {}
 
 // If the device is full, memory that other processes have released meanwhile may be enough.
@@ -129,16 +153,23 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
-// The same operations while a diagnostic watches memory.
+// The same operations while a diagnostic watches memory, or torch's profiler does.
 
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {
+  CachingAllocator& core = core_of(device.index());
+  if (!memory_watchers.any()) {
+    Block* const block = allocate_block(core, bytes, stream);
+    report_to_profiler(core, block->pointer, static_cast<int64_t>(block->size));
+    return {block->pointer, block, &free_block, device};
+  }
   const DiagnosticHooks& hooks = diagnostic_hooks();
   const allocator::ContextScope scope(hooks.context(allocator::ContextLevel::kState));
-  CachingAllocator& core = core_of(device.index());
   Block* const block = allocate_block(core, bytes, stream);
   try {
-    return {hooks.on_allocate(block), block, &free_block, device};
+    void* const pointer = hooks.on_allocate(block);
+    report_to_profiler(core, block->pointer, static_cast<int64_t>(block->size));
+    return {pointer, block, &free_block, device};
   } catch (...) {
     core.free(block);
     throw;
@@ -155,10 +186,18 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   if (in_forked_child()) {
     return;
   }
-  const DiagnosticHooks& hooks = diagnostic_hooks();
-  const allocator::ContextScope scope(hooks.context(allocator::ContextLevel::kAll));
-  hooks.on_free(block);  // before another thread can get it
-  core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
+  CachingAllocator& core = core_of(static_cast<c10::DeviceIndex>(block->device));
+  void* const pointer = block->pointer;
+  const auto bytes = static_cast<int64_t>(block->size);
+  if (memory_watchers.any()) {
+    const DiagnosticHooks& hooks = diagnostic_hooks();
+    const allocator::ContextScope scope(hooks.context(allocator::ContextLevel::kAll));
+    hooks.on_free(block);  // before another thread can get it
+    core.free(block);
+  } else {
+    core.free(block);
+  }
+  report_to_profiler(core, pointer, -bytes);
 }
 
 stats::Stat to_torch(const allocator::Stat& from) {
@@ -361,24 +400,28 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    if (C10_UNLIKELY(memory_watchers.any())) {
+    if (C10_UNLIKELY(memory_watchers.any() || c10::memoryProfilingEnabled())) {
       return allocate_watched(where, bytes, stream);
     }
     Block* const block = allocate_block(core_of(device), bytes, stream);
     return {block->pointer, block, &free_block, where};
   } catch (const allocator::Error& error) {
+    if (error.code() == orErrorOutOfMemory) {
+      report_out_of_memory(where, bytes);
+    }
     throw_allocator_error(error);
   }
 }
 
 void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
+  const auto device = static_cast<c10::DeviceIndex>(block->device);
   try {
-    if (C10_UNLIKELY(memory_watchers.any())) {
+    if (C10_UNLIKELY(memory_watchers.any() || c10::memoryProfilingEnabled())) {
       free_watched(block);
       return;
     }
-    core_of(static_cast<c10::DeviceIndex>(block->device)).free(block);
+    core_of(device).free(block);
   } catch (const std::exception& error) {
     // A deleter must not throw; the memory is free, but the reason must not be lost.
     TORCH_WARN("openreg: while memory was freed: ", error.what());

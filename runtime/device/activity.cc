@@ -268,6 +268,8 @@ OPENREG_API orError_t orActivityDisableTracing(void) {
   return orSuccess;
 }
 
+OPENREG_API int orActivityIsEnabled(void) { return Tracing() ? 1 : 0; }
+
 OPENREG_API orError_t orActivityFlushAll(void) {
   if (const orError_t error = EnterQuery("orActivityFlushAll"); error != orSuccess) {
     return error;

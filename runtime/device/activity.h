@@ -75,7 +75,7 @@ class CallActivity {
 // What the record of a copy or a fill says about it.
 struct CopyDetails {
   orActivityKind kind = orActivityMemcpy;
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;  // 0: it is neither
   orMemcpyKind copy = orMemcpyDefault;
   orMemoryType source = orMemoryTypeUnmanaged;
   orMemoryType destination = orMemoryTypeUnmanaged;

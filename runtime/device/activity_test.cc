@@ -161,7 +161,8 @@ TEST_F(ActivityTest, AKernelAndItsCall) {
 TEST_F(ActivityTest, AKernelThatFailsIsRecorded) {
   Profiler::Get().Start();
   (void)orLaunchKernel(
-      nullptr, [](void*) { return orKernelFail(orErrorLaunchFailure, "on purpose", nullptr, nullptr); },
+      nullptr,
+      [](void*) { return orKernelFail(orErrorLaunchFailure, "on purpose", nullptr, nullptr); },
       nullptr, 0, nullptr);
   (void)orDeviceSynchronize();
   const std::vector<orActivity> records = Profiler::Get().Stop();
@@ -214,6 +215,20 @@ TEST_F(ActivityTest, CopiesAndFillsTellWhatTheyMove) {
   EXPECT_OK(orFreeHost(pinned));
 }
 
+TEST_F(ActivityTest, AKernelThatCopies) {
+  const orCopyDescription copy{40, orMemcpyDeviceToHost, orMemoryTypeDevice, orMemoryTypeHost};
+  const orLaunchAttributes attributes{"aten::copy", 0, 0, nullptr, &copy};
+  Profiler::Get().Start();
+  EXPECT_TRUE(orActivityIsEnabled());
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+  const auto copies = Of(Profiler::Get().Stop(), orActivityMemcpy);
+  EXPECT_FALSE(orActivityIsEnabled());
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_EQ(copies[0].bytes, 40U);
+  EXPECT_EQ(copies[0].copy, orMemcpyDeviceToHost);
+  EXPECT_EQ(copies[0].destination, orMemoryTypeHost);
+}
+
 TEST_F(ActivityTest, CallsThatWaitOrAllocate) {
   orEvent_t event = nullptr;
   ASSERT_OK(orEventCreate(&event));
@@ -229,9 +244,9 @@ TEST_F(ActivityTest, CallsThatWaitOrAllocate) {
   EXPECT_OK(orFree(memory));
   EXPECT_OK(orLaunchHostFunc(stream, [](void*) {}, nullptr));
   const std::vector<orActivity> records = Profiler::Get().Stop();
-  for (const char* name : {"orEventRecord", "orStreamWaitEvent", "orEventSynchronize",
-                           "orStreamSynchronize", "orDeviceSynchronize", "orMalloc", "orFree",
-                           "orLaunchHostFunc"}) {
+  for (const char* name :
+       {"orEventRecord", "orStreamWaitEvent", "orEventSynchronize", "orStreamSynchronize",
+        "orDeviceSynchronize", "orMalloc", "orFree", "orLaunchHostFunc"}) {
     EXPECT_EQ(Calls(records, name).size(), 1U) << name;
   }
   EXPECT_EQ(Calls(records, "orEventRecord").at(0).object, reinterpret_cast<uint64_t>(event));
@@ -304,7 +319,8 @@ TEST_F(ActivityTest, WorkHasTheIdsOfItsCall) {
   EXPECT_EQ(id, 33U);
   std::thread([] {  // another thread has pushed nothing
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
-  }).join();
+  })
+      .join();
   EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdExternal, nullptr));
   EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdUser, nullptr));
   gate.Open();

@@ -155,7 +155,7 @@ void Graph::RunRecorded(Node& node, Stream* stream, ErrorSink* sink, bool with_t
     return;
   }
   orActivity record = replay;
-  DescribeWork(node.kind, node.name, node.kind == Command::kCopy ? &node.copy : nullptr, &record);
+  DescribeWork(node.kind, node.name, node.copy.bytes != 0 ? &node.copy : nullptr, &record);
   record.device = node.device;
   record.graph = number_;
   record.node = static_cast<int32_t>(&node - nodes_.data());

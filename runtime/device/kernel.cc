@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The C functions of kernels and functions of the host.
+#include "runtime/device/activity.h"
 #include "runtime/device/error.h"
 #include "runtime/device/openreg_emulation.h"
 #include "runtime/device/stream.h"
@@ -52,6 +53,13 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   work.kernel = function;
   work.arguments = arguments;
   work.size = size;
+  CopyDetails copy;
+  if (attributes != nullptr && attributes->copy != nullptr) [[unlikely]] {
+    const orCopyDescription& described = *attributes->copy;
+    copy = {orActivityMemcpy, described.bytes, described.kind, described.source,
+            described.destination};
+    work.copy = &copy;
+  }
   work.repeatable = (flags & orLaunchHasRepeatable) != 0 ? attributes->repeatable : nullptr;
   return submission.Submit(work);
 }

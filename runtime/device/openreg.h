@@ -454,9 +454,9 @@ typedef enum orActivityKind {
 
 typedef struct orActivity {
   orActivityKind kind;
-  uint32_t correlation;      // of a call and of its work; from 1
-  const char* name;          // of the function, or of the kernel (may be null); static storage
-  uint64_t start_ns;         // of CLOCK_MONOTONIC, as all times here
+  uint32_t correlation;  // of a call and of its work; from 1
+  const char* name;      // of the function, or of the kernel (may be null); static storage
+  uint64_t start_ns;     // of CLOCK_MONOTONIC, as all times here
   uint64_t end_ns;
   uint64_t queued_ns;        // when the call queued the work; of a call: 0
   uint64_t external_id;      // the id that the calling thread had pushed last; 0: none
@@ -490,6 +490,7 @@ OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t re
 // kind does nothing.
 OPENREG_API orError_t orActivityEnableTracing(void);
 OPENREG_API orError_t orActivityDisableTracing(void);
+OPENREG_API int orActivityIsEnabled(void);
 
 // Hands the buffers of all threads to `completed`, whether they are full or not. While tracing is
 // on, what is recorded during the call may be in or not. After it was turned off, the call waits
@@ -503,10 +504,7 @@ OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped)
 
 // Ids of the program's own, which the records of a thread's calls carry, and those of their work: a
 // stack per thread and kind. A pop without a push is orErrorInvalidValue; `id` may be null.
-typedef enum orActivityIdKind {
-  orActivityIdExternal = 0,
-  orActivityIdUser = 1
-} orActivityIdKind;
+typedef enum orActivityIdKind { orActivityIdExternal = 0, orActivityIdUser = 1 } orActivityIdKind;
 OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind kind, uint64_t id);
 OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind kind, uint64_t* id);
 

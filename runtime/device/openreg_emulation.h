@@ -95,12 +95,22 @@ typedef struct orRepeatable {
   void (*release)(void* arguments);
 } orRepeatable;
 
+// What a kernel does that only moves bytes: it is recorded as a copy.
+typedef struct orCopyDescription {
+  size_t bytes;
+  orMemcpyKind kind;
+  orMemoryType source;
+  orMemoryType destination;
+} orCopyDescription;
+
 typedef struct orLaunchAttributes {
   const char* name;  // of the operator, for errors and traces; static storage; may be null
   uint32_t flags;
   uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: estimated time with one thread
   // With orLaunchHasRepeatable; static storage. Otherwise the kernel itself is repeatable.
   const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
+  // Null for other kernels; worth a thought only while orActivityIsEnabled().
+  const orCopyDescription* copy OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
 
 // What an orKernel_t points to. orLaunchKernel reads both before it returns.

@@ -73,16 +73,16 @@ class Submission {
  private:
   orError_t Enqueue(const Work& work, ErrorSink* sink, uint64_t* position) const;
   bool TryInline(const Work& work, ErrorSink* sink) const {
-    return work.call != nullptr ? TryInlineRecorded(work, sink)
-                                : queue_.TryInline(work.kernel, work.arguments, work.size,
-                                                   work.name, sink);
+    return work.call != nullptr
+               ? TryInlineRecorded(work, sink)
+               : queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink);
   }
   bool TryInlineRecorded(const Work& work, ErrorSink* sink) const;
   // The record of work whose call is recorded, without its times.
   [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work);
 
-  // With captures, launch blocking, injected faults, tracing, or synchronous work. By value: the objects of
-  // the fast path then never have an address, and stay in registers.
+  // With captures, launch blocking, injected faults, tracing, or synchronous work. By value: the
+  // objects of the fast path then never have an address, and stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
   // Nothing if the stream is not captured.
   std::optional<orError_t> AddToCapture(Work work) const;

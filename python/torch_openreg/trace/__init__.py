@@ -1,0 +1,2 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reads traces that torch.profiler exported: ``python -m torch_openreg.trace --help``."""

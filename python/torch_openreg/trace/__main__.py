@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Validates, summarizes and converts traces of torch.profiler: python -m torch_openreg.trace."""
+
+import argparse
+import gzip
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch_openreg.trace import cuda_names, summary, validation
+from torch_openreg.trace.events import Trace, read
+
+_MOST_FAULTS = 20
+
+
+def _check(trace: Trace) -> int:
+    found = list(validation.faults(trace))
+    for fault in found[:_MOST_FAULTS]:
+        print(f"FAULT  {fault}")
+    if len(found) > _MOST_FAULTS:
+        print(f"       and {len(found) - _MOST_FAULTS} more")
+    unlinked = sum(work.external_id is None for work in trace.work)
+    print(
+        f"{len(trace.work)} pieces of work on {len(trace.streams())} streams, "
+        f"{len(trace.calls)} calls, {len(trace.operators)} operators; {unlinked} pieces of work "
+        f"outside of operators; {len(found) or 'no'} faults"
+    )
+    return int(bool(found))
+
+
+def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
+    print("\n".join(summary.summarize(trace).lines(flags.top)))
+    if flags.plot != "none":
+        path = Path(flags.plot) if flags.plot else Path(flags.file.name.split(".")[0] + ".png")
+        try:
+            summary.draw(trace, path, flags.top)
+        except ImportError as error:
+            print(f"no picture: {error} (pip install matplotlib, or --plot none)", file=sys.stderr)
+            return 1
+        print(f"\npicture: {path}")
+    return 0
+
+
+def _convert(trace: Trace, flags: argparse.Namespace) -> int:
+    path: Path = flags.output or flags.file.with_name("cuda_" + flags.file.name)
+    text = json.dumps(cuda_names.rewritten(trace.document))
+    if path.suffix == ".gz":
+        path.write_bytes(gzip.compress(text.encode()))
+    else:
+        path.write_text(text, encoding="utf-8")
+    print(f"written: {path}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m torch_openreg.trace",
+        description="Reads traces that torch.profiler exported (export_chrome_trace).",
+        epilog="Exit status: 0; 1: a trace that is faulty or cannot be read; 2: wrong flags.",
+        allow_abbrev=False,
+    )
+    commands = parser.add_subparsers(dest="command", required=True)
+    texts = {
+        "check": "validate a trace: links, arrows, and that work of one stream does not overlap",
+        "summary": "print where the time of the device went, and draw it",
+        "cuda": "write a copy with CUDA's names, for tools such as HolisticTraceAnalysis",
+    }
+    for name, text in texts.items():
+        command = commands.add_parser(name, help=text, description=text, allow_abbrev=False)
+        command.add_argument("file", type=Path, help="trace (.json or .json.gz)")
+        if name == "summary":
+            command.add_argument(
+                "--top", type=int, default=12, help="names to list (default: %(default)s)"
+            )
+            command.add_argument(
+                "--plot",
+                default="",
+                metavar="FILE",
+                help="picture to write, or 'none' (default: the trace's name with .png)",
+            )
+        elif name == "cuda":
+            command.add_argument(
+                "--output", type=Path, help="file to write (default: cuda_ and the trace's name)"
+            )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the program.
+
+    Returns:
+        0, or 1 if the trace is faulty or cannot be read. Wrong flags end it with 2.
+    """
+    flags = _parser().parse_args(arguments)
+    try:
+        trace = read(flags.file)
+    except (OSError, ValueError) as error:
+        print(f"{flags.file}: {error}", file=sys.stderr)
+        return 1
+    if flags.command == "check":
+        return _check(trace)
+    return _summarize(trace, flags) if flags.command == "summary" else _convert(trace, flags)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

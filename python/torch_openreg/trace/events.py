@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a trace of torch.profiler has about the device.
+
+The format is Chrome's Trace Event Format, in which torch.profiler exports: times are microseconds,
+complete events have phase "X".
+"""
+
+import gzip
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+KERNEL, COPY, FILL = "kernel", "gpu_memcpy", "gpu_memset"
+WORK = (KERNEL, COPY, FILL)
+CALL = "privateuse1_runtime"
+
+
+@dataclass(frozen=True)
+class Work:
+    """A kernel, a copy or a fill.
+
+    Attributes:
+        category: one of WORK.
+        begin: in microseconds.
+        duration: in microseconds.
+        correlation: of the call that queued it.
+        external_id: of the operator in which that call was made; None outside of operators.
+    """
+
+    name: str
+    category: str
+    device: int
+    stream: int
+    begin: float
+    duration: float
+    correlation: int
+    external_id: int | None
+    bytes: int
+
+    @property
+    def end(self) -> float:
+        """When it was done, in microseconds."""
+        return self.begin + self.duration
+
+
+@dataclass
+class Trace:
+    """A trace.
+
+    Attributes:
+        document: all of it, as it was read.
+        work: what the device did, by the time of its beginning.
+        calls: correlations of the calls of the driver, and how many calls have each.
+        operators: external ids of the CPU's operators and their names.
+    """
+
+    document: dict[str, Any]
+    work: list[Work] = field(default_factory=list)
+    calls: dict[int, int] = field(default_factory=dict)
+    operators: dict[int, str] = field(default_factory=dict)
+
+    def streams(self) -> dict[tuple[int, int], list[Work]]:
+        """Return the work of each (device, stream), in order."""
+        rows: dict[tuple[int, int], list[Work]] = {}
+        for each in self.work:
+            rows.setdefault((each.device, each.stream), []).append(each)
+        return rows
+
+
+def read(path: Path) -> Trace:
+    """Read a trace.
+
+    Args:
+        path: of a file that ``export_chrome_trace`` wrote (.json or .json.gz).
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is not such a trace.
+    """
+    content = path.read_bytes()
+    document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+    if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
+        raise ValueError(f"{path} has no 'traceEvents': it is not a trace of torch.profiler")
+    trace = Trace(document)
+    for event in document["traceEvents"]:
+        category, arguments = event.get("cat"), event.get("args", {})
+        if event.get("ph") != "X":
+            continue
+        if category in WORK:
+            trace.work.append(
+                Work(
+                    name=event["name"],
+                    category=category,
+                    device=int(event["pid"]),
+                    stream=int(event["tid"]),
+                    begin=float(event["ts"]),
+                    duration=float(event["dur"]),
+                    correlation=int(arguments.get("correlation", 0)),
+                    external_id=arguments.get("External id"),
+                    bytes=int(arguments.get("bytes", 0)),
+                )
+            )
+        elif category == CALL:
+            correlation = int(arguments.get("correlation", 0))
+            trace.calls[correlation] = trace.calls.get(correlation, 0) + 1
+        elif category == "cpu_op" and "External id" in arguments:
+            trace.operators[int(arguments["External id"])] = event["name"]
+    trace.work.sort(key=lambda work: (work.begin, work.end))
+    return trace
