@@ -89,7 +89,7 @@ void ActivityCollector::request(void** buffer, size_t* size) {
     return;
   }
   self.bytes_left_ -= kBufferBytes;
-  Buffer made{std::make_unique<orActivity[]>(kBufferBytes / sizeof(orActivity))};
+  Buffer made{std::make_unique_for_overwrite<orActivity[]>(kBufferBytes / sizeof(orActivity))};
   *buffer = made.records.get();
   *size = kBufferBytes / sizeof(orActivity) * sizeof(orActivity);
   self.buffers_.emplace(*buffer, std::move(made));

@@ -143,6 +143,7 @@ def test_each_library_is_loaded_once() -> None:
         "libopenreg_c10.so",
         "libopenreg_diagnostics.so",
         "libopenreg_aten.so",
+        "libopenreg_profiler.so",
         "libc10.so",
         "libtorch_cpu.so",
     ):
