@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from torch_openreg import _C
 
 from tests import child
 
@@ -103,9 +104,20 @@ def test_another_backend_came_first(change: str, owner: str) -> None:
     assert printed.endswith("False")
 
 
+VERSION = _C.driver_version()  # major * 10000 + minor * 100 + patch
+MINOR, MAJOR = 100, 10000
+
+
 @pytest.mark.parametrize(
     ("version", "accepted"),
-    [(20000, True), (20007, True), (20100, True), (10900, False), (30000, False)],
+    [
+        (VERSION, True),
+        (VERSION + 7, True),
+        (VERSION + MINOR, True),
+        (VERSION - MINOR, False),
+        (VERSION - MAJOR, False),
+        (VERSION + MAJOR, False),
+    ],
 )
 def test_version_of_the_driver(version: int, accepted: bool, tmp_path: Path) -> None:
     # A library serves callers of its major version with the same or a smaller minor version.
@@ -118,5 +130,6 @@ def test_version_of_the_driver(version: int, accepted: bool, tmp_path: Path) -> 
         assert child.output(code, LD_PRELOAD=str(library)) == str(version)
         return
     printed = refusal("", LD_PRELOAD=str(library))
-    assert "built for version 2.0 of the driver's interface (openreg.h)" in printed
-    assert f"has version {version // 10000}.{version // 100 % 100}" in printed
+    built, found = (f"{each // MAJOR}.{each // MINOR % 100}" for each in (VERSION, version))
+    assert f"built for version {built} of the driver's interface (openreg.h)" in printed
+    assert f"has version {found}" in printed
