@@ -64,20 +64,20 @@ void ActivityCollector::resume() {
 }
 
 std::vector<orActivity> ActivityCollector::take() {
-  std::map<void*, Buffer> buffers;
+  std::vector<std::vector<orActivity>> returned;
   {
     const std::lock_guard lock(mutex_);
-    buffers = std::exchange(buffers_, {});
+    returned = std::exchange(returned_, {});
   }
   size_t count = 0;
-  for (const auto& [address, buffer] : buffers) {
-    count += buffer.used / sizeof(orActivity);
+  for (const auto& part : returned) {
+    count += part.size();
   }
   std::vector<orActivity> records;
   records.reserve(count);
-  for (const auto& [address, buffer] : buffers) {
-    const orActivity* const first = buffer.records.get();
-    records.insert(records.end(), first, first + buffer.used / sizeof(orActivity));
+  for (auto& part : returned) {
+    records.insert(records.end(), part.begin(), part.end());
+    part = {};
   }
   return records;
 }
@@ -89,19 +89,24 @@ void ActivityCollector::request(void** buffer, size_t* size) {
     return;
   }
   self.bytes_left_ -= kBufferBytes;
-  Buffer made{std::make_unique_for_overwrite<orActivity[]>(kBufferBytes / sizeof(orActivity))};
-  *buffer = made.records.get();
+  Records made = std::make_unique_for_overwrite<orActivity[]>(kBufferBytes / sizeof(orActivity));
+  *buffer = made.get();
   *size = kBufferBytes / sizeof(orActivity) * sizeof(orActivity);
-  self.buffers_.emplace(*buffer, std::move(made));
+  self.lent_.emplace(*buffer, std::move(made));
 }
 
+// Most buffers come back nearly empty, since each thread has one: their room is given out again.
 void ActivityCollector::complete(void* buffer, size_t used) {
   ActivityCollector& self = get();
   const std::lock_guard lock(self.mutex_);
-  const auto found = self.buffers_.find(buffer);
-  if (found != self.buffers_.end()) {
-    found->second.used = used;
+  const auto found = self.lent_.find(buffer);
+  if (found == self.lent_.end()) {
+    return;
   }
+  const orActivity* const first = found->second.get();
+  self.returned_.emplace_back(first, first + used / sizeof(orActivity));
+  self.bytes_left_ += kBufferBytes - used;
+  self.lent_.erase(found);
 }
 
 }  // namespace openreg

@@ -36,7 +36,8 @@ class ActivityCollector {
   void pause();
   void resume();
 
-  // What was recorded, in no order; empties the collector.
+  // What was recorded, in no order. A thread that was in the middle of a call when recording ended
+  // keeps its buffer: what it has written is part of a later take(), so look at the times.
   std::vector<orActivity> take();
 
   // Records since start() for which there was no memory.
@@ -47,10 +48,7 @@ class ActivityCollector {
  private:
   static constexpr size_t kBufferBytes = size_t{64} << 10;
 
-  struct Buffer {
-    std::unique_ptr<orActivity[]> records;
-    size_t used = 0;  // in bytes
-  };
+  using Records = std::unique_ptr<orActivity[]>;
 
   ActivityCollector() = default;
   static void request(void** buffer, size_t* size);
@@ -62,7 +60,8 @@ class ActivityCollector {
 
   std::mutex mutex_;  // of what follows; never held while the driver is called
   size_t bytes_left_ = 0;
-  std::map<void*, Buffer> buffers_;  // by address
+  std::map<void*, Records> lent_;  // by address: threads write to them
+  std::vector<std::vector<orActivity>> returned_;
 };
 
 }  // namespace openreg

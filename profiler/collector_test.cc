@@ -7,6 +7,8 @@
 #include <chrono>
 #include <cstdlib>
 #include <stdexcept>
+#include <thread>
+#include <vector>
 
 #include "profiler/clock.h"
 #include "profiler/labels.h"
@@ -73,6 +75,28 @@ TEST(CollectorTest, CountsWhatDoesNotFit) {
   collector.stop();
   EXPECT_TRUE(collector.take().empty());
   EXPECT_EQ(collector.dropped(), 2U);
+}
+
+// A thread goes on writing to the buffer that it has.
+TEST(CollectorTest, ABufferInUseStays) {
+  ActivityCollector& collector = ActivityCollector::get();
+  collector.start(kEnough);
+  launch("kernel");
+  EXPECT_TRUE(collector.take().empty());
+  launch("kernel");
+  collector.stop();
+  EXPECT_EQ(kernels(collector.take()), 2U);
+}
+
+TEST(CollectorTest, ThreadsThatEndGiveTheirRoomBack) {
+  ActivityCollector& collector = ActivityCollector::get();
+  collector.start(size_t{256} << 10);  // four buffers
+  for (int i = 0; i < 50; ++i) {
+    std::thread([] { launch("kernel"); }).join();
+  }
+  collector.stop();
+  EXPECT_EQ(kernels(collector.take()), 50U);
+  EXPECT_EQ(collector.dropped(), 0U);
 }
 
 TEST(CollectorTest, ASecondProfilerIsRefused) {

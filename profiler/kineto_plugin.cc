@@ -7,6 +7,7 @@
 // belongs to Kineto and lives from configure() to the end of processTrace(); Kineto has one at a
 // time. The ids that torch pushes are kept by the driver, per thread: a piece of work is linked to
 // the operator (or the annotation) in which its call was made.
+#include <c10/util/Exception.h>
 #include <libkineto.h>
 #include <output_base.h>
 #include <torch/csrc/profiler/standalone/privateuse1_profiler.h>
@@ -23,6 +24,7 @@
 #include <string>
 #include <tuple>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -41,7 +43,6 @@ constexpr char kProfilerName[] = "openreg";
 
 // The link between a call and its work, which viewers draw as an arrow.
 void set_flow(GenericTraceActivity& activity, uint32_t correlation, bool start) {
-  activity.id = static_cast<int32_t>(correlation);
   activity.flow.id = correlation;
   activity.flow.type = libkineto::kLinkAsyncCpuGpu;
   activity.flow.start = start ? 1 : 0;
@@ -78,9 +79,10 @@ class Session final : public libkineto::IActivityProfilerSession {
     try {
       clocks_.begin();
       ActivityCollector::get().start(most_bytes_);
+      started_ = true;
       status_ = libkineto::TraceStatus::RECORDING;
     } catch (const std::exception& error) {  // Kineto expects none
-      errors_.push_back(error.what());
+      report(error.what());
       status_ = libkineto::TraceStatus::ERROR;
     }
   }
@@ -105,8 +107,14 @@ class Session final : public libkineto::IActivityProfilerSession {
     buffer_ = std::make_unique<libkineto::CpuTraceBuffer>();
     buffer_->span = libkineto::TraceSpan(begin, end, kProfilerName);
     buffer_->gpuOpCount = 0;
+    std::unordered_set<uint32_t> with_work;
     for (const orActivity& record : records) {
-      add(record, linked, begin);
+      if (record.kind != orActivityRuntime) {
+        with_work.insert(record.correlation);
+      }
+    }
+    for (const orActivity& record : records) {
+      add(record, with_work.count(record.correlation) != 0, linked, begin);
     }
     add_annotations(linked);
     for (const auto& activity : buffer_->activities) {
@@ -186,27 +194,35 @@ class Session final : public libkineto::IActivityProfilerSession {
     return {device, libkineto::kExceedMaxPid + device, device_name(device), properties.name};
   }
 
+  // Kineto's own report of errors reaches nobody in torch 2.13.
+  void report(const std::string& error) {
+    errors_.push_back(error);
+    TORCH_WARN("torch.profiler, device openreg: ", error);
+  }
+
+  // Once, if it was started.
   void end() {
+    if (!std::exchange(started_, false)) {
+      return;
+    }
     try {
       ActivityCollector::get().stop();
     } catch (const std::exception& error) {
-      errors_.push_back(error.what());
+      report(error.what());
     }
-    const uint64_t dropped = ActivityCollector::get().dropped();
-    if (dropped != 0 && !told_dropped_) {
-      told_dropped_ = true;
-      errors_.push_back(std::to_string(dropped) +
-                        " records of device openreg were dropped, for which there was no memory: "
-                        "profile a shorter time");
+    if (const uint64_t dropped = ActivityCollector::get().dropped(); dropped != 0) {
+      report(std::to_string(dropped) +
+             " records were dropped, for which there was no memory: profile a shorter time");
     }
   }
 
-  void add(const orActivity& record, const libkineto::getLinkedActivityCallback& linked,
-           int64_t begin) {
+  void add(const orActivity& record, bool has_work,
+           const libkineto::getLinkedActivityCallback& linked, int64_t begin) {
     const ActivityType type = type_of(record);
     const bool is_call = record.kind == orActivityRuntime;
     const int64_t start_time = clocks_.unix_ns(record.start_ns);
-    if (start_time < begin) {
+    // A record of an earlier session, which ended in the middle of its call.
+    if ((is_call ? start_time : clocks_.unix_ns(record.queued_ns)) < begin) {
       return;
     }
     const int64_t end_time = clocks_.unix_ns(record.end_ns);
@@ -226,10 +242,15 @@ class Session final : public libkineto::IActivityProfilerSession {
     GenericTraceActivity& activity = *buffer_->activities.back();
     activity.startTime = start_time;
     activity.endTime = end_time;
-    set_flow(activity, record.correlation, is_call);
+    if (has_work) {
+      set_flow(activity, record.correlation, is_call);
+    }
     if (linked != nullptr && record.external_id != 0) {
       activity.linked = linked(static_cast<int32_t>(record.external_id));
     }
+    // torch takes the number of a row without a link for that of an operator.
+    activity.id =
+        is_call && activity.linked == nullptr ? 0 : static_cast<int32_t>(record.correlation);
     activity.addMetadata("correlation", record.correlation);
     if (is_call) {
       activity.device = libkineto::processId();
@@ -304,7 +325,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   const size_t most_bytes_;
   ClockMap clocks_;
   std::vector<std::string> errors_;
-  bool told_dropped_ = false;
+  bool started_ = false;
   std::unique_ptr<libkineto::CpuTraceBuffer> buffer_;
   std::set<int> devices_;
   std::set<std::pair<int, int>> streams_;

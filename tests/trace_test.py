@@ -2,6 +2,7 @@
 """python -m torch_openreg.trace: what it finds, counts and rewrites."""
 
 import copy
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -168,6 +169,9 @@ def test_files_that_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert program.main(["check", str(file)]) == 1
         assert str(file) in capsys.readouterr().err
     assert program.main(["check", str(tmp_path / "absent.json")]) == 1
+    cut = tmp_path / "cut.json.gz"
+    cut.write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
+    assert program.main(["check", str(cut)]) == 1
 
 
 def test_streams_are_in_order(path: Path) -> None:

@@ -5,6 +5,7 @@ import argparse
 import gzip
 import json
 import sys
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -32,7 +33,8 @@ def _check(trace: Trace) -> int:
 def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
     print("\n".join(summary.summarize(trace).lines(flags.top)))
     if flags.plot != "none":
-        path = Path(flags.plot) if flags.plot else Path(flags.file.name.split(".")[0] + ".png")
+        trace_name = flags.file.with_suffix("") if flags.file.suffix == ".gz" else flags.file
+        path = Path(flags.plot) if flags.plot else trace_name.with_suffix(".png")
         try:
             summary.draw(trace, path, flags.top)
         except ImportError as error:
@@ -77,7 +79,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--plot",
                 default="",
                 metavar="FILE",
-                help="picture to write, or 'none' (default: the trace's name with .png)",
+                help="picture to write, or 'none' (default: beside the trace, its name with .png)",
             )
         elif name == "cuda":
             command.add_argument(
@@ -95,7 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
     try:
         trace = read(flags.file)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, EOFError, zlib.error) as error:
         print(f"{flags.file}: {error}", file=sys.stderr)
         return 1
     if flags.command == "check":

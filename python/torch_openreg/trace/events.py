@@ -77,6 +77,8 @@ def read(path: Path) -> Trace:
     Raises:
         OSError: the file cannot be read.
         ValueError: it is not such a trace.
+        EOFError: its end is missing.
+        zlib.error: it is damaged.
     """
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
