@@ -65,7 +65,7 @@ void copy_on_aliases(c10::DeviceIndex device, const at::Tensor& dst, const at::T
                      bool awaited) {
   LaunchSite site = site_of(dst, src, awaited);
   orCopyDescription description;
-  if (C10_UNLIKELY(orActivityIsEnabled() != 0) && is_plain(dst, src)) {
+  if (C10_UNLIKELY(orLaunchReadsCopy() != 0) && is_plain(dst, src)) {
     description = describe_copy(dst, src);
     site.copy = &description;
   }

@@ -214,6 +214,9 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
   } else if (site.cost >= kTeamCost) {
     flags = 0;  // one thread, but nobody knows for how long
   }
+  if (C10_UNLIKELY(site.copy != nullptr)) {
+    flags |= orLaunchHasCopy;
+  }
   const orLaunchAttributes attributes{site.name, flags | orLaunchHasRepeatable, work_ns,
                                       &repeatable, site.copy};
   if (C10_UNLIKELY(launch_watcher_bits() != 0)) {

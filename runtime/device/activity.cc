@@ -8,6 +8,9 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -19,18 +22,23 @@
 namespace openreg::device {
 namespace {
 
-std::atomic<orActivityBufferRequested_t> buffer_requested{nullptr};
-std::atomic<orActivityBufferCompleted_t> buffer_completed{nullptr};
+// The profiler's functions, as a pair that never changes.
+struct Callbacks {
+  orActivityBufferRequested_t requested;
+  orActivityBufferCompleted_t completed;
+  bool operator==(const Callbacks&) const = default;
+};
+
+std::atomic<const Callbacks*> callbacks{nullptr};
 std::atomic<uint32_t> last_correlation{0};
-std::atomic<uint64_t> recorded_commands{0};  // that have not ended
+std::atomic<uint64_t> pending_records{0};
 
 // A buffer of the profiler's.
 struct Buffer {
   unsigned char* memory;
   size_t size;
   size_t used;
-  // Where it goes, which is where it came from: the callbacks may change meanwhile.
-  orActivityBufferCompleted_t completed;
+  const Callbacks* owner;  // it goes back to where it came from
 };
 
 struct Counts {
@@ -69,7 +77,7 @@ class ThreadBuffer {
         return;
       }
       if (buffer != &busy_ &&
-          current_.compare_exchange_weak(buffer, nullptr, std::memory_order_acquire)) {
+          current_.compare_exchange_weak(buffer, nullptr, std::memory_order_acq_rel)) {
         Complete(buffer);
         return;
       }
@@ -83,27 +91,30 @@ class ThreadBuffer {
  private:
   static void Complete(Buffer* buffer) {
     const std::unique_ptr<Buffer> owned(buffer);
-    owned->completed(owned->memory, owned->used);
+    owned->owner->completed(owned->memory, owned->used);
   }
 
   static Buffer* Request() {
-    const orActivityBufferRequested_t requested = buffer_requested.load(std::memory_order_acquire);
-    const orActivityBufferCompleted_t completed = buffer_completed.load(std::memory_order_acquire);
-    if (requested == nullptr || completed == nullptr) {
+    const Callbacks* const owner = callbacks.load(std::memory_order_acquire);
+    if (owner == nullptr) {
+      return nullptr;
+    }
+    // Without an exception: this is the middle of a launch, or the thread of a stream.
+    std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer{nullptr, 0, 0, owner});
+    if (buffer == nullptr) {
       return nullptr;
     }
     void* memory = nullptr;
-    size_t size = 0;
-    requested(&memory, &size);
+    owner->requested(&memory, &buffer->size);
     if (memory == nullptr) {
       return nullptr;
     }
-    if (size < sizeof(orActivity)) {
-      completed(memory, 0);
+    if (buffer->size < sizeof(orActivity)) {
+      owner->completed(memory, 0);
       return nullptr;
     }
-    return std::make_unique<Buffer>(Buffer{static_cast<unsigned char*>(memory), size, 0, completed})
-        .release();
+    buffer->memory = static_cast<unsigned char*>(memory);
+    return buffer.release();
   }
 
   // Only the thread itself adds.
@@ -138,6 +149,12 @@ class ThreadBuffers {
     ended_.dropped += buffer->counts().dropped;
   }
 
+  // Counts a record of a thread that has no buffer any more.
+  void Drop() {
+    const std::lock_guard lock(mutex_);
+    ++ended_.dropped;
+  }
+
   void FlushAll() {
     const std::lock_guard lock(mutex_);
     for (ThreadBuffer* const buffer : buffers_) {
@@ -161,31 +178,79 @@ class ThreadBuffers {
   Counts ended_;
 };
 
-// Of one thread: its buffer from its first record to its end.
-class OwnBuffer {
+// Names that records refer to, for the life of the process.
+class Names {
  public:
-  OwnBuffer() { ThreadBuffers::Get().Add(&buffer_); }
-  ~OwnBuffer() {
-    // In the child of a fork the lock may be held by a thread that the child does not have.
-    if (!InForkedChild()) {
-      ThreadBuffers::Get().Remove(&buffer_);
-    }
+  static Names& Get() {
+    static Names& names = *new Names;  // never destroyed, as the records
+    return names;
   }
-  OwnBuffer(const OwnBuffer&) = delete;
-  OwnBuffer& operator=(const OwnBuffer&) = delete;
 
-  ThreadBuffer& operator*() { return buffer_; }
+  const char* Intern(const char* name) {
+    const std::lock_guard lock(mutex_);
+    return names_.emplace(name).first->c_str();
+  }
 
  private:
-  ThreadBuffer buffer_;
+  std::mutex mutex_;
+  std::unordered_set<std::string> names_;  // does not move its elements
 };
 
-// The ids that a thread has pushed, by kind.
-thread_local std::vector<uint64_t> pushed_ids[2];
+// What a thread has, from its first record to its end: its buffer, the ids that it has pushed, by
+// kind, and the names that it has met last.
+class ThreadRecords {
+ public:
+  // Null when the thread has come so far to its end that it is destroyed.
+  static ThreadRecords* Get() {
+    if (ended) {
+      return nullptr;
+    }
+    thread_local ThreadRecords records;
+    return &records;
+  }
 
-uint64_t LastId(orActivityIdKind kind) {
-  return pushed_ids[kind].empty() ? 0 : pushed_ids[kind].back();
-}
+  ThreadBuffer buffer;
+  std::vector<uint64_t> ids[2];
+
+  uint64_t LastId(orActivityIdKind kind) const { return ids[kind].empty() ? 0 : ids[kind].back(); }
+
+  // A kernel's name has the same address at each launch, so that the lock is seldom needed. The
+  // text is compared: another library may have been loaded to that address.
+  const char* Intern(const char* name) {
+    if (names_.empty()) {
+      names_.resize(kNames);
+    }
+    KnownName& known = names_[(reinterpret_cast<uintptr_t>(name) >> 3) % kNames];
+    if (known.address != name || std::strcmp(known.interned, name) != 0) {
+      known = {name, Names::Get().Intern(name)};
+    }
+    return known.interned;
+  }
+
+ private:
+  struct KnownName {
+    const char* address = nullptr;
+    const char* interned = nullptr;
+  };
+  static constexpr size_t kNames = 256;
+
+  ThreadRecords() { ThreadBuffers::Get().Add(&buffer); }
+  ~ThreadRecords() {
+    ended = true;
+    // In the child of a fork the lock may be held by a thread that the child does not have.
+    if (!InForkedChild()) {
+      ThreadBuffers::Get().Remove(&buffer);
+    }
+  }
+  ThreadRecords(const ThreadRecords&) = delete;
+  ThreadRecords& operator=(const ThreadRecords&) = delete;
+
+  static thread_local bool ended;  // without a destructor: to be read at any time
+
+  std::vector<KnownName> names_;
+};
+
+constinit thread_local bool ThreadRecords::ended = false;
 
 bool IsKind(orActivityIdKind kind) {
   return kind == orActivityIdExternal || kind == orActivityIdUser;
@@ -200,23 +265,46 @@ uint64_t ActivityTime() {
 }
 
 void WriteActivity(const orActivity& activity) {
-  thread_local OwnBuffer own;
-  (*own).Write(activity);
+  if (ThreadRecords* const thread = ThreadRecords::Get()) {
+    thread->buffer.Write(activity);
+  } else {
+    ThreadBuffers::Get().Drop();
+  }
 }
 
-void BeginRecordedCommand() { recorded_commands.fetch_add(1, std::memory_order_relaxed); }
-void EndRecordedCommand() { recorded_commands.fetch_sub(1, std::memory_order_release); }
+void DropActivity() { ThreadBuffers::Get().Drop(); }
 
-void CallActivity::Begin(const char* function) {
+void BeginPendingRecords() { pending_records.fetch_add(1, std::memory_order_seq_cst); }
+void EndPendingRecords() { pending_records.fetch_sub(1, std::memory_order_release); }
+
+const char* InternName(const char* name) {
+  if (name == nullptr) {
+    return nullptr;
+  }
+  ThreadRecords* const thread = ThreadRecords::Get();
+  return thread != nullptr ? thread->Intern(name) : Names::Get().Intern(name);
+}
+
+void CallActivity::Begin(const char* function, Kind kind) {
   thread_local const int32_t thread = gettid();
   record_ = {};
+  pending_ = kind == kSubmits;
+  if (pending_) {
+    BeginPendingRecords();
+    if ((mode.load(std::memory_order_seq_cst) & kTracing) == 0) {
+      EndPendingRecords();  // it has just been turned off
+      return;
+    }
+  }
   record_.kind = orActivityRuntime;
   do {  // 0 is none
     record_.correlation = last_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
   } while (record_.correlation == 0);
   record_.name = function;
-  record_.external_id = LastId(orActivityIdExternal);
-  record_.user_id = LastId(orActivityIdUser);
+  if (const ThreadRecords* const records = ThreadRecords::Get()) {
+    record_.external_id = records->LastId(orActivityIdExternal);
+    record_.user_id = records->LastId(orActivityIdUser);
+  }
   record_.thread = thread;
   record_.device = -1;
   record_.stream = -1;
@@ -227,6 +315,9 @@ void CallActivity::Begin(const char* function) {
 void CallActivity::End() {
   record_.end_ns = ActivityTime();
   WriteActivity(record_);
+  if (pending_) {
+    EndPendingRecords();
+  }
 }
 
 orActivity CallActivity::ForWork() const {
@@ -250,8 +341,26 @@ OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t re
     return Fail(orErrorNotPermitted,
                 "orActivityRegisterCallbacks: tracing is on: call orActivityDisableTracing first");
   }
-  buffer_completed.store(completed, std::memory_order_release);
-  buffer_requested.store(requested, std::memory_order_release);
+  static std::mutex& mutex = *new std::mutex;
+  static auto& pairs = *new std::vector<std::unique_ptr<const Callbacks>>;
+  const std::lock_guard lock(mutex);
+  if (requested == nullptr) {
+    callbacks.store(nullptr, std::memory_order_release);
+    return orSuccess;
+  }
+  const Callbacks* const registered = callbacks.load(std::memory_order_relaxed);
+  const Callbacks pair{requested, completed};
+  if (registered != nullptr && *registered != pair) {
+    return Fail(orErrorNotPermitted,
+                "orActivityRegisterCallbacks: another profiler has registered its functions and "
+                "may only have paused: it unregisters them with two null pointers");
+  }
+  auto known = std::find_if(pairs.begin(), pairs.end(),
+                            [&](const auto& candidate) { return *candidate == pair; });
+  if (known == pairs.end()) {
+    known = pairs.insert(known, std::make_unique<const Callbacks>(pair));
+  }
+  callbacks.store(known->get(), std::memory_order_release);
   return orSuccess;
 }
 
@@ -259,12 +368,12 @@ OPENREG_API orError_t orActivityEnableTracing(void) {
   if (const orError_t error = EnterQuery("orActivityEnableTracing"); error != orSuccess) {
     return error;
   }
-  mode.fetch_or(kTracing, std::memory_order_acq_rel);
+  mode.fetch_or(kTracing, std::memory_order_seq_cst);
   return orSuccess;
 }
 
 OPENREG_API orError_t orActivityDisableTracing(void) {
-  mode.fetch_and(~static_cast<uint32_t>(kTracing), std::memory_order_acq_rel);
+  mode.fetch_and(~static_cast<uint32_t>(kTracing), std::memory_order_seq_cst);
   return orSuccess;
 }
 
@@ -275,9 +384,9 @@ OPENREG_API orError_t orActivityFlushAll(void) {
     return error;
   }
   const auto over = [] {
-    return recorded_commands.load(std::memory_order_acquire) == 0 || Stopping();
+    return pending_records.load(std::memory_order_seq_cst) == 0 || Tracing() || Stopping();
   };
-  if (!Tracing() && thread_state.running == nullptr && !over()) {
+  if (thread_state.running == nullptr && !over()) {
     const HostWait wait;
     for (Backoff backoff; !over(); backoff.Pause()) {
     }
@@ -305,7 +414,9 @@ OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind kind,
                 "orActivityPushExternalCorrelationId: kind %d is none of orActivityIdKind",
                 static_cast<int>(kind));
   }
-  pushed_ids[kind].push_back(id);
+  if (ThreadRecords* const records = ThreadRecords::Get()) {
+    records->ids[kind].push_back(id);
+  }
   return orSuccess;
 }
 
@@ -315,15 +426,16 @@ OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind kind, 
                 "orActivityPopExternalCorrelationId: kind %d is none of orActivityIdKind",
                 static_cast<int>(kind));
   }
-  if (pushed_ids[kind].empty()) {
+  ThreadRecords* const records = ThreadRecords::Get();
+  if (records == nullptr || records->ids[kind].empty()) {
     return Fail(orErrorInvalidValue,
                 "orActivityPopExternalCorrelationId: this thread has pushed no id of kind %d",
                 static_cast<int>(kind));
   }
   if (id != nullptr) {
-    *id = pushed_ids[kind].back();
+    *id = records->ids[kind].back();
   }
-  pushed_ids[kind].pop_back();
+  records->ids[kind].pop_back();
   return orSuccess;
 }
 

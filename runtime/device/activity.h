@@ -10,6 +10,10 @@
 // an exchange of the pointer to it, so that a writer never waits: a thread that finds its buffer
 // gone asks for another one. With tracing off, a call costs one relaxed load.
 //
+// A count of pending records, of calls and of commands, tells a flush when it has all of them. A
+// call adds itself and then looks whether tracing is still on; the end of tracing is a store before
+// the flush reads the count: whichever comes first, no call is missed.
+//
 // A CallActivity belongs to its thread. The functions may be called from every thread.
 #ifndef RUNTIME_DEVICE_ACTIVITY_H_
 #define RUNTIME_DEVICE_ACTIVITY_H_
@@ -29,17 +33,26 @@ uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
 
-// Counts commands that are queued and will be recorded: before the command is queued, and after its
-// last record.
-void BeginRecordedCommand();
-void EndRecordedCommand();
+// Counts a record that cannot be written.
+void DropActivity();
+
+// Counts what will be recorded: a command before it is queued, until after its last record.
+void BeginPendingRecords();
+void EndPendingRecords();
+
+// The same text in static storage: the library that a kernel's name comes from may be unloaded
+// before the profiler reads the record. Null for null.
+const char* InternName(const char* name);
 
 // A call of the API: recorded at the end of its scope, if tracing was on at its beginning.
 class CallActivity {
  public:
-  explicit CallActivity(const char* function) {
+  // A flush waits for the end of a call that submits work, not for one that waits itself.
+  enum Kind : bool { kSubmits, kWaits };
+
+  explicit CallActivity(const char* function, Kind kind = kSubmits) {
     if (Tracing()) [[unlikely]] {
-      Begin(function);
+      Begin(function, kind);
     } else {
       record_.correlation = 0;
     }
@@ -61,32 +74,17 @@ class CallActivity {
   }
   void SetObject(const void* object) { record_.object = reinterpret_cast<uint64_t>(object); }
   void SetBytes(uint64_t bytes) { record_.bytes = bytes; }
+  void SetGraph(int32_t graph) { record_.graph = graph; }
 
   // The record of a piece of work that this call queues now, without its kind and name.
   orActivity ForWork() const;
 
  private:
-  [[gnu::cold, gnu::noinline]] void Begin(const char* function);
+  [[gnu::cold, gnu::noinline]] void Begin(const char* function, Kind kind);
   [[gnu::cold, gnu::noinline]] void End();
 
   orActivity record_;
-};
-
-// What the record of a copy or a fill says about it.
-struct CopyDetails {
-  orActivityKind kind = orActivityMemcpy;
-  uint64_t bytes = 0;  // 0: it is neither
-  orMemcpyKind copy = orMemcpyDefault;
-  orMemoryType source = orMemoryTypeUnmanaged;
-  orMemoryType destination = orMemoryTypeUnmanaged;
-
-  void AddTo(orActivity* record) const {
-    record->kind = kind;
-    record->bytes = bytes;
-    record->copy = copy;
-    record->source = source;
-    record->destination = destination;
-  }
+  bool pending_;  // counted as such; only read while the call is active
 };
 
 }  // namespace openreg::device

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cstring>
 #include <iterator>
 #include <map>
 #include <memory>
@@ -218,9 +219,11 @@ TEST_F(ActivityTest, CopiesAndFillsTellWhatTheyMove) {
 
 TEST_F(ActivityTest, AKernelThatCopies) {
   const orCopyDescription copy{40, orMemcpyDeviceToHost, orMemoryTypeDevice, orMemoryTypeHost};
-  const orLaunchAttributes attributes{"aten::copy", 0, 0, nullptr, &copy};
+  const orLaunchAttributes attributes{"aten::copy", orLaunchHasCopy, 0, nullptr, &copy};
+  EXPECT_FALSE(orLaunchReadsCopy());
   Profiler::Get().Start();
   EXPECT_TRUE(orActivityIsEnabled());
+  EXPECT_TRUE(orLaunchReadsCopy());
   EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
   const auto copies = Of(Profiler::Get().Stop(), orActivityMemcpy);
   EXPECT_FALSE(orActivityIsEnabled());
@@ -228,6 +231,52 @@ TEST_F(ActivityTest, AKernelThatCopies) {
   EXPECT_EQ(copies[0].bytes, 40U);
   EXPECT_EQ(copies[0].copy, orMemcpyDeviceToHost);
   EXPECT_EQ(copies[0].destination, orMemoryTypeHost);
+}
+
+TEST_F(ActivityTest, AKernelWithoutTheFlagIsNoCopy) {
+  const orCopyDescription copy{40, orMemcpyDeviceToHost, orMemoryTypeDevice, orMemoryTypeHost};
+  const orLaunchAttributes attributes{"aten::copy", 0, 0, nullptr, &copy};
+  Profiler::Get().Start();
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  EXPECT_TRUE(Of(records, orActivityMemcpy).empty());
+  EXPECT_EQ(Of(records, orActivityKernel).size(), 1U);
+}
+
+TEST_F(ActivityTest, ACopyThatWasCapturedBeforeTracing) {
+  const orCopyDescription copy{40, orMemcpyDeviceToDevice, orMemoryTypeDevice, orMemoryTypeDevice};
+  const orLaunchAttributes attributes{"aten::copy", orLaunchHasCopy, 0, nullptr, &copy};
+  const orStream_t stream = CreateStream();
+  EXPECT_OK(orStreamBeginCapture(stream, orStreamCaptureModeRelaxed));
+  EXPECT_TRUE(orLaunchReadsCopy());
+  EXPECT_OK(orLaunchKernel(stream, Nothing, nullptr, 0, &attributes));
+  orGraph_t graph = nullptr;
+  ASSERT_OK(orStreamEndCapture(stream, &graph));
+  Profiler::Get().Start();
+  EXPECT_OK(orGraphLaunch(graph, stream));
+  const auto copies = Of(Profiler::Get().Stop(), orActivityMemcpy);
+  ASSERT_EQ(copies.size(), 1U);
+  EXPECT_EQ(copies[0].bytes, 40U);
+  EXPECT_GT(copies[0].graph, 0);
+  EXPECT_OK(orGraphDestroy(graph));
+  EXPECT_OK(orStreamDestroy(stream));
+}
+
+// The library that a kernel's name stands in may be unloaded, and another one loaded in its place.
+TEST_F(ActivityTest, ANameIsReadWhenTheCallIsMade) {
+  char name[] = "first";
+  const orLaunchAttributes attributes{name, 0, 0};
+  Profiler::Get().Start();
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+  EXPECT_OK(orDeviceSynchronize());
+  std::strcpy(name, "other");
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
+  EXPECT_OK(orDeviceSynchronize());
+  std::strcpy(name, "gone!");
+  const auto kernels = Of(Profiler::Get().Stop(), orActivityKernel);
+  ASSERT_EQ(kernels.size(), 2U);
+  EXPECT_STREQ(kernels[0].name, "first");
+  EXPECT_STREQ(kernels[1].name, "other");
 }
 
 TEST_F(ActivityTest, CallsThatWaitOrAllocate) {
@@ -387,6 +436,133 @@ TEST_F(ActivityTest, WorkThatIsQueuedWhenTracingEndsIsRecorded) {
   const auto kernels = Of(Profiler::Get().Stop(), orActivityKernel);
   ASSERT_EQ(kernels.size(), 1U);
   EXPECT_STREQ(kernels[0].name, "late");
+}
+
+// A kernel runs on the launching thread when tracing ends: a flush waits for the end of that call.
+TEST_F(ActivityTest, ACallThatIsUnderWayWhenTracingEndsIsRecorded) {
+  Gate gate;
+  Profiler::Get().Start();
+  std::thread launcher([&] { EXPECT_OK(gate.Launch(nullptr, orLaunchInline)); });
+  ASSERT_TRUE(gate.AwaitEntered());
+  EXPECT_OK(orActivityDisableTracing());
+  std::atomic<bool> flushed{false};
+  std::thread flusher([&] {
+    EXPECT_OK(orActivityFlushAll());
+    flushed = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_FALSE(flushed);
+  gate.Open();
+  flusher.join();
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  launcher.join();
+  EXPECT_EQ(Of(records, orActivityKernel).size(), 1U);
+  EXPECT_EQ(Calls(records, "orLaunchKernel").size(), 1U);
+}
+
+TEST_F(ActivityTest, AFlushDoesNotWaitForCallsThatWait) {
+  QueueLaunches();
+  Gate gate;
+  EXPECT_OK(gate.Launch(nullptr));  // not recorded
+  ASSERT_TRUE(gate.AwaitEntered());
+  Profiler::Get().Start();
+  std::atomic<bool> synchronized{false};
+  std::thread waiter([&] {
+    EXPECT_OK(orStreamSynchronize(nullptr));
+    synchronized = true;
+  });
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  EXPECT_TRUE(Calls(Profiler::Get().Stop(), "orStreamSynchronize").empty());
+  EXPECT_FALSE(synchronized);
+  gate.Open();
+  waiter.join();
+}
+
+// A flush after the end of tracing waits; a profiler that begins again does not wait with it.
+TEST_F(ActivityTest, AFlushEndsWhenTracingBeginsAgain) {
+  QueueLaunches();
+  Gate gate;
+  Profiler::Get().Start();
+  EXPECT_OK(gate.Launch(nullptr));
+  EXPECT_OK(orActivityDisableTracing());
+  std::thread flusher([] { EXPECT_OK(orActivityFlushAll()); });
+  std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  EXPECT_OK(orActivityEnableTracing());
+  flusher.join();
+  gate.Open();
+  EXPECT_EQ(Of(Profiler::Get().Stop(), orActivityKernel).size(), 1U);
+}
+
+TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
+  Profiler::Get().Start();
+  EXPECT_OK(orActivityDisableTracing());  // a pause
+  const auto requested = [](void**, size_t*) {};
+  const auto completed = [](void*, size_t) {};
+  EXPECT_FAILS(orActivityRegisterCallbacks(requested, completed), orErrorNotPermitted,
+               "another profiler has registered its functions");
+  EXPECT_OK(orActivityEnableTracing());
+  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
+  EXPECT_EQ(Of(Profiler::Get().Stop(), orActivityKernel).size(), 1U);
+  EXPECT_OK(orActivityRegisterCallbacks(requested, completed));
+  EXPECT_OK(orActivityRegisterCallbacks(requested, completed));
+  EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
+}
+
+// The last thing that a thread does may be a launch: in the destructor of what it made before it
+// wrote its first record.
+TEST_F(ActivityTest, AThreadThatLaunchesAtItsEnd) {
+  struct LaunchesAtEnd {
+    ~LaunchesAtEnd() { EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr)); }
+    void Touch() {}
+  };
+  Profiler::Get().Start();
+  std::thread([] {
+    thread_local LaunchesAtEnd late;
+    late.Touch();
+    EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
+  }).join();
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  EXPECT_EQ(Calls(records, "orLaunchKernel").size(), 1U);
+  EXPECT_EQ(Of(records, orActivityKernel).size() + Profiler::Get().dropped(), 3U);
+}
+
+// The thread of the launching stream runs all nodes: they are rows of that stream.
+TEST_F(ActivityTest, NodesOfAnotherDeviceAreRowsOfTheLaunchingStream) {
+  if (count_ < 2) {
+    GTEST_SKIP() << "there is one device";
+  }
+  const orStream_t stream = CreateStream();
+  orStream_t away = nullptr;
+  orEvent_t fork = nullptr, join = nullptr;
+  ASSERT_OK(orEventCreate(&fork));
+  ASSERT_OK(orSetDevice(other()));
+  ASSERT_OK(orStreamCreate(&away));
+  ASSERT_OK(orEventCreate(&join));
+  ASSERT_OK(orSetDevice(0));
+  EXPECT_OK(orStreamBeginCapture(stream, orStreamCaptureModeRelaxed));
+  EXPECT_OK(orEventRecord(fork, stream));
+  EXPECT_OK(orStreamWaitEvent(away, fork, 0));
+  EXPECT_OK(orLaunchKernel(away, Nothing, nullptr, 0, nullptr));
+  EXPECT_OK(orEventRecord(join, away));
+  EXPECT_OK(orStreamWaitEvent(stream, join, 0));
+  EXPECT_OK(orLaunchKernel(stream, Nothing, nullptr, 0, nullptr));
+  orGraph_t graph = nullptr;
+  ASSERT_OK(orStreamEndCapture(stream, &graph));
+  Profiler::Get().Start();
+  EXPECT_OK(orGraphLaunch(graph, stream));
+  const std::vector<orActivity> records = Profiler::Get().Stop();
+  const orActivity call = Calls(records, "orGraphLaunch").at(0);
+  const auto kernels = Of(records, orActivityKernel);
+  ASSERT_EQ(kernels.size(), 2U);
+  for (const orActivity& kernel : kernels) {
+    ExpectPair(call, kernel);
+    EXPECT_EQ(kernel.graph, call.graph);
+  }
+  EXPECT_OK(orGraphDestroy(graph));
+  EXPECT_OK(orEventDestroy(fork));
+  EXPECT_OK(orEventDestroy(join));
+  EXPECT_OK(orStreamDestroy(away));
+  EXPECT_OK(orStreamDestroy(stream));
 }
 
 TEST_F(ActivityTest, RecordsOfOneStreamDoNotOverlap) {

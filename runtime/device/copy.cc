@@ -189,7 +189,7 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
 
   void* to = arena.Translate(request.destination);
   const void* from = arena.Translate(request.source);
-  const CopyDetails details{orActivityMemcpy, request.size, found, source.type, destination.type};
+  const orCopyDescription description{request.size, found, source.type, destination.type};
   const bool pageable_source = source.type == orMemoryTypeUnmanaged;
   const bool pageable_destination = destination.type == orMemoryTypeUnmanaged;
   const char* const refused_because = pageable_source || pageable_destination ? kPageable : nullptr;
@@ -200,13 +200,13 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
     std::memcpy(staged.bytes, from, request.size);
     Work work = WorkOf(staged, "copy", /*is_short=*/true);
     work.size = offsetof(StagedTransfer, bytes) + request.size;
-    work.copy = &details;
+    work.copy = &description;
     work.refused_because = refused_because;
     return submission.Submit(work);
   }
   const Transfer transfer{to, from, request.size};
   Work work = WorkOf(transfer, "copy", request.size <= kShortCopy);
-  work.copy = &details;
+  work.copy = &description;
   work.synchronous = wait || pageable_source || pageable_destination;
   work.refused_because = wait ? kWaits : refused_because;
   return submission.Submit(work);
@@ -228,10 +228,10 @@ orError_t Set(void* pointer, int value, size_t size, const Submission& submissio
                 pointer);
   }
   const Fill fill{arena.Translate(pointer), size, value};
-  const CopyDetails details{orActivityMemset, size, orMemcpyDefault, orMemoryTypeUnmanaged,
-                            destination.type};
+  const orCopyDescription description{size, orMemcpyDefault, orMemoryTypeUnmanaged,
+                                      destination.type};
   Work work = WorkOf(fill, "fill", size <= kShortCopy);
-  work.copy = &details;
+  work.copy = &description;
   work.synchronous = wait;
   work.refused_because = wait ? kWaits : nullptr;
   return submission.Submit(work);

@@ -104,7 +104,7 @@ OPENREG_API orError_t orDeviceSynchronize(void) {
       return error;
     }
   }
-  CallActivity call("orDeviceSynchronize");
+  CallActivity call("orDeviceSynchronize", CallActivity::kWaits);
   std::unique_ptr<KernelError> failed;
   if (const orError_t error = Synchronize("orDeviceSynchronize", thread_state.device, &failed);
       error != orSuccess) {

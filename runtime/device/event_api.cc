@@ -134,7 +134,7 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   if (const orError_t error = FindEvent("orEventSynchronize", handle, &event); error != orSuccess) {
     return error;
   }
-  CallActivity call("orEventSynchronize");
+  CallActivity call("orEventSynchronize", CallActivity::kWaits);
   call.SetObject(handle);
   const auto fail_at_exit = [] {
     return Fail(orErrorShutdown,

@@ -69,7 +69,7 @@ uint32_t Graph::Add(const Work& work, const Stream* stream, std::vector<uint32_t
     node.function = work.function;
     node.data = work.data;
   } else {
-    node.copy = work.copy != nullptr ? *work.copy : CopyDetails();
+    node.copy = work.copy != nullptr ? *work.copy : orCopyDescription{};
     node.kernel = work.repeatable != nullptr ? work.repeatable->kernel : work.kernel;
     node.release = work.repeatable != nullptr ? work.repeatable->release : nullptr;
     node.arguments = arguments_.size();
@@ -156,8 +156,6 @@ void Graph::RunRecorded(Node& node, Stream* stream, ErrorSink* sink, bool with_t
   }
   orActivity record = replay;
   DescribeWork(node.kind, node.name, node.copy.bytes != 0 ? &node.copy : nullptr, &record);
-  record.device = node.device;
-  record.graph = number_;
   record.node = static_cast<int32_t>(&node - nodes_.data());
   record.start_ns = ActivityTime();
   Run(node, stream, sink, with_team);
@@ -201,7 +199,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
     return false;
   }
   if (replay->recorded) {
-    EndRecordedCommand();
+    EndPendingRecords();
   }
   // What the graph releases may free, but not wait: a wait for this stream would never end.
   thread_state.releasing = true;
@@ -238,7 +236,7 @@ orError_t Graph::Launch(const StreamQueue& queue) {
   Stream* const stream = queue.stream();
   CallActivity call("orGraphLaunch");
   call.SetStream(stream->device(), stream->index);
-  call.SetObject(this);
+  call.SetGraph(number_);
   const uint32_t now = mode.load(std::memory_order_relaxed);
   const bool blocking = (now & kBlocking) != 0;
   if (has_team_) {

@@ -64,7 +64,7 @@ class Graph {
     void (*release)(void*);
     orHostFn_t function;
     void* data;
-    CopyDetails copy;
+    orCopyDescription copy;  // 0 bytes: it is none
     Event* event;  // not null: the node records it
     uint64_t event_handle;
     uint64_t record;  // of the event, by the latest replay

@@ -13,7 +13,8 @@ namespace openreg::device {
 namespace {
 
 constexpr uint32_t kLaunchFlags =
-    orLaunchInline | orLaunchParallel | orLaunchShort | orLaunchMoldable | orLaunchHasRepeatable;
+    orLaunchInline | orLaunchParallel | orLaunchShort | orLaunchMoldable | orLaunchHasRepeatable |
+    orLaunchHasCopy;
 constexpr uint32_t kWithTeam = orLaunchParallel | orLaunchMoldable;
 
 Command::Place PlaceOf(uint32_t flags) {
@@ -42,8 +43,8 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
         orErrorInvalidValue,
         "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must not be "
         "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
-        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8) and "
-        "orLaunchHasRepeatable (0x10)",
+        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8), "
+        "orLaunchHasRepeatable (0x10) and orLaunchHasCopy (0x20)",
         reinterpret_cast<void*>(function), arguments, size, flags, OPENREG_MAX_ARGUMENT_BYTES);
   }
   Work work{Command::kKernel, PlaceOf(flags)};
@@ -53,14 +54,8 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   work.kernel = function;
   work.arguments = arguments;
   work.size = size;
-  CopyDetails copy;
-  if (attributes != nullptr && attributes->copy != nullptr) [[unlikely]] {
-    const orCopyDescription& described = *attributes->copy;
-    copy = {orActivityMemcpy, described.bytes, described.kind, described.source,
-            described.destination};
-    work.copy = &copy;
-  }
   work.repeatable = (flags & orLaunchHasRepeatable) != 0 ? attributes->repeatable : nullptr;
+  work.copy = (flags & orLaunchHasCopy) != 0 ? attributes->copy : nullptr;
   return submission.Submit(work);
 }
 
@@ -87,6 +82,10 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, v
   work.function = function;
   work.data = data;
   return submission.Submit(work);
+}
+
+OPENREG_API int orLaunchReadsCopy(void) {
+  return (mode.load(std::memory_order_relaxed) & (kTracing | kCapturing)) != 0 ? 1 : 0;
 }
 
 OPENREG_API int orKernelHasTeam(void) { return thread_state.has_team; }

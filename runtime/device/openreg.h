@@ -455,7 +455,7 @@ typedef enum orActivityKind {
 typedef struct orActivity {
   orActivityKind kind;
   uint32_t correlation;  // of a call and of its work; from 1
-  const char* name;      // of the function, or of the kernel (may be null); static storage
+  const char* name;      // of the function, or of the kernel (may be null); never freed
   uint64_t start_ns;     // of CLOCK_MONOTONIC, as all times here
   uint64_t end_ns;
   uint64_t queued_ns;        // when the call queued the work; of a call: 0
@@ -479,7 +479,9 @@ typedef struct orActivity {
 // `used` bytes of records. Either may be called by any thread that has a record to write, workers
 // of the device included, and by orActivityFlushAll: they must be quick, must not call this
 // interface, and must not take a lock that a caller of orActivityFlushAll holds. Null pointers
-// unregister. orErrorNotPermitted while tracing is on.
+// unregister. A thread gives its buffer back when it ends, before a join returns.
+// orErrorNotPermitted while tracing is on, and while other functions are registered: there is one
+// profiler at a time.
 typedef void (*orActivityBufferRequested_t)(void** buffer, size_t* size);
 typedef void (*orActivityBufferCompleted_t)(void* buffer, size_t used);
 OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t requested,
@@ -494,8 +496,10 @@ OPENREG_API int orActivityIsEnabled(void);
 
 // Hands the buffers of all threads to `completed`, whether they are full or not. While tracing is
 // on, what is recorded during the call may be in or not. After it was turned off, the call waits
-// first until all work that will be recorded has run, unless a kernel or a host function calls.
-// Errors of kernels stay with their streams.
+// first until all work that will be recorded has run, and the calls that submitted it have
+// returned, on whatever thread: then the profiler has all of it. It does not wait for calls that
+// wait themselves (orStreamSynchronize and its like), which are recorded if they have returned; nor
+// does it wait in a kernel or a host function. Errors of kernels stay with their streams.
 OPENREG_API orError_t orActivityFlushAll(void);
 
 // How many records this process has written to buffers, and how many it has dropped because there

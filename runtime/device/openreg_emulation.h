@@ -82,6 +82,8 @@ enum {
   orLaunchMoldable = 0x8,
   // The field `repeatable` of the attributes is set.
   orLaunchHasRepeatable = 0x10,
+  // The field `copy` is.
+  orLaunchHasCopy = 0x20,
 };
 
 // How to capture a kernel that consumes its arguments. The graph keeps `kernel` in place of the
@@ -95,10 +97,10 @@ typedef struct orRepeatable {
   void (*release)(void* arguments);
 } orRepeatable;
 
-// What a kernel does that only moves bytes: it is recorded as a copy.
+// What a kernel does that only moves bytes: it is recorded as a copy or a fill.
 typedef struct orCopyDescription {
   size_t bytes;
-  orMemcpyKind kind;
+  orMemcpyKind kind;  // orMemcpyDefault: a fill, which has no source
   orMemoryType source;
   orMemoryType destination;
 } orCopyDescription;
@@ -109,9 +111,13 @@ typedef struct orLaunchAttributes {
   uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: estimated time with one thread
   // With orLaunchHasRepeatable; static storage. Otherwise the kernel itself is repeatable.
   const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
-  // Null for other kernels; worth a thought only while orActivityIsEnabled().
+  // With orLaunchHasCopy. Otherwise the kernel is recorded as a kernel.
   const orCopyDescription* copy OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
+
+// 1 while launches read descriptions of copies, which need not be made otherwise: while activity is
+// recorded, or a stream is captured.
+OPENREG_API int orLaunchReadsCopy(void);
 
 // What an orKernel_t points to. orLaunchKernel reads both before it returns.
 struct orKernel {

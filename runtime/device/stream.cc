@@ -3,6 +3,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <new>
 #include <string>
 
 #include "runtime/device/futex.h"
@@ -295,9 +296,13 @@ void Stream::RunHostFunction(orHostFn_t function, void* data, const char* name, 
 
 void Stream::Record(Command* command, const orActivity& activity) {
   if (activities_ == nullptr) {
-    activities_ = std::make_unique<orActivity[]>(kRing);
+    activities_.reset(new (std::nothrow) orActivity[kRing]);
+    if (activities_ == nullptr) {
+      DropActivity();
+      return;
+    }
   }
-  BeginRecordedCommand();
+  BeginPendingRecords();
   activities_[static_cast<size_t>(command - ring_.get())] = activity;
   command->recorded = true;
 }
@@ -309,7 +314,7 @@ bool Stream::ExecuteRecorded(Command& command, bool with_team) {
   const bool done = Execute(command, with_team);
   record.end_ns = ActivityTime();
   WriteActivity(record);
-  EndRecordedCommand();
+  EndPendingRecords();
   return done;
 }
 

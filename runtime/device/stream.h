@@ -206,7 +206,6 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<uint64_t> first_position_{0};
   std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
-  std::unique_ptr<orActivity[]> activities_;  // of the commands; null until one is recorded
 
   // Producers. `seen_done_` spares them a cache line that the consumer writes all the time.
   alignas(64) SpinLock producer_;
@@ -214,6 +213,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   uint64_t seen_done_ = 0;
   pthread_t thread_{};
   bool joinable_ = false;
+  std::unique_ptr<orActivity[]> activities_;  // of the commands; null until one is recorded
 
   alignas(64) std::atomic<uint64_t> tail_{0};
   std::atomic<uint64_t> work_{0};

@@ -132,7 +132,7 @@ OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
       error != orSuccess) {
     return error;
   }
-  CallActivity call("orStreamSynchronize");
+  CallActivity call("orStreamSynchronize", CallActivity::kWaits);
   call.SetStream(queue.stream()->device(), queue.stream()->index);
   if (!queue.stream()->WaitIdle()) {
     return Fail(orErrorShutdown,

@@ -9,8 +9,8 @@
 
 namespace openreg::device {
 
-orActivity Submission::RecordOf(const Work& work) {
-  orActivity record = work.call->ForWork();
+orActivity Submission::RecordOf(const Work& work, const CallActivity& call) {
+  orActivity record = call.ForWork();
   DescribeWork(work.kind, work.name, work.copy, &record);
   return record;
 }
@@ -35,8 +35,9 @@ struct RecordedKernel {
   }
 };
 
-bool Submission::TryInlineRecorded(const Work& work, ErrorSink* sink) const {
-  orActivity record = RecordOf(work);
+bool Submission::TryInlineRecorded(const Work& work, const CallActivity& call,
+                                   ErrorSink* sink) const {
+  orActivity record = RecordOf(work, call);
   const RecordedKernel recorded{work.kernel, work.arguments, work.size, &record};
   if (!queue_.TryInline(&RecordedKernel::Run, &recorded, sizeof(recorded), work.name, sink)) {
     return false;
@@ -47,11 +48,11 @@ bool Submission::TryInlineRecorded(const Work& work, ErrorSink* sink) const {
 
 orError_t Submission::SubmitSlowly(Submission submission, Work work) {
   const uint32_t now = mode.load(std::memory_order_relaxed);
-  CallActivity call(submission.function_);
-  if (call.active()) {
-    call.SetStream(submission.stream().device(), submission.stream().index);
-    call.SetBytes(work.copy != nullptr ? work.copy->bytes : 0);
-    work.call = &call;
+  CallActivity activity(submission.function_);
+  const CallActivity* const call = activity.active() ? &activity : nullptr;
+  if (call != nullptr) {
+    activity.SetStream(submission.stream().device(), submission.stream().index);
+    activity.SetBytes(work.copy != nullptr ? work.copy->bytes : 0);
   }
   if ((now & kCapturing) != 0) {
     if (const auto captured = submission.AddToCapture(work)) {
@@ -61,14 +62,16 @@ orError_t Submission::SubmitSlowly(Submission submission, Work work) {
   const bool blocking = (now & kBlocking) != 0 && work.kind != Command::kHostFunction;
   const bool injecting = (now & kInjecting) != 0;
   if (blocking || work.synchronous) {
-    return submission.SubmitAndWait(work,
+    return submission.SubmitAndWait(work, call,
                                     !injecting && (work.may_inline || work.kind == Command::kCopy));
   }
   ErrorSink* const sink = &submission.queue_.stream()->sink();
-  if (work.may_inline && !injecting && submission.TryInline(work, sink)) {
+  if (work.may_inline && !injecting &&
+      (call != nullptr ? submission.TryInlineRecorded(work, *call, sink)
+                       : submission.TryInline(work, sink))) {
     return orSuccess;
   }
-  return submission.Enqueue(work, sink, nullptr);
+  return submission.Enqueue(work, call, sink, nullptr);
 }
 
 std::optional<orError_t> Submission::AddToCapture(Work work) const {
@@ -87,7 +90,7 @@ std::optional<orError_t> Submission::AddToCapture(Work work) const {
   return refused != orSuccess ? std::optional(refused) : std::nullopt;
 }
 
-orError_t Submission::SubmitAndWait(Work work, bool may_inline) const {
+orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const {
   Stream* const stream = queue_.stream();
   // The error of a launch is returned by its own call; that of a copy stays with the stream.
   std::unique_ptr<ErrorSink> own;
@@ -97,9 +100,11 @@ orError_t Submission::SubmitAndWait(Work work, bool may_inline) const {
     work.place = Command::kOnWorker;
   }
   ErrorSink* const sink = own != nullptr ? own.get() : &stream->sink();
-  if (!may_inline || !TryInline(work, sink)) {
+  const bool ran = may_inline && (call != nullptr ? TryInlineRecorded(work, *call, sink)
+                                                  : TryInline(work, sink));
+  if (!ran) {
     uint64_t position;
-    if (const orError_t error = Enqueue(work, sink, &position); error != orSuccess) {
+    if (const orError_t error = Enqueue(work, call, sink, &position); error != orSuccess) {
       return error;
     }
     if (!stream->WaitFor(position)) {

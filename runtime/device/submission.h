@@ -71,29 +71,32 @@ class Submission {
   }
 
  private:
-  orError_t Enqueue(const Work& work, ErrorSink* sink, uint64_t* position) const;
+  // `call`: of work that is recorded, otherwise null.
+  orError_t Enqueue(const Work& work, const CallActivity* call, ErrorSink* sink,
+                    uint64_t* position) const;
   bool TryInline(const Work& work, ErrorSink* sink) const {
-    return work.call != nullptr
-               ? TryInlineRecorded(work, sink)
-               : queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink);
+    return queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink);
   }
-  bool TryInlineRecorded(const Work& work, ErrorSink* sink) const;
-  // The record of work whose call is recorded, without its times.
-  [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work);
+  bool TryInlineRecorded(const Work& work, const CallActivity& call, ErrorSink* sink) const;
+  // The record of work, without its times.
+  [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work,
+                                                          const CallActivity& call);
 
   // With captures, launch blocking, injected faults, tracing, or synchronous work. By value: the
   // objects of the fast path then never have an address, and stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
   // Nothing if the stream is not captured.
   std::optional<orError_t> AddToCapture(Work work) const;
-  orError_t SubmitAndWait(Work work, bool may_inline) const;
+  orError_t SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const;
   [[gnu::cold, gnu::noinline]] orError_t WaitForImported(Event* event) const;
 
   const char* const function_;
   StreamQueue queue_;
 };
 
-[[gnu::always_inline]] inline orError_t Submission::Enqueue(const Work& work, ErrorSink* sink,
+[[gnu::always_inline]] inline orError_t Submission::Enqueue(const Work& work,
+                                                            const CallActivity* call,
+                                                            ErrorSink* sink,
                                                             uint64_t* position) const {
   if (work.MayHaveTeam()) {
     if (const orError_t error = Executor::Get().Start(); error != orSuccess) {
@@ -105,8 +108,8 @@ class Submission {
     command.place = work.place;
     command.name = work.name;
     command.sink = sink;
-    if (work.call != nullptr) [[unlikely]] {
-      queue_.stream()->Record(&command, RecordOf(work));
+    if (call != nullptr) [[unlikely]] {
+      queue_.stream()->Record(&command, RecordOf(work, *call));
     }
     if (work.kind == Command::kHostFunction) {
       command.function = work.function;
@@ -132,7 +135,7 @@ class Submission {
   if (work.may_inline && TryInline(work, sink)) {
     return orSuccess;
   }
-  return Enqueue(work, sink, nullptr);
+  return Enqueue(work, nullptr, sink, nullptr);
 }
 
 inline orError_t Submission::Record(Event* event, uint64_t event_handle) const {

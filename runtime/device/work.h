@@ -39,25 +39,30 @@ struct Work {
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 
-  // For records: the call, if it is recorded, and of a copy or fill what it does.
-  const CallActivity* call = nullptr;
-  const CopyDetails* copy = nullptr;
+  // For records: of a copy or fill what it does.
+  const orCopyDescription* copy = nullptr;
 
   bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }
 };
 
 // Adds to a record what the work is.
-inline void DescribeWork(Command::Kind kind, const char* name, const CopyDetails* copy,
+inline void DescribeWork(Command::Kind kind, const char* name, const orCopyDescription* copy,
                          orActivity* record) {
-  record->name = name;
   if (kind == Command::kHostFunction) {
     record->kind = orActivityHostFunction;
     record->name = "(host function)";
-  } else if (copy != nullptr) {
-    copy->AddTo(record);
-  } else {
-    record->kind = orActivityKernel;
+    return;
   }
+  record->name = InternName(name);
+  if (copy == nullptr) {
+    record->kind = orActivityKernel;
+    return;
+  }
+  record->kind = copy->kind == orMemcpyDefault ? orActivityMemset : orActivityMemcpy;
+  record->bytes = copy->bytes;
+  record->copy = copy->kind;
+  record->source = copy->source;
+  record->destination = copy->destination;
 }
 
 }  // namespace openreg::device
