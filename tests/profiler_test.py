@@ -397,6 +397,22 @@ def test_memory_of_the_device(tmp_path: Path) -> None:
     assert averages["aten::empty"].self_device_memory_usage == 4 << 20
 
 
+def test_pinned_memory(tmp_path: Path) -> None:
+    def compute() -> None:
+        with record_function("pin"):
+            x = torch.empty(1 << 20, device="cpu", pin_memory=True)
+        del x
+
+    profiler, trace = run(compute, tmp_path, profile_memory=True)
+    events = [e["args"] for e in trace.events if e["name"] == "[memory]"]
+    assert [event["Bytes"] for event in events] == [4 << 20, -4 << 20]
+    assert {event["Device Type"] for event in events} == {0}  # memory of the host
+    assert events[0]["Addr"] == events[1]["Addr"]
+    assert events[0]["Total Allocated"] - events[1]["Total Allocated"] == 4 << 20
+    averages = {e.key: e for e in profiler.key_averages()}
+    assert averages["pin"].cpu_memory_usage == 4 << 20
+
+
 def test_memory_that_is_not_there(tmp_path: Path) -> None:
     def exhaust() -> None:
         with pytest.raises(torch.OutOfMemoryError):

@@ -9,6 +9,7 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include "runtime/allocator/caching_allocator.h"
@@ -115,28 +116,26 @@ CachingAllocator& core_of(c10::DeviceIndex device) {
   return C10_LIKELY(core != nullptr) ? *core : make_core(device);
 }
 
+size_t current_bytes(const allocator::Stats& stats, allocator::Quantity quantity) {
+  return static_cast<size_t>(stats.stat[quantity][allocator::kAggregate].current);
+}
+
 // For torch's profiler, where it follows memory (profile_memory=True).
 void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
   if (!c10::memoryProfilingEnabled()) {
     return;
   }
   const allocator::Stats stats = core.stats();
-  c10::reportMemoryUsageToProfiler(
-      pointer, bytes,
-      static_cast<size_t>(stats.stat[allocator::kAllocatedBytes][allocator::kAggregate].current),
-      static_cast<size_t>(stats.stat[allocator::kReservedBytes][allocator::kAggregate].current),
-      c10::Device(kOpenRegType, core.device()));
+  c10::reportMemoryUsageToProfiler(pointer, bytes, current_bytes(stats, allocator::kAllocatedBytes),
+                                   current_bytes(stats, allocator::kReservedBytes),
+                                   c10::Device(kOpenRegType, core.device()));
 }
 
 [[gnu::cold, gnu::noinline]] void report_out_of_memory(c10::Device device, size_t bytes) {
-  const CachingAllocator* const core = core_if_any(device.index());
-  const allocator::Stats stats =
-      core != nullptr ? core_of(device.index()).stats() : allocator::Stats();
-  c10::reportOutOfMemoryToProfiler(
-      static_cast<int64_t>(bytes),
-      static_cast<size_t>(stats.stat[allocator::kAllocatedBytes][allocator::kAggregate].current),
-      static_cast<size_t>(stats.stat[allocator::kReservedBytes][allocator::kAggregate].current),
-      device);
+  const allocator::Stats stats = core_of(device.index()).stats();
+  c10::reportOutOfMemoryToProfiler(static_cast<int64_t>(bytes),
+                                   current_bytes(stats, allocator::kAllocatedBytes),
+                                   current_bytes(stats, allocator::kReservedBytes), device);
 }
 
 void free_nothing(void* /*context*/) {}
@@ -189,14 +188,13 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   CachingAllocator& core = core_of(static_cast<c10::DeviceIndex>(block->device));
   void* const pointer = block->pointer;
   const auto bytes = static_cast<int64_t>(block->size);
+  std::optional<allocator::ContextScope> scope;
   if (memory_watchers.any()) {
     const DiagnosticHooks& hooks = diagnostic_hooks();
-    const allocator::ContextScope scope(hooks.context(allocator::ContextLevel::kAll));
+    scope.emplace(hooks.context(allocator::ContextLevel::kAll));
     hooks.on_free(block);  // before another thread can get it
-    core.free(block);
-  } else {
-    core.free(block);
   }
+  core.free(block);
   report_to_profiler(core, pointer, -bytes);
 }
 

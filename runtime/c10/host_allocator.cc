@@ -2,6 +2,7 @@
 #include "runtime/c10/host_allocator.h"
 
 #include <ATen/core/CachingHostAllocator.h>
+#include <c10/core/Allocator.h>
 
 #include <algorithm>
 #include <chrono>
@@ -160,6 +161,37 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
 };
 
 struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl, free_host_block> {
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr data = CachingHostAllocatorInterface::allocate(bytes);
+    if (const auto* const block = static_cast<const Block*>(data.get_context())) {
+      report_to_profiler(block->ptr_, static_cast<int64_t>(block->size_));
+    }
+    return data;
+  }
+
+  void free_block(void* context) {
+    if (const auto* const block = static_cast<const Block*>(context)) {
+      void* const pointer = block->ptr_;
+      const auto bytes = static_cast<int64_t>(block->size_);
+      free(context);
+      report_to_profiler(pointer, -bytes);
+    }
+  }
+
+ private:
+  using Block = at::HostBlock<c10::Stream>;
+
+  // For torch's profiler, where it follows memory (profile_memory=True).
+  void report_to_profiler(void* pointer, int64_t bytes) {
+    if (C10_LIKELY(!c10::memoryProfilingEnabled())) {
+      return;
+    }
+    const at::HostStats stats = get_stats();
+    c10::reportMemoryUsageToProfiler(pointer, bytes,
+                                     static_cast<size_t>(stats.active_bytes.current),
+                                     static_cast<size_t>(stats.allocated_bytes.current),
+                                     c10::Device(c10::kCPU));
+  }
 };
 
 // Never destroyed: tensors in static storage may outlive every other object.
@@ -168,7 +200,7 @@ HostAllocator& host_allocator() {
   return *allocator;
 }
 
-void free_host_block(void* context) { host_allocator().free(context); }
+void free_host_block(void* context) { host_allocator().free_block(context); }
 
 const at::HostAllocatorRegistry<kOpenRegType> registered(&host_allocator());
 

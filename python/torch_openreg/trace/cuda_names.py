@@ -2,8 +2,8 @@
 """Rewrites a trace so that tools made for CUDA read it.
 
 Such tools look for the categories and function names of CUDA (HolisticTraceAnalysis: launches by
-the names cudaLaunchKernel, cudaMemcpyAsync and cudaMemsetAsync, in category cuda_runtime). On this
-device a kernel may be a copy; CUDA has a function of its own for those.
+the names cudaLaunchKernel, cudaMemcpyAsync and cudaMemsetAsync, in category cuda_runtime, without
+a stream). On this device a kernel may be a copy; CUDA has a function of its own for those.
 """
 
 import copy
@@ -49,6 +49,9 @@ def rewritten(document: dict[str, Any]) -> dict[str, Any]:
     for event in result["traceEvents"]:
         if event.get("cat") == CALL:
             event["cat"] = "cuda_runtime"
+            # HolisticTraceAnalysis takes a row for work of the device if it has a stream.
+            for argument in ("device", "stream"):
+                event["args"].pop(argument, None)
             launches_copy = (
                 event["name"] == "orLaunchKernel" and event["args"].get("correlation") in copies
             )
