@@ -36,8 +36,7 @@ class ActivityCollector {
   void pause();
   void resume();
 
-  // What was recorded, in no order. A thread that was in the middle of a call when recording ended
-  // keeps its buffer: what it has written is part of a later take(), so look at the times.
+  // What was recorded, in no order.
   std::vector<orActivity> take();
 
   // Records since start() for which there was no memory.

@@ -4,10 +4,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <map>
 #include <stdexcept>
+#include <string>
+#include <string_view>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "profiler/clock.h"
@@ -105,6 +110,74 @@ TEST(CollectorTest, ASecondProfilerIsRefused) {
   ASSERT_EQ(orActivityDisableTracing(), orSuccess);
   ActivityCollector::get().start(kEnough);
   ActivityCollector::get().stop();
+}
+
+// Four threads launch on four streams of two devices, without a pause, while sessions begin and end.
+// What a session has is what the driver says it has recorded: each call once, with its kernel.
+// OPENREG_STRESS_SECONDS: for how long.
+TEST(CollectorTest, SessionsLoseNothing) {
+  constexpr int kThreads = 4;
+  int devices = 0;
+  ASSERT_EQ(orGetDeviceCount(&devices), orSuccess);
+  std::atomic<bool> over{false};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&, i] {
+      ASSERT_EQ(orSetDevice(i % devices), orSuccess);
+      orStream_t stream = nullptr;
+      ASSERT_EQ(orStreamCreate(&stream), orSuccess);
+      const orKernelFunction_t nothing = [](void*) { return orSuccess; };
+      for (uint32_t count = 0; !over; ++count) {
+        // Some run within the call, some on the threads of the stream.
+        const orLaunchAttributes attributes{
+            "kernel", count % 3 == 0 ? uint32_t{orLaunchInline} : uint32_t{orLaunchShort}, 0};
+        ASSERT_EQ(orLaunchKernel(stream, nothing, nullptr, 0, &attributes), orSuccess);
+        if (count % 50 == 0) {
+          ASSERT_EQ(orStreamSynchronize(stream), orSuccess);
+        }
+      }
+      ASSERT_EQ(orStreamDestroy(stream), orSuccess);
+    });
+  }
+  const auto recorded = [] {
+    uint64_t recorded = 0, dropped = 0;
+    EXPECT_EQ(orActivityGetCounts(&recorded, &dropped), orSuccess);
+    return recorded;
+  };
+  const char* const seconds = std::getenv("OPENREG_STRESS_SECONDS");
+  const auto end = std::chrono::steady_clock::now() +
+                   std::chrono::seconds(seconds != nullptr ? std::atoi(seconds) : 1);
+  ActivityCollector& collector = ActivityCollector::get();
+  uint64_t all = 0;
+  int sessions = 0;
+  for (; std::chrono::steady_clock::now() < end && !HasFailure(); ++sessions) {
+    const uint64_t before = recorded();
+    collector.start(size_t{1} << 30);
+    std::this_thread::sleep_for(std::chrono::milliseconds(1 + sessions % 50));
+    collector.stop();
+    const std::vector<orActivity> records = collector.take();
+    ASSERT_EQ(collector.dropped(), 0U);
+    ASSERT_EQ(records.size(), recorded() - before) << "session " << sessions;
+    all += records.size();
+    std::map<uint32_t, std::pair<int, int>> launches;  // calls and kernels, by correlation
+    for (const orActivity& record : records) {
+      if (record.kind == orActivityKernel) {
+        ++launches[record.correlation].second;
+      } else if (record.name == std::string_view("orLaunchKernel")) {
+        ++launches[record.correlation].first;
+      }
+    }
+    for (const auto& [correlation, counts] : launches) {
+      ASSERT_EQ(counts, std::pair(1, 1)) << "correlation " << correlation;
+    }
+  }
+  over = true;
+  for (std::thread& thread : threads) {
+    thread.join();
+  }
+  EXPECT_GT(all, 0U);
+  RecordProperty("sessions", sessions);
+  RecordProperty("records", std::to_string(all));
 }
 
 TEST(LabelsTest, AreThoseOfCuda) {

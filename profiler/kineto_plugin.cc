@@ -114,7 +114,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       }
     }
     for (const orActivity& record : records) {
-      add(record, with_work.count(record.correlation) != 0, linked, begin);
+      add(record, with_work.count(record.correlation) != 0, linked);
     }
     add_annotations(linked);
     for (const auto& activity : buffer_->activities) {
@@ -217,14 +217,10 @@ class Session final : public libkineto::IActivityProfilerSession {
   }
 
   void add(const orActivity& record, bool has_work,
-           const libkineto::getLinkedActivityCallback& linked, int64_t begin) {
+           const libkineto::getLinkedActivityCallback& linked) {
     const ActivityType type = type_of(record);
     const bool is_call = record.kind == orActivityRuntime;
     const int64_t start_time = clocks_.unix_ns(record.start_ns);
-    // A record of an earlier session, which ended in the middle of its call.
-    if ((is_call ? start_time : clocks_.unix_ns(record.queued_ns)) < begin) {
-      return;
-    }
     const int64_t end_time = clocks_.unix_ns(record.end_ns);
     if (!is_call) {
       streams_.emplace(record.device, record.stream);

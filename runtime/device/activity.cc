@@ -285,16 +285,22 @@ const char* InternName(const char* name) {
   return thread != nullptr ? thread->Intern(name) : Names::Get().Intern(name);
 }
 
+// False if tracing has been turned off meanwhile: a flush may be over that would have to wait.
+bool CallActivity::BeginPendingCall() {
+  BeginPendingRecords();
+  if ((mode.load(std::memory_order_seq_cst) & kTracing) != 0) {
+    return true;
+  }
+  EndPendingRecords();
+  return false;
+}
+
 void CallActivity::Begin(const char* function, Kind kind) {
   thread_local const int32_t thread = gettid();
   record_ = {};
   pending_ = kind == kSubmits;
-  if (pending_) {
-    BeginPendingRecords();
-    if ((mode.load(std::memory_order_seq_cst) & kTracing) == 0) {
-      EndPendingRecords();  // it has just been turned off
-      return;
-    }
+  if (pending_ && !BeginPendingCall()) {
+    return;
   }
   record_.kind = orActivityRuntime;
   do {  // 0 is none
@@ -314,8 +320,8 @@ void CallActivity::Begin(const char* function, Kind kind) {
 
 void CallActivity::End() {
   record_.end_ns = ActivityTime();
-  WriteActivity(record_);
-  if (pending_) {
+  if (pending_ || BeginPendingCall()) {
+    WriteActivity(record_);
     EndPendingRecords();
   }
 }

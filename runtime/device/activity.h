@@ -47,7 +47,8 @@ const char* InternName(const char* name);
 // A call of the API: recorded at the end of its scope, if tracing was on at its beginning.
 class CallActivity {
  public:
-  // A flush waits for the end of a call that submits work, not for one that waits itself.
+  // A flush waits for the end of a call that submits work. One that waits itself is recorded if it
+  // ends before tracing does.
   enum Kind : bool { kSubmits, kWaits };
 
   explicit CallActivity(const char* function, Kind kind = kSubmits) {
@@ -82,6 +83,7 @@ class CallActivity {
  private:
   [[gnu::cold, gnu::noinline]] void Begin(const char* function, Kind kind);
   [[gnu::cold, gnu::noinline]] void End();
+  static bool BeginPendingCall();
 
   orActivity record_;
   bool pending_;  // counted as such; only read while the call is active
