@@ -32,6 +32,7 @@
 #include "profiler/collector.h"
 #include "profiler/labels.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memory_profiling.h"
 
 namespace openreg {
 namespace {
@@ -360,6 +361,11 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
 };
 
 REGISTER_PRIVATEUSE1_PROFILER(OpenRegProfiler);
+
+[[maybe_unused]] const bool registered = [] {
+  profiler_was_used = [] { return libkineto::api().isProfilerInitialized(); };
+  return true;
+}();
 
 }  // namespace
 }  // namespace openreg

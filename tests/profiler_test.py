@@ -14,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function, schedule
 
+from tests import child
+
 CPU, DEVICE = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
 KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 
@@ -395,6 +397,25 @@ def test_memory_of_the_device(tmp_path: Path) -> None:
     assert events[0]["args"]["Total Allocated"] - events[1]["args"]["Total Allocated"] == 4 << 20
     averages = {e.key: e for e in profiler.key_averages()}
     assert averages["aten::empty"].self_device_memory_usage == 4 << 20
+
+
+def test_memory_without_device_activity(tmp_path: Path) -> None:
+    """In the first session of its process."""
+    file = tmp_path / "memory.json"
+    code = f"""
+        import torch
+        from torch.profiler import ProfilerActivity, profile
+        x = torch.empty(1 << 20, device="openreg")
+        with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as profiler:
+            del x
+            x = torch.empty(1 << 20, device="openreg")
+        profiler.export_chrome_trace({str(file)!r})
+    """
+    finished = child.run(code)
+    assert finished.returncode == 0, finished.stderr
+    events = json.loads(file.read_text())["traceEvents"]
+    sizes = [e["args"]["Bytes"] for e in events if e["name"] == "[memory]"]
+    assert sizes == [-4 << 20, 4 << 20]
 
 
 def test_pinned_memory(tmp_path: Path) -> None:

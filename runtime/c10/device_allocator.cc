@@ -19,10 +19,14 @@
 #include "runtime/c10/allocator_settings.h"
 #include "runtime/c10/diagnostic_hooks.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memory_profiling.h"
 #include "runtime/c10/sharing.h"
 #include "runtime/c10/stream.h"
 
 namespace openreg {
+
+constinit std::atomic<bool (*)()> profiler_was_used{[] { return true; }};
+
 namespace {
 
 namespace stats = c10::CachingDeviceAllocator;
@@ -122,7 +126,7 @@ size_t current_bytes(const allocator::Stats& stats, allocator::Quantity quantity
 
 // For torch's profiler, where it follows memory (profile_memory=True).
 void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
-  if (!c10::memoryProfilingEnabled()) {
+  if (!profiles_memory()) {
     return;
   }
   const allocator::Stats stats = core.stats();
@@ -398,7 +402,7 @@ c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
-    if (C10_UNLIKELY(memory_watchers.any() || c10::memoryProfilingEnabled())) {
+    if (C10_UNLIKELY(memory_watchers.any() || profiles_memory())) {
       return allocate_watched(where, bytes, stream);
     }
     Block* const block = allocate_block(core_of(device), bytes, stream);
@@ -415,7 +419,7 @@ void free_block(void* context) {
   auto* const block = static_cast<Block*>(context);
   const auto device = static_cast<c10::DeviceIndex>(block->device);
   try {
-    if (C10_UNLIKELY(memory_watchers.any() || c10::memoryProfilingEnabled())) {
+    if (C10_UNLIKELY(memory_watchers.any() || profiles_memory())) {
       free_watched(block);
       return;
     }

@@ -15,6 +15,7 @@
 
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
+#include "runtime/c10/memory_profiling.h"
 #include "runtime/c10/stream.h"
 #include "runtime/device/host_wait.h"
 
@@ -183,7 +184,7 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
 
   // For torch's profiler, where it follows memory (profile_memory=True).
   void report_to_profiler(void* pointer, int64_t bytes) {
-    if (C10_LIKELY(!c10::memoryProfilingEnabled())) {
+    if (!profiles_memory()) {
       return;
     }
     const at::HostStats stats = get_stats();

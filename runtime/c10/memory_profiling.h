@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// memory_profiling.h - whether torch's profiler wants to know of memory (profile_memory=True).
+//
+// c10::memoryProfilingEnabled() costs as much as the rest of a small allocation's fast path. So
+// nobody asks it before the first session of a profiler in this process, of which the library of
+// the profiler knows (profiler/kineto_plugin.cc). Threads: any.
+#ifndef RUNTIME_C10_MEMORY_PROFILING_H_
+#define RUNTIME_C10_MEMORY_PROFILING_H_
+
+#include <c10/core/Allocator.h>
+#include <c10/macros/Macros.h>
+
+#include <atomic>
+
+#include "runtime/device/openreg.h"
+
+namespace openreg {
+
+// True from the first session on. Without the profiler's library it is always true.
+OPENREG_API extern std::atomic<bool (*)()> profiler_was_used;
+
+// For this thread, as torch has it.
+inline bool profiles_memory() {
+  return C10_UNLIKELY(profiler_was_used.load(std::memory_order_relaxed)()) &&
+         c10::memoryProfilingEnabled();
+}
+
+}  // namespace openreg
+
+#endif  // RUNTIME_C10_MEMORY_PROFILING_H_
