@@ -276,6 +276,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (record.bytes != 0) {
       activity.addMetadata("bytes", record.bytes);
     }
+    if (record.graph != 0) {
+      activity.addMetadata("graph id", record.graph);
+    }
   }
 
   void describe_work(GenericTraceActivity& activity, const orActivity& record) const {

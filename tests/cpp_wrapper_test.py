@@ -4,6 +4,7 @@
 Each compilation takes seconds, so a test has as much in one graph as its subject allows.
 """
 
+import gc
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._inductor import config
 from torch._inductor.utils import run_and_get_code
+from torch.profiler import ProfilerActivity, profile
 from torch.utils._pytree import tree_map_only
 
 from tests.kernel_cache import own_cache as own_cache
@@ -166,6 +168,22 @@ def test_a_package_runs_on_each_device(package: tuple[Model, str], index: int) -
         torch.testing.assert_close(
             loaded(x.to(device)).cpu(), model(x) - model.offset + 7, rtol=1e-4, atol=1e-5
         )
+
+
+def test_a_profiler_has_the_names_of_a_package_that_is_gone(package: tuple[Model, str]) -> None:
+    model, path = package
+    loaded: Any = torch._inductor.aoti_load_package(path)
+    constants = {name: value.to(DEVICE) for name, value in model.state_dict().items()}
+    loaded.load_constants(constants, check_full_update=True, user_managed=True)
+    x = random(5, 6).to(DEVICE)
+    with profile(activities=[ProfilerActivity.PrivateUse1]) as profiler:
+        with torch.no_grad():
+            loaded(x)
+        torch.openreg.synchronize()
+        del loaded
+        gc.collect()
+    names = {event.name for event in profiler.events()}
+    assert any("fused" in name for name in names), names
 
 
 def test_constants_of_a_package_stay_the_callers(package: tuple[Model, str]) -> None:
