@@ -2,6 +2,7 @@
 #include "profiler/collector.h"
 
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace openreg {
@@ -29,12 +30,12 @@ ActivityCollector& ActivityCollector::get() {
 void ActivityCollector::start(size_t most_bytes) {
   stop();
   (void)take();
+  dropped_ = 0;
   {
     const std::lock_guard lock(mutex_);
     bytes_left_ = most_bytes;
   }
   check(orActivityRegisterCallbacks(&request, &complete));
-  dropped_ = 0;
   dropped_before_ = dropped_so_far();
   check(orActivityEnableTracing());
   started_ = true;
@@ -46,9 +47,13 @@ void ActivityCollector::stop() {
   }
   started_ = false;
   check(orActivityDisableTracing());
-  check(orActivityFlushAll());
-  dropped_ = dropped_so_far() - dropped_before_;
+  const orError_t flushed = orActivityFlushAll();
+  const std::string detail = flushed != orSuccess ? orGetLastErrorDetail() : "";
   check(orActivityRegisterCallbacks(nullptr, nullptr));
+  if (flushed != orSuccess) {
+    throw std::runtime_error(detail);
+  }
+  dropped_ = dropped_so_far() - dropped_before_;
 }
 
 void ActivityCollector::pause() {

@@ -213,7 +213,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
     if (const uint64_t dropped = ActivityCollector::get().dropped(); dropped != 0) {
       report(std::to_string(dropped) +
-             " records were dropped, for which there was no memory: profile a shorter time");
+             " records were dropped, for which there was no memory: profile a shorter time, or "
+             "name a file in KINETO_CONFIG that has ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB=512 (128 is "
+             "the default)");
     }
   }
 
@@ -245,9 +247,12 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (linked != nullptr && record.external_id != 0) {
       activity.linked = linked(static_cast<int32_t>(record.external_id));
     }
-    // torch takes the number of a row without a link for that of an operator.
-    activity.id =
-        is_call && activity.linked == nullptr ? 0 : static_cast<int32_t>(record.correlation);
+    // torch takes the number of a row without a link for that of an operator or a region, whose
+    // work it would then count for this call: one that none has.
+    constexpr uint32_t kOfNoOperator = 0x40000000;
+    activity.id = static_cast<int32_t>(is_call && activity.linked == nullptr
+                                           ? record.correlation | kOfNoOperator
+                                           : record.correlation);
     activity.addMetadata("correlation", record.correlation);
     if (is_call) {
       activity.device = libkineto::processId();

@@ -4,6 +4,7 @@
 // use_kineto=False): they mark the beginning and the end of an operator by events on its stream.
 // Threads: any.
 #include <c10/util/ApproximateClock.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/profiler/stubs/base.h>
 
 #include <functional>
@@ -28,6 +29,9 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     if (device != nullptr) {
       *device = current;
     }
+    if (orInKernel() != 0) {
+      return;  // no event can be made here, and none is needed: the kernel has its operator
+    }
     orEvent_t made = nullptr;
     OPENREG_CHECK(orEventCreateWithFlags(&made, orEventEnableTiming));
     event->reset(made, [](void* old) { (void)orEventDestroy(static_cast<orEvent_t>(old)); });
@@ -37,15 +41,25 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     OPENREG_CHECK(orEventRecord(made, current_native_stream(current)));
   }
 
-  // In microseconds.
+  // In microseconds; -1, which torch leaves out, if there is no such time: the region has changed
+  // the device, or a kernel has failed. An exception would take all other times along.
   float elapsed(const ProfilerVoidEventStub* first,
                 const ProfilerVoidEventStub* second) const override {
     const auto begin = static_cast<orEvent_t>(first->get());
     const auto end = static_cast<orEvent_t>(second->get());
-    OPENREG_CHECK(orEventSynchronize(begin));
-    OPENREG_CHECK(orEventSynchronize(end));
+    if (begin == nullptr || end == nullptr) {
+      return -1;
+    }
     float milliseconds = 0;
-    OPENREG_CHECK(orEventElapsedTime(&milliseconds, begin, end));
+    for (const orError_t error :
+         {orEventSynchronize(begin), orEventSynchronize(end),
+          orEventElapsedTime(&milliseconds, begin, end)}) {
+      if (error != orSuccess) {
+        TORCH_WARN_ONCE("torch.autograd.profiler, device openreg: a time is left out: ",
+                        orGetLastErrorDetail());
+        return -1;
+      }
+    }
     return milliseconds * 1000;
   }
 

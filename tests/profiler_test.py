@@ -383,6 +383,65 @@ def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
     assert not [line for line in said if not line.startswith("USDT:")]  # Kineto's own
 
 
+def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
+    """A region has that of its work; a call of the driver only its own time on the host."""
+
+    def compute() -> None:
+        with record_function("region"):
+            torch.openreg._sleep(2_000_000)
+            torch.openreg.synchronize()
+
+    profiler, _ = run(compute, tmp_path)
+    averages = {e.key: e for e in profiler.key_averages() if not e.is_user_annotation}
+    for name in ("orLaunchKernel", "orDeviceSynchronize"):
+        assert averages[name].self_device_time_total == 0
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> None:
+    """They run within the launch or later, which is not the program's business."""
+    x = torch.randn(64, 64, device="openreg")
+    y = torch.empty_like(x)
+
+    def compute() -> None:
+        if busy:
+            torch.openreg._sleep(20_000_000)
+        y.copy_(x.t())
+        x.double()
+        x.sort()
+
+    profiler, _ = run(compute, tmp_path)
+    counts = {e.key: e.count for e in profiler.key_averages()}
+    assert counts["aten::copy_"] == 2
+    assert counts["aten::sort"] == 1
+    assert counts.get("aten::empty", 0) <= 2
+
+
+@pytest.mark.parametrize("options", [{}, {"use_kineto": False}])
+def test_the_legacy_profiler_of_a_training_step(
+    options: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
+    model = nn.Linear(32, 8).to("openreg")
+    optimizer = torch.optim.AdamW(model.parameters())
+    x = torch.randn(16, 32).to("openreg")
+    with torch.autograd.profiler.profile(use_device="openreg", **options) as profiler:
+        model(x.t().contiguous().t()).double().square().mean().backward()
+        optimizer.step()
+    assert any(e.key == "aten::addmm" for e in profiler.key_averages())
+    said = capfd.readouterr().err.splitlines()
+    assert not [line for line in said if not line.startswith("USDT:")]
+
+
+@pytest.mark.filterwarnings("ignore:torch.autograd.profiler, device openreg")
+def test_the_legacy_profiler_where_the_device_changes() -> None:
+    with torch.autograd.profiler.profile(use_device="openreg") as profiler:
+        with record_function("region"):
+            torch.openreg.set_device(1)
+            torch.ones(3, device="openreg:1").add(1)
+        torch.openreg.set_device(0)
+    assert any(e.key == "aten::add" for e in profiler.key_averages())
+
+
 def test_memory_of_the_device(tmp_path: Path) -> None:
     torch.openreg.empty_cache()
 

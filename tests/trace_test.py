@@ -75,6 +75,10 @@ def empty(document: Document) -> None:
     document["traceEvents"] = []
 
 
+def incomplete(document: Document) -> None:
+    document["openreg_dropped_records"] = 7
+
+
 @pytest.mark.parametrize(
     ("fault", "text"),
     [
@@ -85,6 +89,7 @@ def empty(document: Document) -> None:
         (without_arrow, "no arrow begins"),
         (doubled_call, "2 calls have the correlation"),
         (empty, "there is no work of the device in it"),
+        (incomplete, "7 records are missing"),
     ],
 )
 def test_faults_are_found(
@@ -171,9 +176,32 @@ def test_files_that_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[
         assert program.main(["check", str(file)]) == 1
         assert str(file) in capsys.readouterr().err
     assert program.main(["check", str(tmp_path / "absent.json")]) == 1
+    for events in ([1], [{"ph": "X", "cat": "kernel", "name": "add"}]):
+        file.write_text(json.dumps({"traceEvents": events}))
+        assert program.main(["check", str(file)]) == 1
+        assert "damaged" in capsys.readouterr().err
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
     assert program.main(["check", str(cut)]) == 1
+
+
+def test_wrong_flags_have_a_message(
+    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    absent = str(tmp_path / "absent" / "x")
+    for arguments in (
+        ["summary", str(path), "--plot", absent + ".png"],
+        ["summary", str(path), "--plot", str(tmp_path / "x.unknown")],
+        ["cuda", str(path), "--output", absent],
+        ["cuda", str(path), "--output", str(path)],
+    ):
+        assert program.main(arguments) == 1
+        assert capsys.readouterr().err
+    for top in ("0", "-2"):
+        with pytest.raises(SystemExit):
+            program.main(["summary", str(path), "--top", top])
+    assert program.main(["summary", str(path), "--plot", str(tmp_path / "picture")]) == 0
+    assert (tmp_path / "picture.png").exists()
 
 
 def test_streams_are_in_order(path: Path) -> None:

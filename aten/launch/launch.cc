@@ -171,6 +171,9 @@ KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
       set_float_mode(mode);
     }
   }
+  if (at::hasCallbacks()) [[unlikely]] {
+    unobserved_.emplace();
+  }
   // Below autograd the launching thread has these keys, or fewer: the dispatcher says so already.
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   if (keys.included_ != kIncluded || !keys.excluded_.has_all(kExcluded)) {

@@ -38,6 +38,7 @@
 #define ATEN_LAUNCH_LAUNCH_H_
 
 #include <ATen/core/IListRef.h>
+#include <ATen/record_function.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -200,8 +201,8 @@ namespace detail {
 
 // What every kernel finds on its thread: only CPU kernels below autograd and autocast, one thread
 // or the executor's team (`threads` 0: a serial kernel does not care), the launching thread's
-// flush-denormal mode; away from that thread, warnings are kept for the next
-// synchronization.
+// flush-denormal mode; away from that thread, warnings are kept for the next synchronization. No
+// profiler sees the operators of the CPU that a kernel calls: it runs within its launch or later.
 class KernelScope {
  public:
   KernelScope(int threads, unsigned float_mode, bool on_launching_thread);
@@ -212,6 +213,7 @@ class KernelScope {
  private:
   std::optional<TeamScope> team_;
   std::optional<c10::impl::LocalDispatchKeySet> keys_;  // of the thread, if others were needed
+  std::optional<at::DisableRecordFunctionGuard> unobserved_;  // if somebody observes operators
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
 };

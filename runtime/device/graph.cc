@@ -69,7 +69,9 @@ uint32_t Graph::Add(const Work& work, const Stream* stream, std::vector<uint32_t
     node.function = work.function;
     node.data = work.data;
   } else {
-    node.copy = work.copy != nullptr ? *work.copy : orCopyDescription{};
+    if (work.copy != nullptr) {
+      node.copy = *work.copy;
+    }
     node.kernel = work.repeatable != nullptr ? work.repeatable->kernel : work.kernel;
     node.release = work.repeatable != nullptr ? work.repeatable->release : nullptr;
     node.arguments = arguments_.size();
@@ -155,7 +157,7 @@ void Graph::RunRecorded(Node& node, Stream* stream, ErrorSink* sink, bool with_t
     return;
   }
   orActivity record = replay;
-  DescribeWork(node.kind, node.name, node.copy.bytes != 0 ? &node.copy : nullptr, &record);
+  DescribeWork(node.kind, node.name, node.copy ? &*node.copy : nullptr, &record);
   record.node = static_cast<int32_t>(&node - nodes_.data());
   record.start_ns = ActivityTime();
   Run(node, stream, sink, with_team);

@@ -17,6 +17,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <vector>
 
 #include "runtime/device/event.h"
@@ -64,7 +65,7 @@ class Graph {
     void (*release)(void*);
     orHostFn_t function;
     void* data;
-    orCopyDescription copy;  // 0 bytes: it is none
+    std::optional<orCopyDescription> copy;
     Event* event;  // not null: the node records it
     uint64_t event_handle;
     uint64_t record;  // of the event, by the latest replay

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The archive is a wheel that pip takes, and the same files give the same bytes."""
 
+import os
 import base64
 import csv
 import hashlib
@@ -46,7 +47,8 @@ def test_pip_installs_it(tmp_path: Path) -> None:
     pip = [sys.executable, "-I", "-m", "pip", "install", "--no-index", "--no-deps"]
     subprocess.run([*pip, "--target", str(target), str(out)], check=True)
     code = "import importlib.metadata as m, thing; print(thing.answer, m.version('thing'))"
-    printed = subprocess.check_output([sys.executable, "-c", code], cwd=target, text=True)
+    environment = os.environ | {"PYTHONPATH": str(target)}
+    printed = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
     assert printed == "42 1.0\n"
 
 

@@ -31,10 +31,16 @@ def _check(trace: Trace) -> int:
 
 
 def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
+    if not trace.work:
+        print(f"{flags.file}: there is no work of the device in it", file=sys.stderr)
+        return 1
     print("\n".join(summary.summarize(trace).lines(flags.top)))
+    if trace.dropped:
+        print(f"{trace.dropped} records are missing, for which there was no memory")
     if flags.plot != "none":
         trace_name = flags.file.with_suffix("") if flags.file.suffix == ".gz" else flags.file
-        path = Path(flags.plot) if flags.plot else trace_name.with_suffix(".png")
+        path = Path(flags.plot) if flags.plot else trace_name
+        path = path if path.suffix else path.with_suffix(".png")
         try:
             summary.draw(trace, path, flags.top)
         except ImportError as error:
@@ -46,6 +52,8 @@ def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
 
 def _convert(trace: Trace, flags: argparse.Namespace) -> int:
     path: Path = flags.output or flags.file.with_name("cuda_" + flags.file.name)
+    if path.exists() and path.samefile(flags.file):
+        raise ValueError("--output is the trace itself: name another file")
     text = json.dumps(cuda_names.rewritten(trace.document))
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(text.encode()))
@@ -53,6 +61,13 @@ def _convert(trace: Trace, flags: argparse.Namespace) -> int:
         path.write_text(text, encoding="utf-8")
     print(f"written: {path}")
     return 0
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{number} is less than 1")
+    return number
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -73,7 +88,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("file", type=Path, help="trace (.json or .json.gz)")
         if name == "summary":
             command.add_argument(
-                "--top", type=int, default=12, help="names to list (default: %(default)s)"
+                "--top", type=_positive, default=12, help="names to list (default: %(default)s)"
             )
             command.add_argument(
                 "--plot",
@@ -97,12 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = _parser().parse_args(arguments)
     try:
         trace = read(flags.file)
+        if flags.command == "check":
+            return _check(trace)
+        return _summarize(trace, flags) if flags.command == "summary" else _convert(trace, flags)
     except (OSError, ValueError, EOFError, zlib.error) as error:
         print(f"{flags.file}: {error}", file=sys.stderr)
         return 1
-    if flags.command == "check":
-        return _check(trace)
-    return _summarize(trace, flags) if flags.command == "summary" else _convert(trace, flags)
 
 
 if __name__ == "__main__":

@@ -42,18 +42,19 @@ def rewritten(document: dict[str, Any]) -> dict[str, Any]:
     """
     result = copy.deepcopy(document)
     copies = {
-        event["args"].get("correlation")
+        event.get("args", {}).get("correlation")
         for event in result["traceEvents"]
         if event.get("cat") == COPY and event.get("ph") == "X"
     }
     for event in result["traceEvents"]:
         if event.get("cat") == CALL:
             event["cat"] = "cuda_runtime"
+            arguments = event.setdefault("args", {})
             # HolisticTraceAnalysis takes a row for work of the device if it has a stream.
             for argument in ("device", "stream"):
-                event["args"].pop(argument, None)
+                arguments.pop(argument, None)
             launches_copy = (
-                event["name"] == "orLaunchKernel" and event["args"].get("correlation") in copies
+                event["name"] == "orLaunchKernel" and arguments.get("correlation") in copies
             )
             event["name"] = (
                 "cudaMemcpyAsync" if launches_copy else NAMES.get(event["name"], event["name"])

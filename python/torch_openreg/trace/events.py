@@ -7,6 +7,7 @@ complete events have phase "X".
 
 import gzip
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,11 @@ class Trace:
     calls: dict[int, int] = field(default_factory=dict)
     operators: dict[int, str] = field(default_factory=dict)
 
+    @property
+    def dropped(self) -> int:
+        """How many records the profiler had no memory for."""
+        return int(self.document.get("openreg_dropped_records", 0))
+
     def streams(self) -> dict[tuple[int, int], list[Work]]:
         """Return the work of each (device, stream), in order."""
         rows: dict[tuple[int, int], list[Work]] = {}
@@ -81,11 +87,20 @@ def read(path: Path) -> Trace:
         zlib.error: it is damaged.
     """
     content = path.read_bytes()
-    document = json.loads(gzip.decompress(content) if path.suffix == ".gz" else content)
+    document = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
     if not isinstance(document, dict) or not isinstance(document.get("traceEvents"), list):
         raise ValueError(f"{path} has no 'traceEvents': it is not a trace of torch.profiler")
     trace = Trace(document)
-    for event in document["traceEvents"]:
+    try:
+        _sort(document["traceEvents"], trace)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"a row of the trace is damaged: {error!r}") from error
+    trace.work.sort(key=lambda work: (work.begin, work.end))
+    return trace
+
+
+def _sort(events: Iterable[dict[str, Any]], trace: Trace) -> None:
+    for event in events:
         category, arguments = event.get("cat"), event.get("args", {})
         if event.get("ph") != "X":
             continue
@@ -108,5 +123,3 @@ def read(path: Path) -> Trace:
             trace.calls[correlation] = trace.calls.get(correlation, 0) + 1
         elif category == "cpu_op" and "External id" in arguments:
             trace.operators[int(arguments["External id"])] = event["name"]
-    trace.work.sort(key=lambda work: (work.begin, work.end))
-    return trace

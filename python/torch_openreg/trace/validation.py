@@ -12,7 +12,12 @@ _ROUNDING = 0.002
 
 def faults(trace: Trace) -> Iterator[str]:
     """Yield a sentence for each fault: none for a good trace."""
-    if not trace.work:
+    if trace.dropped:
+        yield (
+            f"{trace.dropped} records are missing, for which there was no memory: profile a "
+            "shorter time, or more memory (docs/profiler.md)"
+        )
+    elif not trace.work:
         yield (
             "there is no work of the device in it: profile with "
             "activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]"
