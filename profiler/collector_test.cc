@@ -112,8 +112,8 @@ TEST(CollectorTest, ASecondProfilerIsRefused) {
   ActivityCollector::get().stop();
 }
 
-// Four threads launch on four streams of two devices, without a pause, while sessions begin and end.
-// What a session has is what the driver says it has recorded: each call once, with its kernel.
+// Four threads launch on four streams of two devices, without a pause, while sessions begin and
+// end. What a session has is what the driver says it has recorded: each call once, with its kernel.
 // OPENREG_STRESS_SECONDS: for how long.
 TEST(CollectorTest, SessionsLoseNothing) {
   constexpr int kThreads = 4;

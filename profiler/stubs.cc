@@ -51,9 +51,8 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
       return -1;
     }
     float milliseconds = 0;
-    for (const orError_t error :
-         {orEventSynchronize(begin), orEventSynchronize(end),
-          orEventElapsedTime(&milliseconds, begin, end)}) {
+    for (const orError_t error : {orEventSynchronize(begin), orEventSynchronize(end),
+                                  orEventElapsedTime(&milliseconds, begin, end)}) {
       if (error != orSuccess) {
         TORCH_WARN_ONCE("torch.autograd.profiler, device openreg: a time is left out: ",
                         orGetLastErrorDetail());

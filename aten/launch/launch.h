@@ -38,9 +38,9 @@
 #define ATEN_LAUNCH_LAUNCH_H_
 
 #include <ATen/core/IListRef.h>
-#include <ATen/record_function.h>
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <algorithm>

@@ -188,10 +188,9 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
       return;
     }
     const at::HostStats stats = get_stats();
-    c10::reportMemoryUsageToProfiler(pointer, bytes,
-                                     static_cast<size_t>(stats.active_bytes.current),
-                                     static_cast<size_t>(stats.allocated_bytes.current),
-                                     c10::Device(c10::kCPU));
+    c10::reportMemoryUsageToProfiler(
+        pointer, bytes, static_cast<size_t>(stats.active_bytes.current),
+        static_cast<size_t>(stats.allocated_bytes.current), c10::Device(c10::kCPU));
   }
 };
 

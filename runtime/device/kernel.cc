@@ -12,9 +12,8 @@
 namespace openreg::device {
 namespace {
 
-constexpr uint32_t kLaunchFlags =
-    orLaunchInline | orLaunchParallel | orLaunchShort | orLaunchMoldable | orLaunchHasRepeatable |
-    orLaunchHasCopy;
+constexpr uint32_t kLaunchFlags = orLaunchInline | orLaunchParallel | orLaunchShort |
+                                  orLaunchMoldable | orLaunchHasRepeatable | orLaunchHasCopy;
 constexpr uint32_t kWithTeam = orLaunchParallel | orLaunchMoldable;
 
 Command::Place PlaceOf(uint32_t flags) {

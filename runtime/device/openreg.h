@@ -497,9 +497,9 @@ OPENREG_API int orActivityIsEnabled(void);
 // Hands the buffers of all threads to `completed`, whether they are full or not. While tracing is
 // on, what is recorded during the call may be in or not. After it was turned off, the call waits
 // first until all work that will be recorded has run, and the calls that submitted it have
-// returned, on whatever thread: then the profiler has all records and all of its buffers. Calls that
-// wait themselves (orStreamSynchronize and its like) are not waited for: they are recorded if they
-// return while tracing is on. In a kernel or a host function nothing is waited for. Errors of
+// returned, on whatever thread: then the profiler has all records and all of its buffers. Calls
+// that wait themselves (orStreamSynchronize and its like) are not waited for: they are recorded if
+// they return while tracing is on. In a kernel or a host function nothing is waited for. Errors of
 // kernels stay with their streams.
 OPENREG_API orError_t orActivityFlushAll(void);
 

@@ -100,8 +100,8 @@ orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool ma
     work.place = Command::kOnWorker;
   }
   ErrorSink* const sink = own != nullptr ? own.get() : &stream->sink();
-  const bool ran = may_inline && (call != nullptr ? TryInlineRecorded(work, *call, sink)
-                                                  : TryInline(work, sink));
+  const bool ran = may_inline &&
+                   (call != nullptr ? TryInlineRecorded(work, *call, sink) : TryInline(work, sink));
   if (!ran) {
     uint64_t position;
     if (const orError_t error = Enqueue(work, call, sink, &position); error != orSuccess) {

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The archive is a wheel that pip takes, and the same files give the same bytes."""
 
-import os
 import base64
 import csv
 import hashlib
+import os
 import subprocess
 import sys
 import zipfile
