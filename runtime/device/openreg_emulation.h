@@ -143,6 +143,36 @@ OPENREG_API int orKernelHasTeam(void);
 // 1 inside a kernel that runs on a thread of the host: the one that launched it, or its graph.
 OPENREG_API int orKernelOnHost(void);
 
+// ------------------------------------------------------------------- files of other processes
+// What a collective library needs: memory of the host that the processes of one user share, and a
+// view of the memory of each other's devices, for kernels. A handle may travel by any way and be
+// used often. Nothing is left in any folder, whatever kills a process.
+
+typedef struct orIpcFileHandle {
+  unsigned char reserved[64];
+} orIpcFileHandle;
+
+// `size` bytes of host memory, all zero, mapped at `memory` until orIpcUnmapFile; others can map
+// them while this process has not.
+OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, size_t size);
+
+// All memory of a device of this process.
+OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device);
+
+// The place of a pointer in the file of its device. orErrorInvalidDevicePointer for what is no
+// memory of a device of this process, imported memory included.
+OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer);
+
+// Maps the file of any process, this one included: `size` bytes at `memory`, to write to if they
+// are memory of the host, only to read if they are a device's. The owner of a device may free what
+// is read: both sides have to agree on when. The mapping outlives the owner, until orIpcUnmapFile.
+// orErrorProcessEnded if the owner has ended or has unmapped it.
+OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileHandle* handle);
+OPENREG_API orError_t orIpcUnmapFile(void* memory);
+
+// `there`: whether the owner lives and has the file. Also in kernels.
+OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle);
+
 #ifdef __cplusplus
 }  // extern "C"
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The other process of ipc_event_test.cc, shared_memory_test.cc and //runtime/c10:sharing_test.
-// Reads commands, one a line, and answers each with a line: "ok", with what the command gives, or
-// "error", the name of the error and its detail. All of device 0 and of its default stream.
+// The other process of ipc_event_test.cc, ipc_file_test.cc, shared_memory_test.cc and
+// //runtime/c10:sharing_test. Reads commands, one a line, and answers each with a line: "ok", with
+// what the command gives, or "error", the name of the error and its detail. All of device 0 and of
+// its default stream.
 //
 //   read INDEX OFFSET   only the VALUE of one byte, as a kernel sees it
 //   write INDEX OFFSET VALUE
@@ -13,6 +14,10 @@
 //   release INDEX                 queued
 //   exported INDEX SIZE     0 or 1
 //   free INDEX
+//   device-file         HEX
+//   file-offset INDEX   OFFSET
+//   file SIZE VALUE     HEX       a file for others, its first byte VALUE
+//   file-byte           VALUE     the first byte of that file
 //   event               INDEX     an event between processes
 //   event-handle INDEX  HEX
 //   event-open HEX      INDEX
@@ -76,6 +81,7 @@ volatile unsigned char* Byte(void* block, size_t offset) {
 int main() {
   std::vector<void*> blocks;
   std::vector<orEvent_t> events;
+  void* file = nullptr;
   std::string command;
   while (std::cin >> command && command != "quit") {
     if (command == "read") {
@@ -128,6 +134,27 @@ int main() {
       int exported = 0;
       const orError_t error = orIpcIsExported(&exported, blocks.at(index), size);
       Answer(error, std::to_string(exported));
+    } else if (command == "device-file") {
+      orIpcFileHandle handle{};
+      const orError_t error = orIpcGetDeviceFile(&handle, 0);
+      Answer(error, Hex(handle));
+    } else if (command == "file-offset") {
+      size_t index = 0, offset = 0;
+      std::cin >> index;
+      const orError_t error = orIpcGetFileOffset(&offset, blocks.at(index));
+      Answer(error, std::to_string(offset));
+    } else if (command == "file") {
+      size_t size = 0;
+      int value = 0;
+      std::cin >> size >> value;
+      orIpcFileHandle handle{};
+      const orError_t error = orIpcCreateFile(&handle, &file, size);
+      if (error == orSuccess) {
+        *static_cast<unsigned char*>(file) = static_cast<unsigned char>(value);
+      }
+      Answer(error, Hex(handle));
+    } else if (command == "file-byte") {
+      Answer(orSuccess, std::to_string(*static_cast<volatile unsigned char*>(file)));
     } else if (command == "event") {
       events.push_back(nullptr);
       const orError_t error = orEventCreateWithFlags(&events.back(), orEventInterprocess);

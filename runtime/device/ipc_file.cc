@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The C functions of files that other processes map.
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <mutex>
+#include <vector>
+
+#include "runtime/device/allocation.h"
+#include "runtime/device/arena.h"
+#include "runtime/device/environment.h"
+#include "runtime/device/error.h"
+#include "runtime/device/ipc_handle.h"
+#include "runtime/device/memfd.h"
+#include "runtime/device/openreg_emulation.h"
+#include "runtime/device/process.h"
+
+namespace openreg::device {
+namespace {
+
+struct FileHandle {
+  static constexpr uint32_t kMagic = 0x4f524946;
+  static constexpr uint32_t kVersion = 1;
+  uint32_t magic;
+  uint32_t version;
+  MemfdPlace place;
+  uint64_t size;
+  uint32_t of_device;
+
+  bool Plausible() const { return size != 0 && size <= kMaxDeviceMemory && of_device <= 1; }
+};
+
+// What this process has mapped, and the file if it is its own.
+struct Mapping {
+  void* memory;
+  size_t size;
+  int file;  // -1: another process's
+};
+
+class Mappings {
+ public:
+  static Mappings& Get() {
+    static Mappings& mappings = *new Mappings;  // never destroyed: kernels use them to the end
+    return mappings;
+  }
+
+  // Maps the file and takes it over, or closes it.
+  orError_t Add(const char* function, const FileHandle& handle, int file, bool own, void** memory) {
+    const int access = handle.of_device != 0 ? PROT_READ : PROT_READ | PROT_WRITE;
+    void* const mapped = mmap(nullptr, handle.size, access, MAP_SHARED | MAP_NORESERVE, file, 0);
+    const int error = errno;
+    if (!own || mapped == MAP_FAILED) {
+      close(file);
+    }
+    if (mapped == MAP_FAILED) {
+      return Fail(orErrorSystem, "%s: %s are not mapped: %s", function,
+                  ByteText(handle.size).c_str(), std::strerror(error));
+    }
+    madvise(mapped, handle.size, MADV_DONTFORK);
+    madvise(mapped, handle.size, MADV_DONTDUMP);
+    const std::lock_guard lock(mutex_);
+    mappings_.push_back({mapped, handle.size, own ? file : -1});
+    *memory = mapped;
+    return orSuccess;
+  }
+
+  orError_t Remove(const char* function, void* memory) {
+    const std::lock_guard lock(mutex_);
+    const auto found = std::find_if(mappings_.begin(), mappings_.end(),
+                                    [=](const Mapping& known) { return known.memory == memory; });
+    if (found == mappings_.end()) {
+      return Fail(orErrorInvalidValue, "%s: no file is mapped at %p", function, memory);
+    }
+    munmap(memory, found->size);
+    if (found->file >= 0) {
+      close(found->file);
+    }
+    mappings_.erase(found);
+    return orSuccess;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<Mapping> mappings_;
+};
+
+}  // namespace
+
+extern "C" {
+
+OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, size_t size) {
+  if (const orError_t error = EnterDevice("orIpcCreateFile"); error != orSuccess) {
+    return error;
+  }
+  FileHandle content{};
+  content.size = RoundUp(size, kPage);
+  if (handle == nullptr || memory == nullptr || size > kMaxDeviceMemory || !content.Plausible()) {
+    return Fail(orErrorInvalidValue,
+                "orIpcCreateFile: handle %p, memory %p, %zu bytes: neither may be null, and the "
+                "size is from 1 byte to %s",
+                static_cast<void*>(handle), static_cast<void*>(memory), size,
+                ByteText(kMaxDeviceMemory).c_str());
+  }
+  const int file = CreateMemfd(content.size, &content.place.number);
+  if (file < 0) {
+    return Fail(orErrorSystem, "orIpcCreateFile: a file of %s is not made: %s",
+                ByteText(size).c_str(), std::strerror(errno));
+  }
+  content.place.process = getpid();
+  content.place.file = file;
+  if (const orError_t error =
+          Mappings::Get().Add("orIpcCreateFile", content, file, /*own=*/true, memory);
+      error != orSuccess) {
+    return error;
+  }
+  PackHandle(content, handle);
+  return orSuccess;
+}
+
+OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device) {
+  if (const orError_t error = EnterDevice("orIpcGetDeviceFile"); error != orSuccess) {
+    return error;
+  }
+  if (handle == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcGetDeviceFile: handle is null");
+  }
+  if (const orError_t error = CheckDevice("orIpcGetDeviceFile", device); error != orSuccess) {
+    return error;
+  }
+  FileHandle content{};
+  content.place = {getpid(), arena.file(device), arena.file_number(device)};
+  content.size = arena.device(device).size;
+  content.of_device = 1;
+  PackHandle(content, handle);
+  return orSuccess;
+}
+
+OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer) {
+  if (const orError_t error = EnterQuery("orIpcGetFileOffset"); error != orSuccess) {
+    return error;
+  }
+  if (offset == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcGetFileOffset: offset is null");
+  }
+  const auto address = reinterpret_cast<uintptr_t>(pointer);
+  const int device = arena.DeviceOf(address);
+  if (device < 0) {
+    return Fail(orErrorInvalidDevicePointer,
+                "orIpcGetFileOffset: %p is no memory of a device of this process", pointer);
+  }
+  *offset = address - arena.device(device).base;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileHandle* handle) {
+  if (const orError_t error = EnterDevice("orIpcMapFile"); error != orSuccess) {
+    return error;
+  }
+  if (memory == nullptr || size == nullptr || handle == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcMapFile: memory, size and handle must not be null");
+  }
+  FileHandle content;
+  if (const orError_t error = UnpackHandle("orIpcMapFile", *handle, &content); error != orSuccess) {
+    return error;
+  }
+  int file = -1;
+  if (const orError_t error = OpenMemfd("orIpcMapFile", content.place, &file); error != orSuccess) {
+    return error;
+  }
+  *size = content.size;
+  return Mappings::Get().Add("orIpcMapFile", content, file, /*own=*/false, memory);
+}
+
+OPENREG_API orError_t orIpcUnmapFile(void* memory) {
+  if (InForkedChild()) {
+    return orSuccess;  // it has none
+  }
+  if (const orError_t error = EnterRelease("orIpcUnmapFile"); error != orSuccess) {
+    return error;
+  }
+  return Mappings::Get().Remove("orIpcUnmapFile", memory);
+}
+
+OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle) {
+  if (const orError_t error = EnterQuery("orIpcFileIsThere"); error != orSuccess) {
+    return error;
+  }
+  if (there == nullptr || handle == nullptr) {
+    return Fail(orErrorInvalidValue, "orIpcFileIsThere: there and handle must not be null");
+  }
+  FileHandle content;
+  if (const orError_t error = UnpackHandle("orIpcFileIsThere", *handle, &content);
+      error != orSuccess) {
+    return error;
+  }
+  *there = IsThere(content.place) ? 1 : 0;
+  return orSuccess;
+}
+
+}  // extern "C"
+}  // namespace openreg::device
