@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], "bazelw")
-TOOLS = "basename bash cat cut dirname env flock head mkdir sha256sum touch cp"
+TOOLS = "basename bash cat cut dirname env flock head ln mkdir rm sha256sum touch cp"
 PACKAGES = (
-    "bazel-bootstrap g++ googletest libbenchmark-dev python3.11 python3.11-venv python3.11-dev"
+    "bazel-bootstrap g++ googletest libbenchmark-dev nlohmann-json3-dev"
+    " python3.11 python3.11-venv python3.11-dev"
 )
 
 PYTHON = """
@@ -75,6 +76,11 @@ class Machine:
         headers.mkdir(parents=True)
         (headers / "benchmark.h").touch()
 
+    def json(self) -> None:
+        headers = self.root / "usr" / "include" / "nlohmann"
+        headers.mkdir(parents=True)
+        (headers / "json.hpp").touch()
+
     def apt_get(self, works: bool = True) -> None:
         """Have an apt-get which brings all that may be missing, or reaches no server."""
         store = self.root / "store"
@@ -83,11 +89,12 @@ class Machine:
         self.program("python3.11", PYTHON, folder=store)
         sources = f"{self.root}/usr/src/googletest/googletest/src"
         headers = f"{self.root}/usr/include/benchmark"
+        json = f"{self.root}/usr/include/nlohmann"
         self.program(
             "apt-get",
             f'[[ $1 == update ]] || {{ cp {store}/* "$machine/usr/bin" &&'
-            f" mkdir -p {sources} {headers} &&"
-            f" touch {sources}/gtest-all.cc {headers}/benchmark.h; }}"
+            f" mkdir -p {sources} {headers} {json} &&"
+            f" touch {sources}/gtest-all.cc {headers}/benchmark.h {json}/json.hpp; }}"
             if works
             else "exit 100",
         )
@@ -96,17 +103,23 @@ class Machine:
         """Have all that bazelw would install, and the environment."""
         self.googletest()
         self.benchmark()
+        self.json()
         for name in ("bazel", "g++"):
             self.program(name)
         self.program("python3.11", PYTHON)
-        environment = self.workspace / ".venv"
-        self.program("python", PYTHON, folder=environment / "bin")
-        self.program("pip", folder=environment / "bin")
+        self.program("python", PYTHON, folder=self.environment / "bin")
+        self.program("pip", folder=self.environment / "bin")
+        (self.workspace / ".venv").symlink_to(self.environment)
         self.state.write_text(self.wanted() + "\n")
 
     @property
+    def environment(self) -> Path:
+        """What .venv leads to, and that of other clones."""
+        return self.root / "home/.cache/torch_openreg" / f"python-{self.wanted()[:16]}"
+
+    @property
     def state(self) -> Path:
-        return self.workspace / ".venv" / "requirements.sha256"
+        return self.environment / "requirements.sha256"
 
     def wanted(self) -> str:
         files = ("requirements.lock", "requirements.torch")
@@ -118,7 +131,7 @@ class Machine:
         self.log.unlink(missing_ok=True)
         done = subprocess.run(
             [str(self.workspace / "bazelw"), *arguments],
-            env={"PATH": str(self.bin), **environment},
+            env={"PATH": str(self.bin), "HOME": str(self.root / "home"), **environment},
             cwd=self.root,
             capture_output=True,
             text=True,
@@ -172,6 +185,7 @@ def test_everything_is_missing(machine: Machine) -> None:
         ("usr/bin/bazel", "bazel-bootstrap"),
         ("usr/src/googletest/googletest/src/gtest-all.cc", "googletest"),
         ("usr/include/benchmark/benchmark.h", "libbenchmark-dev"),
+        ("usr/include/nlohmann/json.hpp", "nlohmann-json3-dev"),
     ],
 )
 def test_only_what_is_missing_is_installed(machine: Machine, lost: str, packages: str) -> None:
@@ -225,10 +239,27 @@ def test_no_server_of_packages(machine: Machine) -> None:
 
 def test_no_python_3_11(machine: Machine) -> None:
     machine.complete()
-    shutil.rmtree(machine.workspace / ".venv")
+    shutil.rmtree(machine.environment)
     machine.program("python3.11", "exit 1")  # without venv, say
     said = machine.run("version", status=1)
     assert "Debian's packages: python3.11 python3.11-venv python3.11-dev." in said
+
+
+def test_clones_share_an_environment(machine: Machine) -> None:
+    machine.complete()
+    (machine.workspace / ".venv").unlink()
+    machine.run("version")
+    assert machine.calls("python", "pip", "apt-get") == []
+    assert (machine.workspace / ".venv").resolve() == machine.environment
+
+
+def test_a_folder_of_an_earlier_bazelw_is_replaced(machine: Machine) -> None:
+    machine.complete()
+    venv = machine.workspace / ".venv"
+    venv.unlink()
+    (venv / "bin").mkdir(parents=True)
+    machine.run("version")
+    assert venv.resolve() == machine.environment
 
 
 def test_no_package_index(machine: Machine) -> None:
@@ -260,9 +291,7 @@ def test_the_index_of_pytorch_is_behind_a_wall(machine: Machine) -> None:
     machine.complete()
     machine.state.unlink()
     machine.program("timeout")
-    machine.program(
-        "python", "[[ $* != *--index-url* ]]", folder=machine.workspace / ".venv" / "bin"
-    )
+    machine.program("python", "[[ $* != *--index-url* ]]", folder=machine.environment / "bin")
     machine.run("version")
     tried = [call for call in machine.calls("python") if call.endswith("requirements.torch")]
     assert ["--index-url" in call for call in tried] == [True, False]
@@ -271,7 +300,7 @@ def test_the_index_of_pytorch_is_behind_a_wall(machine: Machine) -> None:
 
 def test_an_own_interpreter(machine: Machine) -> None:
     machine.complete()
-    shutil.rmtree(machine.workspace / ".venv")
+    shutil.rmtree(machine.environment)
     machine.run("version", OPENREG_PYTHON=str(machine.bin / "python3.11"))
     assert machine.calls() == ["bazel version"]
     said = machine.run("version", status=1, OPENREG_PYTHON="/no/python")

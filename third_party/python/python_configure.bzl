@@ -42,10 +42,12 @@ def find_python(ctx, root):
         if not ctx.path(path).exists:
             fail("OPENREG_PYTHON=%s: there is no such file" % path)
         return path
-    path = str(ctx.path(root).dirname) + "/.venv/bin/python"
-    if not ctx.path(path).exists:
-        fail("%s is not there: run ./bazelw, which makes it, or set OPENREG_PYTHON" % path)
-    return path
+    venv = ctx.path(str(ctx.path(root).dirname) + "/.venv")
+    if not venv.get_child("bin").get_child("python").exists:
+        fail("%s is not there: run ./bazelw, which makes it, or set OPENREG_PYTHON" % venv)
+
+    # The folder that all clones share. The link of the interpreter in it is not followed.
+    return str(venv.realpath) + "/bin/python"
 
 def probe(ctx, python, code, help):
     """What a program says.
