@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// batch.h - operations of one communicator that are enqueued together, as one kernel.
+//
+// Runs its collectives one after the other and then its sends and receives at the same time. Made
+// by the thread that enqueues; then it belongs to the launch, or to the graph that captured it, and
+// is run by one thread at a time.
+#ifndef DISTRIBUTED_OCCL_BATCH_H_
+#define DISTRIBUTED_OCCL_BATCH_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "distributed/occl/communicator.h"
+
+namespace openreg::occl {
+
+// One operation, as the API was asked for it. Pointers are those of the program.
+struct Request {
+  Operation operation;
+  const void* send = nullptr;
+  void* receive = nullptr;
+  size_t count = 0;
+  occlDataType_t type = occlByte;
+  occlRedOp_t op = occlSum;
+  int root = -1;
+  int peer = 0;
+  int tag = 0;
+  int* source = nullptr;
+  bool scaled = false;  // inputs are multiplied by `scale` first; `op` is occlSum then
+  unsigned char scale[16] = {};
+};
+
+bool Reduces(Operation operation);
+// What a rank gives to a collective, in blocks of `count` elements.
+size_t SendBlocks(Operation operation, bool is_root, int ranks);
+
+inline void Move(unsigned char* to, const unsigned char* from, size_t bytes) {
+  if (to != from && bytes != 0) {
+    std::memcpy(to, from, bytes);
+  }
+}
+
+class Batch {
+ public:
+  explicit Batch(std::shared_ptr<Communicator> communicator);
+  ~Batch();
+  Batch(const Batch&) = delete;
+  Batch& operator=(const Batch&) = delete;
+
+  // Checks the request, and finds its buffers as kernels see them.
+  Status Add(const Request& request);
+
+  // Enqueues the batch, which belongs to the launch from then on.
+  static Status Launch(std::unique_ptr<Batch> batch, orStream_t stream);
+
+ private:
+  // Memory that other ranks read: a view of it for kernels, and its place in the device's file.
+  // Memory of another process, which is not in that file, is copied to memory that is.
+  struct Buffer {
+    unsigned char* view = nullptr;
+    uint64_t place = 0;
+    void* bounce = nullptr;
+    unsigned char* original = nullptr;  // of a bounce buffer
+    size_t bytes = 0;
+  };
+  struct Step {
+    Request request;
+    Descriptor descriptor;
+    Buffer send;
+    Buffer receive;
+    size_t block = 0;  // bytes of `count` elements
+  };
+  // A send or receive under way.
+  struct Transfer {
+    const Step* step;
+    Mailbox* mailbox = nullptr;  // of a send that is posted
+    bool done = false;
+  };
+
+  Status Find(const char* which, const void* pointer, size_t bytes, bool shared, Buffer* buffer);
+  Status Run();
+  Status RunCollective(Step& step);
+  Status RunSmall(const Step& step, Clock::time_point deadline);
+  Status RunLarge(const Step& step, Clock::time_point deadline);
+  void ReduceInto(const Step& step, const unsigned char* const* inputs, unsigned char* output,
+                  size_t count) const;
+  Status RunTransfers(std::vector<Transfer> transfers);
+  bool Advance(Transfer& transfer, Status* status);
+  bool Post(Transfer& transfer);
+  bool Receive(Transfer& transfer, int sender, Status* status);
+
+  void Drop(int owners);
+  static orError_t RunKernel(void* argument);
+  static orError_t RunOnce(void* argument);
+  static void Release(void* argument);
+
+  const std::shared_ptr<Communicator> communicator_;
+  std::vector<Step> steps_;
+  std::atomic<int> owners_{2};  // the call that launches, and the kernel
+};
+
+}  // namespace openreg::occl
+
+#endif  // DISTRIBUTED_OCCL_BATCH_H_

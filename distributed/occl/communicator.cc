@@ -1,0 +1,515 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "distributed/occl/communicator.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "distributed/occl/data_type.h"
+#include "runtime/sync/spin_lock.h"
+
+namespace openreg::occl {
+namespace {
+
+constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
+constexpr auto kDefaultTimeout = std::chrono::minutes(30);
+constexpr auto kSpin = std::chrono::microseconds(20);
+constexpr auto kSpinOnLoad = std::chrono::microseconds(5);
+constexpr auto kLongYield = std::chrono::microseconds(100);
+constexpr auto kLoadLasts = std::chrono::milliseconds(50);
+constexpr auto kNap = std::chrono::milliseconds(20);  // between two looks at who is alive
+
+// What a unique id holds.
+struct Id {
+  uint64_t magic;
+  orIpcFileHandle segment;
+};
+static_assert(sizeof(Id) <= sizeof(occlUniqueId));
+
+void Sleep(std::atomic<uint32_t>& word, uint32_t expected) {
+  const timespec time{0, std::chrono::nanoseconds(kNap).count()};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
+}
+
+void WakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// When to yield again, in ticks of Clock: where other programs want the processors, a yield gives
+// them a whole time slice, of milliseconds.
+std::atomic<Clock::rep> yield_again{0};
+
+// Waits a moment: the other side is often about to come. Where ranks outnumber the processors it
+// may need this one.
+bool Spin(const std::function<bool()>& done) {
+  const Clock::time_point start = Clock::now();
+  Clock::time_point now = start;
+  const bool yields =
+      start.time_since_epoch().count() >= yield_again.load(std::memory_order_relaxed);
+  const Clock::time_point end = start + (yields ? kSpin : kSpinOnLoad);
+  do {
+    for (int round = 0; round < 16; ++round) {
+      if (done()) {
+        return true;
+      }
+      SpinPause();
+    }
+    if (yields) {
+      const Clock::time_point before = Clock::now();
+      std::this_thread::yield();
+      now = Clock::now();
+      if (now - before > kLongYield) {
+        yield_again.store((now + kLoadLasts).time_since_epoch().count(), std::memory_order_relaxed);
+        return done();
+      }
+    } else {
+      now = Clock::now();
+    }
+  } while (now < end);
+  return false;
+}
+
+const char* OperationName(Operation operation) {
+  switch (operation) {
+    case Operation::kNone:
+      return "nothing";
+    case Operation::kAllReduce:
+      return "all-reduce";
+    case Operation::kBroadcast:
+      return "broadcast";
+    case Operation::kReduce:
+      return "reduce";
+    case Operation::kAllGather:
+      return "all-gather";
+    case Operation::kReduceScatter:
+      return "reduce-scatter";
+    case Operation::kAllToAll:
+      return "all-to-all";
+    case Operation::kGather:
+      return "gather";
+    case Operation::kScatter:
+      return "scatter";
+    case Operation::kBarrier:
+      return "barrier";
+    case Operation::kSend:
+      return "send";
+    case Operation::kReceive:
+      return "receive";
+    case Operation::kSplit:
+      return "split";
+  }
+  return "unknown operation";
+}
+
+const char* OpName(occlRedOp_t op) {
+  static constexpr const char* kNames[] = {"sum",     "product", "maximum", "minimum",
+                                           "average", "and",     "or",      "xor"};
+  return op < occlNumOps ? kNames[op] : "unknown reduction";
+}
+
+// "all-reduce of float32[8], sum".
+std::string Describe(const Descriptor& descriptor) {
+  std::string text = OperationName(descriptor.operation);
+  if (descriptor.operation == Operation::kBarrier || descriptor.operation == Operation::kSplit) {
+    return text;
+  }
+  text += std::string(" of ") + TypeName(descriptor.type) + "[" + std::to_string(descriptor.count) +
+          "]";
+  if (descriptor.operation == Operation::kAllReduce || descriptor.operation == Operation::kReduce ||
+      descriptor.operation == Operation::kReduceScatter) {
+    text += std::string(", ") + OpName(descriptor.op);
+  }
+  if (descriptor.root >= 0) {
+    text += ", root " + std::to_string(descriptor.root);
+  }
+  return text;
+}
+
+bool Agree(const Descriptor& one, const Descriptor& other) {
+  return one.operation == other.operation && one.type == other.type && one.op == other.op &&
+         one.root == other.root && one.count == other.count;
+}
+
+// The segments that this process has made for ids and that not all ranks have joined.
+struct Rendezvous {
+  MappedFile file;
+  Segment* segment() const { return reinterpret_cast<Segment*>(file.memory()); }
+  bool Complete() const {
+    const uint32_t ranks = segment()->ranks.load();
+    return ranks != 0 && segment()->joined.load() == ranks;
+  }
+};
+std::mutex rendezvous_mutex;
+std::vector<Rendezvous>& Rendezvouses() {
+  static auto& all = *new std::vector<Rendezvous>;
+  return all;
+}
+
+// Whether this process is about to end: kernels must not wait any more then.
+std::atomic<bool> exiting{false};
+struct ExitWatcher {
+  ~ExitWatcher() { exiting = true; }
+};
+
+}  // namespace
+
+// ---------------------------------------------------------------------------------------- files
+
+MappedFile::MappedFile(MappedFile&& other) noexcept
+    : memory_(std::exchange(other.memory_, nullptr)), size_(std::exchange(other.size_, 0)) {}
+
+MappedFile& MappedFile::operator=(MappedFile&& other) noexcept {
+  if (this != &other) {
+    Reset();
+    memory_ = std::exchange(other.memory_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+  }
+  return *this;
+}
+
+Status MappedFile::Create(size_t size, orIpcFileHandle* handle) {
+  Reset();
+  void* memory = nullptr;
+  if (const orError_t error = orIpcCreateFile(handle, &memory, size); error != orSuccess) {
+    return DeviceStatus(error);
+  }
+  memory_ = static_cast<unsigned char*>(memory);
+  size_ = size;
+  return {};
+}
+
+Status MappedFile::Map(const orIpcFileHandle& handle) {
+  Reset();
+  void* memory = nullptr;
+  if (const orError_t error = orIpcMapFile(&memory, &size_, &handle); error != orSuccess) {
+    return error == orErrorProcessEnded ? Error(occlRemoteError, orGetLastErrorDetail())
+                                        : DeviceStatus(error);
+  }
+  memory_ = static_cast<unsigned char*>(memory);
+  return {};
+}
+
+void MappedFile::Reset() {
+  if (memory_ != nullptr) {
+    (void)orIpcUnmapFile(memory_);
+    memory_ = nullptr;
+  }
+}
+
+// ------------------------------------------------------------------------------ beginning and end
+
+Status Communicator::MakeId(occlUniqueId* id) {
+  Id content{kMagic, {}};
+  Rendezvous made;
+  if (const Status status = made.file.Create(sizeof(Segment), &content.segment); !status.ok()) {
+    return status;
+  }
+  *id = {};
+  std::memcpy(id->internal, &content, sizeof(content));
+  const std::lock_guard lock(rendezvous_mutex);
+  std::erase_if(Rendezvouses(), [](const Rendezvous& known) { return known.Complete(); });
+  Rendezvouses().push_back(std::move(made));
+  return {};
+}
+
+Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
+                          std::shared_ptr<Communicator>* joined) {
+  static const ExitWatcher watcher;  // made after the device's own, so destroyed before
+  Id content;
+  std::memcpy(&content, id.internal, sizeof(content));
+  if (content.magic != kMagic) {
+    return Error(occlInvalidArgument, "these bytes are no id of occlGetUniqueId");
+  }
+  std::shared_ptr<Communicator> self(new Communicator);
+  self->rank_ = rank;
+  self->ranks_ = ranks;
+  self->process_ = getpid();
+  self->name_ = config.name != nullptr ? config.name : "";
+  self->timeout_ = config.timeout_ms > 0 ? config.timeout_ms
+                                         : std::chrono::milliseconds(kDefaultTimeout).count();
+  self->messages_.resize(static_cast<size_t>(ranks));
+  self->devices_.resize(static_cast<size_t>(ranks));
+  if (const orError_t error = orGetDevice(&self->device_); error != orSuccess) {
+    return DeviceStatus(error);
+  }
+  if (Status status = self->file_.Map(content.segment); !status.ok()) {
+    status.text =
+        "the process that made the id has ended, or is on another machine: " + status.text;
+    return status;
+  }
+  Segment& segment = *self->segment();
+  uint32_t known = 0;
+  if (!segment.ranks.compare_exchange_strong(known, static_cast<uint32_t>(ranks)) &&
+      known != static_cast<uint32_t>(ranks)) {
+    return Error(occlInvalidUsage, "rank " + std::to_string(rank) + " says that there are " +
+                                       std::to_string(ranks) + " ranks, another one " +
+                                       std::to_string(known));
+  }
+  RankState& state = segment.states[rank];
+  if (const orError_t error = orIpcGetDeviceFile(&state.device, self->device_);
+      error != orSuccess) {
+    return DeviceStatus(error);
+  }
+  uint32_t absent = RankState::kAbsent;
+  if (!state.presence.compare_exchange_strong(absent, RankState::kJoined)) {
+    return Error(occlInvalidUsage, "rank " + std::to_string(rank) +
+                                       " has joined already: two processes have the same rank");
+  }
+  self->Ring();
+  const auto missing = [&] {
+    for (int other = 0; other < ranks; ++other) {
+      if (segment.states[other].presence.load() == RankState::kAbsent) {
+        return other;
+      }
+    }
+    return -1;
+  };
+  if (const Status status =
+          self->WaitUntil([&] { return missing() < 0; }, [] { return -1; }, self->Deadline(),
+                          [&] { return "rank " + std::to_string(missing()) + " has not joined"; });
+      !status.ok()) {
+    return self->End(status.result, status.text);
+  }
+  for (int other = 0; other < ranks; ++other) {
+    Status status = self->devices_[static_cast<size_t>(other)].Map(segment.states[other].device);
+    if (!status.ok()) {
+      status.text = "rank " + std::to_string(other) + " has ended: " + status.text;
+      return self->End(status.result, status.text);
+    }
+  }
+  if (const orError_t error = orEventCreate(&self->last_event_); error != orSuccess) {
+    return DeviceStatus(error);
+  }
+  segment.joined.fetch_add(1);
+  self->Ring();
+  // A rank that is done early may end as soon as it has its communicator: all have mapped its
+  // device by then.
+  if (const Status status = self->WaitUntil(
+          [&] { return segment.joined.load() == static_cast<uint32_t>(ranks); }, [] { return -1; },
+          self->Deadline(), [] { return "not all ranks have mapped each other's devices"; });
+      !status.ok()) {
+    return self->End(status.result, status.text);
+  }
+  *joined = std::move(self);
+  return {};
+}
+
+Communicator::~Communicator() {
+  if (getpid() == process_ && last_event_ != nullptr) {
+    (void)orEventDestroy(last_event_);
+  }
+}
+
+Status Communicator::CheckProcess() const {
+  return getpid() == process_
+             ? Status()
+             : Error(occlInvalidUsage, "this communicator belongs to process " +
+                                           std::to_string(process_) +
+                                           ", of which this one is a fork: make another one");
+}
+
+void Communicator::Leave() {
+  if (getpid() == process_) {
+    segment()->states[rank_].presence.store(RankState::kLeft);
+    Ring();
+  }
+}
+
+Status Communicator::End(occlResult_t result, const std::string& text) {
+  Verdict& verdict = segment()->verdict;
+  uint32_t none = Verdict::kNone;
+  if (verdict.state.compare_exchange_strong(none, Verdict::kBeingWritten)) {
+    verdict.rank = rank_;
+    verdict.result = result;
+    std::snprintf(verdict.text, sizeof(verdict.text), "%s", text.c_str());
+    verdict.state.store(Verdict::kWritten);
+    Ring();
+    return Error(result, text);
+  }
+  const Status ended = Ended();
+  return ended.ok() ? Error(result, text) : ended;
+}
+
+Status Communicator::Ended() const {
+  const Verdict& verdict = segment()->verdict;
+  if (verdict.state.load(std::memory_order_acquire) != Verdict::kWritten) {
+    return {};
+  }
+  if (verdict.rank == rank_) {
+    return Error(verdict.result, verdict.text);
+  }
+  // What both sides see keeps its kind; what another rank alone has seen is an error of that rank.
+  const occlResult_t result = verdict.result == occlInvalidUsage || verdict.result == occlTimeout
+                                  ? verdict.result
+                              : verdict.result == occlAborted ? occlAborted
+                                                              : occlRemoteError;
+  return Error(result, "rank " + std::to_string(verdict.rank) + " says: " + verdict.text);
+}
+
+// ------------------------------------------------------------------------------------- meeting
+
+Clock::time_point Communicator::Deadline() const {
+  return Clock::now() + std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
+}
+
+void Communicator::Ring() {
+  Segment& shared = *segment();
+  shared.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (shared.sleepers.load(std::memory_order_seq_cst) != 0) {
+    WakeAll(shared.bell);
+  }
+}
+
+Status Communicator::WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
+                               Clock::time_point deadline,
+                               const std::function<std::string()>& what) {
+  if (Spin(done)) {
+    return {};
+  }
+  Segment& shared = *segment();
+  for (;;) {
+    const uint32_t bell = shared.bell.load(std::memory_order_seq_cst);
+    if (done()) {
+      return {};
+    }
+    if (const Status ended = Ended(); !ended.ok()) {
+      return ended;
+    }
+    if (exiting.load()) {
+      return Error(occlAborted, "this process ends");
+    }
+    if (const int missed = who(); missed >= 0) {
+      const RankState& state = shared.states[missed];
+      int there = 0;
+      // `done` once more: it may have come and left since.
+      const bool left = state.presence.load() == RankState::kLeft;
+      const bool gone = !left && orIpcFileIsThere(&there, &state.device) == orSuccess && there == 0;
+      if ((left || gone) && !done()) {
+        return Error(occlRemoteError, "rank " + std::to_string(missed) +
+                                          (left ? " has given its communicator back"
+                                                : ", another process, has ended") +
+                                          ": " + what());
+      }
+    }
+    if (Clock::now() >= deadline) {
+      return Error(
+          occlTimeout,
+          what() + " within " + std::to_string(timeout_.load(std::memory_order_relaxed)) + " ms");
+    }
+    shared.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    Sleep(shared.bell, bell);
+    shared.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+std::string Communicator::Late(int rank) const {
+  return "rank " + std::to_string(rank) + " has not come to the " +
+         OperationName(segment()->states[rank_].descriptors[barriers_ % 2].operation);
+}
+
+Status Communicator::Arrive(Clock::time_point deadline) {
+  const uint64_t barrier = ++barriers_;
+  segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
+  // Whoever sleeps waits for the last one.
+  if (segment()->arrivals.fetch_add(1) + 1 == barrier * static_cast<uint64_t>(ranks_)) {
+    Ring();
+  }
+  int missed = 0;
+  const auto all_came = [&] {
+    for (; missed < ranks_; ++missed) {
+      if (segment()->states[missed].arrived.load(std::memory_order_acquire) < barrier) {
+        return false;
+      }
+    }
+    return true;
+  };
+  return WaitUntil(
+      all_came, [&] { return missed < ranks_ ? missed : -1; }, deadline,
+      [&] { return Late(missed); });
+}
+
+Status Communicator::Meet(const Descriptor& mine, Clock::time_point deadline) {
+  if (const Status ended = Ended(); !ended.ok()) {
+    return ended;
+  }
+  segment()->states[rank_].descriptors[(barriers_ + 1) % 2] = mine;
+  if (const Status status = Arrive(deadline); !status.ok()) {
+    return End(status.result, status.text);
+  }
+  if (const Status status = CheckAgreement(mine); !status.ok()) {
+    return End(status.result, status.text);
+  }
+  return {};
+}
+
+Status Communicator::MeetAgain(Clock::time_point deadline) {
+  // Whoever looks at it after the barrier finds the operation that is under way.
+  RankState& state = segment()->states[rank_];
+  state.descriptors[(barriers_ + 1) % 2] = state.descriptors[barriers_ % 2];
+  const Status status = Arrive(deadline);
+  return status.ok() ? status : End(status.result, status.text);
+}
+
+Status Communicator::CheckAgreement(const Descriptor& mine) const {
+  for (int other = 0; other < ranks_; ++other) {
+    const Descriptor& theirs = LastDescriptor(other);
+    if (!Agree(mine, theirs)) {
+      const int first = std::min(rank_, other), second = std::max(rank_, other);
+      return Error(occlInvalidUsage, "ranks do not ask for the same: rank " +
+                                         std::to_string(first) + " for " +
+                                         Describe(first == rank_ ? mine : theirs) + ", rank " +
+                                         std::to_string(second) + " for " +
+                                         Describe(second == rank_ ? mine : theirs));
+    }
+  }
+  return {};
+}
+
+// ---------------------------------------------------------------------------------- enqueueing
+
+Status Communicator::Follow(orStream_t stream, bool in_order) {
+  orStreamCaptureStatus capture = orStreamCaptureStatusNone;
+  if (const orError_t error = orStreamGetCaptureInfo(stream, &capture, nullptr);
+      error != orSuccess) {
+    return DeviceStatus(error);
+  }
+  captured_ = capture != orStreamCaptureStatusNone;
+  return in_order && followed_ && !captured_ && stream != last_stream_
+             ? DeviceStatus(orStreamWaitEvent(stream, last_event_, 0))
+             : Status();
+}
+
+Status Communicator::Done(orStream_t stream) {
+  if (captured_) {
+    return {};
+  }
+  last_stream_ = stream;
+  followed_ = true;
+  return DeviceStatus(orEventRecord(last_event_, stream));
+}
+
+occlRedOp_t Communicator::AddScale(occlDataType_t type, const unsigned char* scalar) {
+  Scale scale{type, {}};
+  std::memcpy(scale.bytes, scalar, TypeSize(type));
+  scales_[next_scale_] = scale;
+  return static_cast<occlRedOp_t>(next_scale_++);
+}
+
+bool Communicator::RemoveScale(occlRedOp_t op) { return scales_.erase(op) != 0; }
+
+const unsigned char* Communicator::FindScale(occlRedOp_t op, occlDataType_t* type) const {
+  const auto found = scales_.find(op);
+  if (found == scales_.end()) {
+    return nullptr;
+  }
+  *type = found->second.type;
+  return found->second.bytes;
+}
+
+}  // namespace openreg::occl

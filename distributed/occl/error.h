@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// error.h - a result with its words. A plain value.
+#ifndef DISTRIBUTED_OCCL_ERROR_H_
+#define DISTRIBUTED_OCCL_ERROR_H_
+
+#include <string>
+#include <utility>
+
+#include "distributed/occl/occl.h"
+
+namespace openreg::occl {
+
+struct [[nodiscard]] Status {
+  occlResult_t result = occlSuccess;
+  std::string text;
+
+  bool ok() const { return result == occlSuccess; }
+};
+
+inline Status Error(occlResult_t result, std::string text) { return {result, std::move(text)}; }
+
+// Of a function of the device, which has just failed on this thread.
+Status DeviceStatus(orError_t error);
+
+// What the API returns for it: keeps the words for occlGetLastError.
+occlResult_t Return(const Status& status);
+
+}  // namespace openreg::occl
+
+#endif  // DISTRIBUTED_OCCL_ERROR_H_

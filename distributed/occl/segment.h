@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// segment.h - the memory that all ranks of a communicator share.
+//
+// A file without a name (openreg_emulation.h, "files of other processes"), full of zeros at first,
+// whose pages exist as far as they are used. Nothing in it is a pointer. A rank writes only to its
+// own RankState, its own slots and the mailboxes of its messages; `verdict` belongs to the first
+// rank that finds the communicator over.
+#ifndef DISTRIBUTED_OCCL_SEGMENT_H_
+#define DISTRIBUTED_OCCL_SEGMENT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "distributed/occl/occl.h"
+#include "runtime/device/openreg_emulation.h"
+
+namespace openreg::occl {
+
+inline constexpr int kMaxRanks = OCCL_MAX_RANKS;
+inline constexpr size_t kSlotBytes = size_t{64} << 10;
+inline constexpr int kMailboxes = 8;  // messages on their way from one rank to another
+inline constexpr size_t kTextBytes = 512;
+
+enum class Operation : uint32_t {
+  kNone,
+  kAllReduce,
+  kBroadcast,
+  kReduce,
+  kAllGather,
+  kReduceScatter,
+  kAllToAll,
+  kGather,
+  kScatter,
+  kBarrier,
+  kSend,
+  kReceive,
+  kSplit,
+};
+
+// What a rank is about to do. Ranks have to agree on all but the last three.
+struct Descriptor {
+  Operation operation;
+  occlDataType_t type;
+  occlRedOp_t op;  // occlSum for a sum of scaled numbers, too
+  int32_t root;
+  uint64_t count;
+  uint64_t send;  // in the file of the rank's device
+  uint64_t receive;
+  unsigned char scale[16];  // of `type`, or zeros: not scaled
+};
+
+struct alignas(64) RankState {
+  enum : uint32_t { kAbsent, kJoined, kLeft };
+  std::atomic<uint32_t> presence;
+  orIpcFileHandle device;         // the memory of its device
+  std::atomic<uint64_t> arrived;  // barriers that it has come to
+  Descriptor descriptors[2];      // for even and odd barriers
+};
+
+// A message that waits for its receiver.
+struct alignas(64) Mailbox {
+  enum : uint32_t { kFree, kPosted, kTaken };
+  std::atomic<uint32_t> state;
+  int32_t tag;
+  occlDataType_t type;
+  uint64_t number;  // of the messages of this sender to this receiver
+  uint64_t count;
+  uint64_t place;  // in the file of the sender's device
+};
+
+// Why the communicator is over.
+struct Verdict {
+  enum : uint32_t { kNone, kBeingWritten, kWritten };
+  std::atomic<uint32_t> state;
+  int32_t rank;
+  occlResult_t result;
+  char text[kTextBytes];
+};
+
+struct Segment {
+  // Ranks count themselves before they map anything else.
+  std::atomic<uint32_t> ranks;  // of the communicator, as the first one says
+  std::atomic<uint32_t> joined;
+
+  // Rung whenever something here has changed that a rank may wait for.
+  alignas(64) std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> sleepers;
+
+  alignas(64) std::atomic<uint64_t> arrivals;  // at barriers, of all ranks
+  Verdict verdict;
+  RankState states[kMaxRanks];
+  Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // by sender and receiver
+  alignas(4096) unsigned char slots[kMaxRanks][2][kSlotBytes];
+};
+
+static_assert(std::atomic<uint64_t>::is_always_lock_free, "processes share it");
+
+}  // namespace openreg::occl
+
+#endif  // DISTRIBUTED_OCCL_SEGMENT_H_
