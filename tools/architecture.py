@@ -15,7 +15,8 @@ from tools import bazel_workspace
 
 _TORCH = "@torch//"
 _KERNELS = "//aten/(launch|structured|kernels)[:/]"
-_ABOVE_RUNTIME = "//(aten|amp|autoload|compile|profiler|python|tests|benchmarks|examples)[:/]"
+_FEATURES = "amp|autoload|compile|distributed|profiler|python|tests|benchmarks|examples"
+_ABOVE_RUNTIME = f"//(aten|{_FEATURES})[:/]"
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ _PORTABLE = [
     "//amp/...",
     "//autoload/...",
     "//compile/...",
+    "//distributed:distributed_objects",
     "//profiler/...",
     "//python/...",
 ]
@@ -89,7 +91,7 @@ ARROWS = [
     Arrow(
         "operators need no feature above them",
         libraries("//aten/..."),
-        "//(amp|autoload|compile|profiler|python|tests|benchmarks|examples)[:/]",
+        f"//({_FEATURES})[:/]",
     ),
     Arrow("tensors need no kernels", "//aten/tensors/...", f"{_KERNELS}|//aten/fallback[:/]"),
     Arrow("the host fallback needs no kernels", "//aten/fallback:host", _KERNELS),
@@ -101,6 +103,8 @@ ARROWS = [
     Arrow("autocast needs no operators of ours", libraries("//amp/..."), "//aten[:/]"),
     Arrow("autoload needs no operators of ours", libraries("//autoload/..."), "//aten[:/]"),
     Arrow("compile needs no operators of ours", libraries("//compile/..."), "//aten[:/]"),
+    Arrow("the collective library needs no torch", libraries("//distributed/occl/..."), _TORCH),
+    Arrow("collectives need no operators of ours", libraries("//distributed/..."), "//aten[:/]"),
     Arrow("the profiler needs no operators of ours", libraries("//profiler/..."), "//aten[:/]"),
 ]
 

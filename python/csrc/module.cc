@@ -3,10 +3,10 @@
 // torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
 //
 // Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten,
-// compile or profiler. Loading the module loads those libraries, which register the device with
-// torch. Waits release the GIL (runtime/device/host_wait.h); functions that take a lock which a
-// waiting thread may hold, or that take long, release it themselves. Exceptions are translated as
-// torch does it (c10::Error and its subclasses, warnings of the call included).
+// compile, distributed or profiler. Loading the module loads those libraries, which register the
+// device with torch. Waits release the GIL (runtime/device/host_wait.h); functions that take a lock
+// which a waiting thread may hold, or that take long, release it themselves. Exceptions are
+// translated as torch does it (c10::Error and its subclasses, warnings of the call included).
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
@@ -27,6 +27,7 @@
 #include "profiler/recording.h"
 #include "python/csrc/autograd_threads.h"
 #include "python/csrc/compiled_kernels.h"
+#include "python/csrc/distributed.h"
 #include "python/csrc/graphs.h"
 #include "python/csrc/memory.h"
 #include "python/csrc/memory_history.h"
@@ -322,6 +323,7 @@ PYBIND11_MODULE(_C, module) {
              wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
   module.def("leave_replays_to_exit", wrap_pybind_function(&openreg::leave_replays_to_exit));
   openreg::bind_compiled_kernels(module);
+  openreg::bind_distributed(module);
   openreg::bind_graphs(module);
   openreg::bind_memory(module);
   openreg::bind_recordings(module);

@@ -2,9 +2,11 @@
 """Types of the extension module, which is made from python/csrc."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 from typing import Any, TypedDict
 
 import torch
+import torch.distributed
 
 class _Properties(TypedDict):
     name: str
@@ -41,6 +43,18 @@ class _Fallback(TypedDict):
     bytes_out: int
     ns: int
 
+class ProcessGroupOCCL(torch._C._distributed_c10d.Backend):
+    class Options(torch._C._distributed_c10d.Backend.Options):
+        is_high_priority_stream: bool
+        def __init__(self, timeout: timedelta = ...) -> None: ...
+
+    def __init__(
+        self, store: torch._C._distributed_c10d.Store, rank: int, size: int, options: Options
+    ) -> None: ...
+    @property
+    def options(self) -> Options: ...
+
+def dump_flight_recorder(stacks: bool, only_active: bool) -> bytes: ...
 def driver_version() -> int: ...
 def init() -> None: ...
 def is_initialized() -> bool: ...

@@ -31,6 +31,7 @@ def _register() -> None:
         return
     require_compatible(DEVICE_TYPE)
     from torch_openreg import _C, openreg  # loads the libraries
+    from torch_openreg.distributed import registration as collectives
     from torch_openreg.openreg import dlpack, fakes, storage
 
     rename_privateuse1_backend(DEVICE_TYPE)
@@ -41,6 +42,7 @@ def _register() -> None:
     storage.register()
     fakes.register(DEVICE_TYPE)
     compiler.register()
+    collectives.register()
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)

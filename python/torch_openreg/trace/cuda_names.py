@@ -9,7 +9,7 @@ a stream). On this device a kernel may be a copy; CUDA has a function of its own
 import copy
 from typing import Any
 
-from torch_openreg.trace.events import CALL, COPY
+from torch_openreg.trace.events import CALL, COPY, KERNEL
 
 #: Calls of the driver and what CUDA calls them.
 NAMES = {
@@ -47,6 +47,9 @@ def rewritten(document: dict[str, Any]) -> dict[str, Any]:
         if event.get("cat") == COPY and event.get("ph") == "X"
     }
     for event in result["traceEvents"]:
+        if event.get("cat") == KERNEL:
+            # Communication is told from computation by NCCL's prefix.
+            event["name"] = event["name"].replace("occl::", "ncclDevKernel_")
         if event.get("cat") == CALL:
             event["cat"] = "cuda_runtime"
             arguments = event.setdefault("args", {})

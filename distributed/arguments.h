@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the collectives of torch.distributed are asked for, as occl takes it: types, counts,
+// reductions, and the checks of tensors. Stateless, but for the scale of a reduction. Threads: as
+// the communicator.
+#ifndef DISTRIBUTED_ARGUMENTS_H_
+#define DISTRIBUTED_ARGUMENTS_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <torch/csrc/distributed/c10d/Types.hpp>
+#include <vector>
+
+#include "distributed/occl/occl.h"
+
+namespace openreg {
+
+// Throws DistBackendError with the words of the function that failed.
+void check_occl(occlResult_t result);
+
+// Types that occl does not know are moved as bytes.
+occlDataType_t type_of(const at::Tensor& tensor);
+// How many elements of type_of().
+size_t count_of(const at::Tensor& tensor);
+
+// The reduction, for as long as the call that it is for.
+class Reduction {
+ public:
+  Reduction(const c10d::ReduceOp& op, const at::Tensor& tensor, occlComm_t comm);
+  ~Reduction();
+  Reduction(const Reduction&) = delete;
+  Reduction& operator=(const Reduction&) = delete;
+  operator occlRedOp_t() const { return op_; }
+
+ private:
+  const occlComm_t comm_;
+  occlRedOp_t op_ = occlSum;
+  bool created_ = false;
+};
+
+// Each throws a ValueError or TypeError that begins with `name`, the collective.
+void check_tensor(const char* name, const at::Tensor& tensor);
+const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
+// One that has `elements` elements, and type and device of `input`.
+void check_same(const char* name, const at::Tensor& output, const at::Tensor& input,
+                int64_t elements);
+
+}  // namespace openreg
+
+#endif  // DISTRIBUTED_ARGUMENTS_H_

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+// What torch's header formats with: libtorch keeps its own copy of fmt to itself.
+#define FMT_HEADER_ONLY
+#include "distributed/flight_recorder.h"
+
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <torch/csrc/distributed/c10d/FlightRecorderDetail.hpp>
+#include <torch/csrc/distributed/c10d/Utils.hpp>
+#include <utility>
+
+namespace c10d {
+
+template <>
+float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
+  return static_cast<float>(start.elapsedTime(end));
+}
+
+}  // namespace c10d
+
+namespace openreg {
+namespace {
+
+// A recorder of ours, beside that of torch (which Gloo writes to): a template of torch's.
+using Recorder = c10d::FlightRecorder<c10::Event>;
+
+}  // namespace
+
+bool OperationEvents::passed() const {
+  try {
+    return end.query();
+  } catch (const c10::Error&) {
+    return false;
+  }
+}
+
+RecordedGroup record_group(const std::string& name, const std::string& description,
+                           const std::vector<uint64_t>& ranks) {
+  static std::atomic<size_t> groups{0};
+  Recorder::get()->record_pg_ranks({name, description}, ranks);
+  return {groups.fetch_add(1), name, description, std::make_shared<c10d::ProcessGroupStatus>()};
+}
+
+std::optional<size_t> record_operation(const RecordedGroup& group,
+                                       const RecordedOperation& operation,
+                                       const std::vector<at::Tensor>& inputs,
+                                       const std::vector<at::Tensor>& outputs,
+                                       OperationEvents& events, std::chrono::milliseconds timeout) {
+  if (!operation.point_to_point) {
+    group.status->lastEnqueuedSeq = static_cast<int64_t>(operation.sequence);
+    group.status->lastEnqueuedWorkName = operation.name;
+  }
+  // The analysis knows backends by name, and ours is not among them: torch's
+  // flight_recorder/components/types.py, Op.
+  return Recorder::get()->record(
+      group.id, {group.name, group.description}, operation.point_to_point ? 0 : operation.sequence,
+      operation.point_to_point ? operation.sequence : 0, operation.number, "nccl:" + operation.name,
+      inputs, outputs, events.start.has_value() ? &*events.start : nullptr, &events.end, timeout,
+      group.status, operation.point_to_point);
+}
+
+void retire_operation(const RecordedGroup& group, std::optional<size_t> id, bool timed) {
+  Recorder::get()->retire_id(id, /*compute_duration=*/timed);
+  const std::optional<Recorder::Entry> entry = Recorder::get()->getEntry(id);
+  if (entry.has_value() && !entry->isP2P_ && entry->time_discovered_completed_.has_value()) {
+    group.status->lastCompletedSeq = static_cast<int64_t>(entry->collective_seq_id_);
+    group.status->lastCompletedWorkName = entry->profiling_name_;
+  }
+}
+
+std::string dump_flight_recorder(bool stacks, bool only_active) {
+  return Recorder::get()->dump(std::nullopt, /*includeCollectives=*/true, stacks, only_active);
+}
+
+void dump_flight_recorder_after_failure(int rank) {
+  static std::atomic<bool> done{false};
+  if (!c10d::getCvarBool({"TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_NCCL_DUMP_ON_TIMEOUT"}, false) ||
+      done.exchange(true)) {
+    return;
+  }
+  // Python stacks need the GIL, which whoever waits may hold: without them.
+  c10d::DebugInfoWriter::getWriter(rank).write(dump_flight_recorder(false, false));
+}
+
+}  // namespace openreg

@@ -1,0 +1,406 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "distributed/process_group.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/exception.h>
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <string_view>
+#include <thread>
+#include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <utility>
+
+#include "distributed/arguments.h"
+#include "runtime/c10/device.h"
+#include "runtime/c10/stream.h"
+
+namespace openreg {
+namespace {
+
+using c10d::OpType;
+
+int64_t elements_of(const std::vector<at::Tensor>& tensors) {
+  int64_t all = 0;
+  for (const at::Tensor& tensor : tensors) {
+    all += tensor.numel();
+  }
+  return all;
+}
+
+// Of the names of operations.
+constexpr std::string_view kPrefix = "occl:";
+
+// What ProcessGroupNCCL calls an operation in profiles; tools look for these names.
+std::string collective_name(OpType type, const std::string& name) {
+  switch (type) {
+    case OpType::ALLREDUCE:
+      return "allreduce";
+    case OpType::_ALLGATHER_BASE:
+      return "_allgather_base";
+    default:
+      return name.substr(kPrefix.size(), name.find(' ') - kPrefix.size());
+  }
+}
+
+}  // namespace
+
+ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                                   c10::intrusive_ptr<Options> options)
+    : Backend(rank, size), store_(std::move(store)), options_(std::move(options)) {
+  init();
+}
+
+ProcessGroupOCCL::~ProcessGroupOCCL() {
+  // The device writes to events until its operations are done.
+  connections_.clear();
+  for (const Pending& pending : pending_) {
+    for (const std::optional<size_t> id : pending.records) {
+      retire_operation(*recorded_, id, /*timed=*/false);
+    }
+  }
+}
+
+void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
+  options_->timeout = timeout;
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, connection] : connections_) {
+    check_occl(occlCommSetTimeout(connection.comm->get(), timeout.count()));
+  }
+}
+
+std::vector<uint8_t> ProcessGroupOCCL::id_of_rank_0(c10::Device device, const std::string& key) {
+  try {
+    store_->wait({key}, options_->timeout);
+  } catch (const std::exception& error) {
+    TORCH_CHECK_WITH(DistBackendError, false, "occl: group ", getGroupUid(), ", rank ", getRank(),
+                     ": this is its first collective on ", device, ", and rank 0 has not come to ",
+                     key,
+                     " (each rank counts the devices that it gives to the group): ", error.what());
+  }
+  std::vector<uint8_t> bytes = store_->get(key);
+  TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(occlUniqueId),
+                   "occl: the store has no id of a communicator at ", key);
+  return bytes;
+}
+
+ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
+  size_t number = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK_WITH(DistBackendError, over_.empty(), "occl: process group ", getGroupUid(), " ",
+                     over_);
+    if (const auto found = connections_.find(device.index()); found != connections_.end()) {
+      return found->second;
+    }
+    number = connections_.size();
+  }
+  const DeviceScope scope(device.index());
+  const std::string key = "occl/" + std::to_string(number);
+  const std::string name = getGroupUid();
+  const occlConfig_t config{options_->timeout.count(), name.c_str()};
+  occlUniqueId id;
+  occlComm_t comm = nullptr;
+  if (getRank() == 0) {
+    check_occl(occlGetUniqueId(&id));
+    std::vector<uint8_t> bytes(sizeof(id));
+    std::memcpy(bytes.data(), &id, sizeof(id));
+    store_->set(key, bytes);
+    check_occl(occlCommInitRankConfig(&comm, getSize(), id, getRank(), &config));
+    // All ranks have it. torchrun gives a restarted group the same store.
+    store_->deleteKey(key);
+  } else {
+    const auto deadline = std::chrono::steady_clock::now() + options_->timeout;
+    std::vector<uint8_t> bytes = id_of_rank_0(device, key);
+    std::memcpy(&id, bytes.data(), sizeof(id));
+    occlResult_t result = occlCommInitRankConfig(&comm, getSize(), id, getRank(), &config);
+    // It may be the id of a rank 0 that is dead, from before a restart: there will be another one.
+    while (result == occlRemoteError && std::chrono::steady_clock::now() < deadline) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      const std::vector<uint8_t> next = id_of_rank_0(device, key);
+      if (next != bytes) {
+        bytes = next;
+        std::memcpy(&id, bytes.data(), sizeof(id));
+        result = occlCommInitRankConfig(&comm, getSize(), id, getRank(), &config);
+      }
+    }
+    check_occl(result);
+  }
+  Connection made{std::make_shared<SharedComm>(comm),
+                  pooled_stream(device.index(), options_->is_high_priority_stream ? -1 : 0)};
+  const std::lock_guard lock(mutex_);
+  if (!first_device_.has_value()) {
+    first_device_ = device.index();
+  }
+  return connections_.emplace(device.index(), std::move(made)).first->second;
+}
+
+std::optional<c10::DeviceIndex> ProcessGroupOCCL::first_device() {
+  const std::lock_guard lock(mutex_);
+  return first_device_;
+}
+
+void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) { (void)connection(device); }
+
+GroupLabel ProcessGroupOCCL::label() const {
+  const std::vector<uint64_t>& members = options_->global_ranks_in_group;
+  return {{getGroupUid(), getGroupDesc()},
+          getRank(),
+          getSize(),
+          members.empty() ? 0 : static_cast<int>(members[0]),
+          members.size() < 2 ? 1 : static_cast<int>(members[1] - members[0])};
+}
+
+void ProcessGroupOCCL::retire() {
+  while (!pending_.empty() && pending_.front().events->passed()) {
+    for (const std::optional<size_t> id : pending_.front().records) {
+      retire_operation(*recorded_, id, pending_.front().timed);
+    }
+    pending_.pop_front();
+  }
+}
+
+void ProcessGroupOCCL::record(const WorkOCCL::Operation& operation, uint64_t sequence,
+                              Pending& pending) {
+  if (!recorded_.has_value()) {
+    std::vector<uint64_t> members = options_->global_ranks_in_group;
+    if (members.empty()) {  // all
+      members.resize(static_cast<size_t>(getSize()));
+      std::iota(members.begin(), members.end(), 0);
+    }
+    recorded_ = record_group(getGroupUid(), getGroupDesc(), members);
+  }
+  const RecordedOperation recorded{operation.name.substr(kPrefix.size()),
+                                   c10d::isP2POp(operation.type), sequence, ++operations_};
+  pending.records.push_back(record_operation(*recorded_, recorded, operation.inputs,
+                                             operation.outputs, *pending.events,
+                                             options_->timeout));
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::string& name,
+                                                     bool async, std::vector<at::Tensor> inputs,
+                                                     std::vector<at::Tensor> outputs,
+                                                     const Call& call, int peer,
+                                                     std::vector<WorkOCCL::Operation> parts) {
+  const c10::Device device = inputs.empty() ? outputs.at(0).device() : inputs[0].device();
+  if (coalesced_.has_value()) {
+    TORCH_CHECK(!coalesced_->device.has_value() || *coalesced_->device == device, name,
+                ": coalesced operations are all on one device");
+    coalesced_->device = device;
+    coalesced_->async = coalesced_->async || async;
+    coalesced_->inputs.insert(coalesced_->inputs.end(), inputs.begin(), inputs.end());
+    coalesced_->outputs.insert(coalesced_->outputs.end(), outputs.begin(), outputs.end());
+    coalesced_->calls.push_back(call);
+    coalesced_->operations.push_back(
+        {type, name, 0, device, std::move(inputs), std::move(outputs)});
+    return nullptr;
+  }
+  const bool point_to_point =
+      c10d::isP2POp(type) ||
+      (!parts.empty() && std::all_of(parts.begin(), parts.end(),
+                                     [](const auto& part) { return c10d::isP2POp(part.type); }));
+  const uint64_t sequence = point_to_point ? ++point_to_point_ : ++collectives_;
+  const std::vector<int64_t> no_sizes;
+  const GroupLabel label = this->label();
+  // The row of the profiler that names the collective, its sizes and its group.
+  RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
+      (std::make_tuple(static_cast<int64_t>(sequence), point_to_point)), label.name, inputs,
+      outputs, peer >= 0 ? peer : getRank(), collective_name(type, name), elements_of(inputs),
+      elements_of(outputs), (inputs.empty() ? outputs : inputs)[0].scalar_type(), no_sizes,
+      no_sizes, label.first, label.stride, label.size, async);
+  const Connection to = connection(device);
+  const DeviceScope scope(device.index());
+  const c10::Stream current = current_stream(device.index());
+  const c10::Stream stream = async ? to.stream : current;
+  if (async) {
+    c10::Event ready(kOpenRegType);
+    ready.record(current);
+    ready.block(stream);
+    // The caller may free them before the operation has run.
+    for (const std::vector<at::Tensor>* tensors : {&inputs, &outputs}) {
+      for (const at::Tensor& tensor : *tensors) {
+        tensor.record_stream(stream);
+      }
+    }
+  }
+  WorkOCCL::Operation operation{
+      type, name, sequence, device, std::move(inputs), std::move(outputs)};
+  auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.comm, timed_);
+  retire();
+  work->begin(stream);
+  const occlResult_t result = call(to.comm->get(), native_stream(stream), *work);
+  if (result != occlSuccess && to.comm->ended().has_value()) {
+    dump_flight_recorder_after_failure(getRank());
+  }
+  check_occl(result);
+  work->end(stream);
+  if (is_capturing(native_stream(stream))) {
+    captured_.push_back(work->events());
+    return work;
+  }
+  Pending& pending = pending_.emplace_back(Pending{work->events(), {}, timed_});
+  for (const WorkOCCL::Operation& part : parts) {
+    record(part, sequence, pending);
+  }
+  record(operation, sequence, pending);
+  return work;
+}
+
+void ProcessGroupOCCL::startCoalescing() {
+  TORCH_CHECK(!coalesced_.has_value(), "occl: operations are coalesced already");
+  coalesced_.emplace();
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::endCoalescing() {
+  TORCH_CHECK(coalesced_.has_value(), "occl: startCoalescing was not called");
+  Coalesced all = *std::exchange(coalesced_, std::nullopt);
+  if (all.calls.empty()) {
+    return nullptr;
+  }
+  return run(
+      OpType::COALESCED, "occl:coalesced", all.async, std::move(all.inputs), std::move(all.outputs),
+      [calls = std::move(all.calls)](auto comm, auto stream, WorkOCCL& work) {
+        check_occl(occlGroupStart());
+        for (const Call& call : calls) {
+          (void)call(comm, stream, work);  // the end of the group tells
+        }
+        return occlGroupEnd();
+      },
+      /*peer=*/-1, std::move(all.operations));
+}
+
+void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
+  const auto timeout = options.timeout == c10d::kUnsetTimeout ? options_->timeout : options.timeout;
+  const std::string prefix = "monitored_barrier/" + std::to_string(++monitored_barriers_) + "/";
+  const std::vector<uint8_t> token{1};
+  if (getRank() != 0) {
+    store_->set(prefix + std::to_string(getRank()), token);
+    store_->wait({prefix + "done"}, timeout);
+    const std::vector<uint8_t> missing = store_->get(prefix + "done");
+    TORCH_CHECK_WITH(DistBackendError, missing == token, "occl: monitored_barrier: rank 0 says: ",
+                     std::string(missing.begin(), missing.end()));
+    return;
+  }
+  std::string missing;
+  const auto deadline = std::chrono::steady_clock::now() + timeout;
+  for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
+    // Once one is late, the others are only looked at.
+    const auto left = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(
+                                   deadline - std::chrono::steady_clock::now()),
+                               std::chrono::milliseconds(1));
+    try {
+      store_->wait({prefix + std::to_string(rank)}, left);
+    } catch (const std::exception&) {
+      missing += (missing.empty() ? "" : ", ") + std::to_string(rank);
+    }
+  }
+  if (missing.empty()) {
+    store_->set(prefix + "done", token);
+    return;
+  }
+  const std::string text = "rank " + missing + " has not come to monitored_barrier within " +
+                           std::to_string(timeout.count()) + " ms";
+  store_->set(prefix + "done", std::vector<uint8_t>(text.begin(), text.end()));
+  TORCH_CHECK_WITH(DistBackendError, false, "occl: ", text);
+}
+
+// ------------------------------------------------------------------------------- other groups
+
+at::Tensor ProcessGroupOCCL::allocateTensor(long size, at::TensorOptions options) {
+  return at::empty({size}, options);
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::merge(
+    const c10::intrusive_ptr<c10d::Store>& store,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options, const int& rank, const int& size) {
+  auto own =
+      c10::make_intrusive<Options>(options != nullptr ? options->timeout : options_->timeout);
+  if (options != nullptr) {
+    own->group_name = options->group_name;
+    own->global_ranks_in_group = options->global_ranks_in_group;
+  }
+  own->is_high_priority_stream = options_->is_high_priority_stream;
+  return c10::make_intrusive<ProcessGroupOCCL>(store, rank, size, std::move(own));
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
+    const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  const auto me = std::find(ranks.begin(), ranks.end(), getRank());
+  return me == ranks.end() ? nullptr
+                           : merge(store, options, static_cast<int>(me - ranks.begin()),
+                                   static_cast<int>(ranks.size()));
+}
+
+c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
+    const std::vector<int64_t>& excluded, int flags,
+    const c10::intrusive_ptr<c10d::Backend::Options>& options) {
+  constexpr int kAbort = 1;  // as in NCCL: the operations under way are ended, not waited for
+  std::vector<int> ranks;
+  for (int rank = 0; rank < getSize(); ++rank) {
+    if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
+      ranks.push_back(rank);
+    }
+  }
+  TORCH_CHECK_VALUE(!excluded.empty() && !ranks.empty() &&
+                        ranks.size() + excluded.size() == static_cast<size_t>(getSize()),
+                    "occl: shrink: ", getSize(), " ranks without ", excluded.size(), " leave ",
+                    ranks.size(), ": give some ranks of the group, each once");
+  if ((flags & kAbort) != 0) {
+    abort();
+  }
+  const auto store =
+      c10::make_intrusive<c10d::PrefixStore>("shrink" + std::to_string(++shrinks_) + "/", store_);
+  auto smaller = split(store, ranks, options != nullptr ? options : getBackendOptions());
+  TORCH_CHECK_VALUE(smaller != nullptr, "occl: shrink: rank ", getRank(),
+                    " is among the excluded ones: it must not call shrink");
+  return smaller;
+}
+
+// ------------------------------------------------------------------------------------------ end
+
+c10d::ErrorType ProcessGroupOCCL::getError() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, connection] : connections_) {
+    occlResult_t result = occlSuccess;
+    if (connection.comm->ended(&result).has_value()) {
+      return result == occlTimeout       ? c10d::ErrorType::TIMEOUT
+             : result == occlRemoteError ? c10d::ErrorType::REMOTE_ERROR
+                                         : c10d::ErrorType::COMM_ERROR;
+    }
+  }
+  return c10d::ErrorType::SUCCESS;
+}
+
+void ProcessGroupOCCL::abort() {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [device, connection] : connections_) {
+    connection.comm->abort();
+  }
+  over_ = "was aborted: make another one";
+}
+
+void ProcessGroupOCCL::shutdown() {
+  if (getError() != c10d::ErrorType::SUCCESS) {
+    dump_flight_recorder_after_failure(getRank());
+  }
+  std::map<c10::DeviceIndex, Connection> last;
+  {
+    const std::lock_guard lock(mutex_);
+    over_ = "was shut down: make another one";
+    last = connections_;
+  }
+  // Waits for what is enqueued, and not under the lock: abort() ends the wait. Also where a Work
+  // that is still around keeps the communicator.
+  for (const auto& [device, connection] : last) {
+    (void)occlCommFinalize(connection.comm->get());
+  }
+  const std::lock_guard lock(mutex_);
+  connections_.clear();
+}
+
+}  // namespace openreg

@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// process_group.h - torch.distributed on this device: a c10d backend over occl, with the semantics
+// of ProcessGroupNCCL.
+//
+// A communicator is made for a device at its first collective (or by eagerConnectSingleDevice):
+// the group's first rank puts its id into the store. Operations with asyncOp run on a stream of the
+// group's own, which waits for the caller's current stream first; others on the current stream.
+//
+// Owned by torch's ProcessGroup. Threads: one at a time, as torch has it, except abort() and
+// getError().
+#ifndef DISTRIBUTED_PROCESS_GROUP_H_
+#define DISTRIBUTED_PROCESS_GROUP_H_
+
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "distributed/work.h"
+
+namespace openreg {
+
+class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
+ public:
+  static constexpr char kName[] = "occl";
+
+  struct OPENREG_API Options final : c10d::Backend::Options {
+    explicit Options(std::chrono::milliseconds timeout = kBackendDefaultTimeout)
+        : c10d::Backend::Options(kName, timeout) {}
+    bool is_high_priority_stream = false;
+  };
+
+  ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                   c10::intrusive_ptr<Options> options);
+  ~ProcessGroupOCCL() override;
+
+  const std::string getBackendName() const override { return kName; }
+  c10::intrusive_ptr<c10d::Backend::Options> getBackendOptions() override { return options_; }
+  bool supportsSplitting() const override { return true; }
+  bool supportsCoalescing() const override { return true; }
+  bool supportsShrinking() const override { return true; }
+  void setTimeout(std::chrono::milliseconds timeout) override;
+
+  void startCoalescing() override;
+  c10::intrusive_ptr<c10d::Work> endCoalescing() override;
+
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
+      std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
+                                        const c10d::ReduceOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather(std::vector<std::vector<at::Tensor>>& outputs,
+                                           std::vector<at::Tensor>& inputs,
+                                           const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
+      std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
+                                        std::vector<at::Tensor>& inputs,
+                                        const c10d::GatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> scatter(std::vector<at::Tensor>& outputs,
+                                         std::vector<std::vector<at::Tensor>>& inputs,
+                                         const c10d::ScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter(std::vector<at::Tensor>& outputs,
+                                                std::vector<std::vector<at::Tensor>>& inputs,
+                                                const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(
+      at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> reduce_scatter_tensor_coalesced(
+      std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::ReduceScatterOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_sizes,
+                                               std::vector<int64_t>& input_sizes,
+                                               const c10d::AllToAllOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
+                                          std::vector<at::Tensor>& inputs,
+                                          const c10d::AllToAllOptions& options) override;
+  // By the store: the operations on the device are not waited for.
+  void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
+
+  void setSequenceNumberForGroup() override {}  // from 0, on all ranks
+  uint64_t getSequenceNumberForGroup() override { return collectives_; }
+  void enableCollectivesTiming() override { timed_ = true; }
+  void eagerConnectSingleDevice(at::Device device) override;
+  c10::intrusive_ptr<c10d::Backend> split(
+      const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  c10::intrusive_ptr<c10d::Backend> merge(const c10::intrusive_ptr<c10d::Store>& store,
+                                          const c10::intrusive_ptr<c10d::Backend::Options>& options,
+                                          const int& rank, const int& size) override;
+  c10::intrusive_ptr<c10d::Backend> shrink(
+      const std::vector<int64_t>& excluded, int flags,
+      const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
+  // All memory of the device can be read by the other ranks: there is no special one.
+  at::Tensor allocateTensor(long size, at::TensorOptions options) override;
+  bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
+  c10d::ErrorType getError() override;
+  void abort() override;
+  void shutdown() override;
+
+ private:
+  using Call = std::function<occlResult_t(occlComm_t, orStream_t, WorkOCCL&)>;
+
+  // What a device has of this group.
+  struct Connection {
+    std::shared_ptr<SharedComm> comm;
+    c10::Stream stream;
+  };
+
+  // Operations on their way.
+  struct Pending {
+    std::shared_ptr<OperationEvents> events;
+    std::vector<std::optional<size_t>> records;
+    bool timed;
+  };
+
+  Connection connection(c10::Device device);
+  std::vector<uint8_t> id_of_rank_0(c10::Device device, const std::string& key);
+  std::optional<c10::DeviceIndex> first_device();
+  // `peer`: the root, or the other side of a message, for profiles; -1 if there is none.
+  c10::intrusive_ptr<c10d::Work> run(c10d::OpType type, const std::string& name, bool async,
+                                     std::vector<at::Tensor> inputs,
+                                     std::vector<at::Tensor> outputs, const Call& call,
+                                     int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
+  GroupLabel label() const;
+  // Forgets what has passed.
+  void retire();
+  void record(const WorkOCCL::Operation& operation, uint64_t sequence, Pending& pending);
+
+  const c10::intrusive_ptr<c10d::Store> store_;
+  const c10::intrusive_ptr<Options> options_;
+  bool timed_ = false;
+  uint64_t collectives_ = 0;
+  uint64_t point_to_point_ = 0;
+  uint64_t operations_ = 0;
+
+  std::deque<Pending> pending_;
+  // Captured ones: a graph may run them at any time.
+  std::vector<std::shared_ptr<OperationEvents>> captured_;
+  std::optional<RecordedGroup> recorded_;
+
+  std::mutex mutex_;  // of the next three
+  std::map<c10::DeviceIndex, Connection> connections_;
+  std::optional<c10::DeviceIndex> first_device_;  // that was connected
+  std::string over_;                              // why there are no more connections
+  uint64_t monitored_barriers_ = 0;
+  uint64_t shrinks_ = 0;
+
+  // Between startCoalescing and endCoalescing.
+  struct Coalesced {
+    std::optional<c10::Device> device;
+    bool async;
+    std::vector<at::Tensor> inputs;
+    std::vector<at::Tensor> outputs;
+    std::vector<Call> calls;
+    std::vector<WorkOCCL::Operation> operations;
+  };
+  std::optional<Coalesced> coalesced_;
+};
+
+}  // namespace openreg
+
+#endif  // DISTRIBUTED_PROCESS_GROUP_H_

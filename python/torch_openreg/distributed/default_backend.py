@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Works round a defect of torch 2.13: which backend of a process group is its default one.
+
+torch asks the default backend for sequence numbers, hooks, and its name. Where a group has several
+(``"cpu:gloo,openreg:occl"``, or no backend named at all), ``_new_process_group_helper`` looks for
+the name of a plugin in upper case among names in lower case, and leaves the default at GLOO or at
+UNDEFINED: ``dist.destroy_process_group`` then warns, and ``_get_sequence_number_for_group`` raises.
+"""
+
+import functools
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
+
+from torch_openreg import _C
+from torch_openreg.name import DEVICE_TYPE
+
+_DEFECTIVE = "2.13."
+
+
+def install() -> None:
+    """Wrap the function of torch that makes all process groups, in versions that need it."""
+    original = c10d._new_process_group_helper
+    if not torch.__version__.startswith(_DEFECTIVE):
+        return
+
+    @functools.wraps(original)
+    def make(*args: Any, **kwargs: Any) -> Any:
+        made = original(*args, **kwargs)
+        group = made[0]
+        if isinstance(group, dist.ProcessGroup) and _has_our_backend(group):
+            group._set_default_backend(dist.ProcessGroup.BackendType.CUSTOM)
+        return made
+
+    c10d._new_process_group_helper = make
+
+
+def _has_our_backend(group: dist.ProcessGroup) -> bool:
+    device = torch.device(DEVICE_TYPE)
+    return device in group._device_types and isinstance(
+        group._get_backend(device), _C.ProcessGroupOCCL
+    )

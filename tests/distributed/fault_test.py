@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the other ranks see where one is late, asks for something else, aborts, or dies."""
+
+import contextlib
+import gc
+import os
+import random
+import signal
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.distributed.ranks import Group, Ranks, run
+
+DEVICE = "openreg"
+SIZES = (1, 3_000, 300_000)
+
+
+def message(function: Callable[..., Any], *arguments: Any) -> str:
+    """The text of the error of a collective: of its call, if it was found at once, or of a wait."""
+    try:
+        function(*arguments)
+        torch.openreg.synchronize()
+    except RuntimeError as error:
+        return str(error)
+    raise AssertionError("there was no error")
+
+
+def late() -> tuple[str, float]:
+    dist.all_reduce(torch.ones(3, device=DEVICE))
+    if dist.get_rank() == 1:
+        time.sleep(2.5)
+        with pytest.raises(dist.DistBackendError, match="rank 0 says: rank 1 has not come"):
+            dist.all_reduce(torch.ones(3, device=DEVICE))
+        return "", 0.0
+    start = time.monotonic()
+    text = message(dist.all_reduce, torch.ones(3, device=DEVICE))
+    return text, time.monotonic() - start
+
+
+def test_a_late_rank() -> None:
+    (text, seconds), _ = run(2, late, group=Group(timeout=1))
+    assert "rank 1 has not come to the all-reduce within 1000 ms" in text
+    assert 0.9 < seconds < 2
+
+
+def different() -> list[str]:
+    rank = dist.get_rank()
+    small, large = torch.ones(8, device=DEVICE), torch.ones(20_000, device=DEVICE)
+    texts = []
+    for case in range(4):
+        group = dist.new_group([0, 1])
+        if case == 0 and rank == 0:
+            text = message(dist.broadcast, small, 0, group)
+        elif case == 1 and rank == 0:
+            text = message(dist.all_reduce, large, dist.ReduceOp.SUM, group)
+        elif case == 2 and rank == 0:
+            text = message(dist.all_reduce, small.to(torch.bfloat16), dist.ReduceOp.SUM, group)
+        elif case == 3 and rank == 0:
+            text = message(dist.all_reduce, small, dist.ReduceOp.MAX, group)
+        else:
+            text = message(dist.all_reduce, small, dist.ReduceOp.SUM, group)
+        texts.append(text)
+        # Whoever found it first, the stream reports it too.
+        with contextlib.suppress(RuntimeError):
+            torch.openreg.synchronize()
+        with pytest.raises(dist.DistBackendError, match="ranks do not ask for the same"):
+            dist.all_reduce(small, group=group)
+    tensor = torch.ones(3, device=DEVICE)
+    dist.all_reduce(tensor)  # another group is not disturbed
+    assert tensor.eq(2).all()
+    return texts
+
+
+def test_a_mismatch_names_both_sides() -> None:
+    expected = [
+        "rank 0 for broadcast of float32[8], root 0, rank 1 for all-reduce of float32[8], sum",
+        "rank 0 for all-reduce of float32[20000], sum, rank 1 for all-reduce of float32[8], sum",
+        "rank 0 for all-reduce of bfloat16[8], sum, rank 1 for all-reduce of float32[8], sum",
+        "rank 0 for all-reduce of float32[8], maximum, rank 1 for all-reduce of float32[8], sum",
+    ]
+    for texts in run(2, different):
+        for text, words in zip(texts, expected, strict=True):
+            assert words in text
+
+
+def aborts() -> None:
+    dist.all_reduce(torch.ones(3, device=DEVICE))
+    group = dist.group.WORLD
+    assert group is not None
+    if dist.get_rank() == 1:
+        time.sleep(0.3)
+        group.abort()
+        with pytest.raises(dist.DistBackendError, match="was aborted: make another one"):
+            dist.all_reduce(torch.ones(3, device=DEVICE))
+        return
+    # A thread aborts while this one waits, or the other rank does: both wake it.
+    if dist.get_rank() == 2:
+        threading.Timer(0.3, group.abort).start()
+    start = time.monotonic()
+    work = dist.all_reduce(torch.ones(3, device=DEVICE), async_op=True)
+    assert work is not None
+    assert "aborted" in message(torch.openreg.synchronize)
+    assert time.monotonic() - start < 5
+    assert work.is_completed()
+    assert not work.is_success()
+    with pytest.raises(dist.DistBackendError, match=r"all_reduce number 2: .*aborted"):
+        work.wait()
+
+
+def test_an_abort_wakes_all_who_wait() -> None:
+    run(3, aborts)
+
+
+def blocked(kind: str) -> str:
+    tensor = torch.ones(3, device=DEVICE)
+    dist.all_reduce(tensor)
+    dist.barrier()
+    if dist.get_rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if kind == "receive":
+        return message(dist.recv, tensor, 1)
+    if kind == "send":
+        return message(dist.send, tensor, 1)
+    return message(dist.all_reduce, tensor)
+
+
+@pytest.mark.parametrize("kind", ["receive", "send", "collective"])
+def test_a_rank_that_is_killed(kind: str) -> None:
+    with Ranks(2, blocked, kind) as ranks:
+        first, second = ranks.outcomes()
+    assert second.exit_code == -signal.SIGKILL
+    assert "rank 1, another process, has ended" in str(first.value), first.error
+    assert first.exit_code == 0
+
+
+def works(seed: int, folder: str) -> None:
+    """Collectives without end, once all ranks have their communicators."""
+    dist.barrier()
+    dist.all_reduce(torch.ones(1, device=DEVICE), async_op=True)
+    torch.openreg.synchronize()
+    Path(folder, str(dist.get_rank())).touch()
+    generator = random.Random(seed)
+    tensors = [torch.ones(size, device=DEVICE) for size in SIZES]
+    ranks = dist.get_world_size()
+    while True:
+        tensor = generator.choice(tensors)
+        kind = generator.randrange(4)
+        if kind == 0:
+            dist.all_reduce(tensor, dist.ReduceOp.MAX)
+        elif kind == 1:
+            dist.broadcast(tensor, generator.randrange(ranks))
+        elif kind == 2:
+            dist.all_gather_into_tensor(torch.empty(ranks * tensor.numel(), device=DEVICE), tensor)
+        else:
+            work = dist.all_reduce(tensor, dist.ReduceOp.MAX, async_op=True)
+            assert work is not None
+            work.wait()
+        if generator.randrange(3) == 0:
+            torch.openreg.synchronize()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("OPENREG_KILLS", "6"))))
+def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
+    generator = random.Random(seed)
+    size = generator.choice([2, 4])
+    with Ranks(size, works, seed, str(tmp_path), group=Group(timeout=20)) as ranks:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < size and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1 * generator.random())
+        victim = generator.randrange(size)
+        ranks.kill(victim)
+        start = time.monotonic()
+        outcomes = ranks.outcomes(30)
+        seconds = time.monotonic() - start
+    assert seconds < 5
+    for rank, outcome in enumerate(outcomes):
+        if rank == victim:
+            assert outcome.exit_code == -signal.SIGKILL
+        else:
+            assert outcome.exit_code == 1
+            assert outcome.error is not None
+            assert f"rank {victim}" in outcome.error, outcome.error
+            assert "ended" in outcome.error
+
+
+def raises() -> None:
+    tensor = torch.ones(300_000, device=DEVICE)
+    dist.all_reduce(tensor)
+    if dist.get_rank() == 0:
+        raise ValueError("a defect of the program")
+    dist.all_reduce(tensor)
+    torch.openreg.synchronize()
+
+
+def test_a_rank_that_raises_ends_the_others() -> None:
+    start = time.monotonic()
+    with Ranks(3, raises) as ranks:
+        first, *others = ranks.outcomes()
+    assert time.monotonic() - start < 20
+    assert "a defect of the program" in str(first.error)
+    for other in others:
+        assert "rank 0" in str(other.error)
+        assert other.exit_code == 1
+
+
+def makes_groups() -> None:
+    def held() -> tuple[int, int, int]:
+        gc.collect()
+        with open("/proc/self/maps") as maps:
+            mappings = sum("memfd:" in line for line in maps)
+        return len(os.listdir("/proc/self/fd")), len(os.listdir("/proc/self/task")), mappings
+
+    dist.all_reduce(torch.ones(3, device=DEVICE))
+    counts = []
+    for number in range(8):
+        group = dist.new_group([0, 1, 2])
+        dist.all_reduce(torch.ones(300_000, device=DEVICE), group=group)
+        if number % 2:
+            # One aborts, and the others find it.
+            dist.barrier()
+            if dist.get_rank() == 0:
+                group.abort()
+            message(dist.all_reduce, torch.ones(3, device=DEVICE), dist.ReduceOp.SUM, group)
+            with contextlib.suppress(RuntimeError):
+                torch.openreg.synchronize()
+        dist.destroy_process_group(group)
+        del group
+        dist.barrier()
+        counts.append(held())
+    # The first ones make what stays: streams of the pool, with their threads.
+    assert counts[3] == counts[-1], counts
+
+
+def test_groups_that_end_leave_nothing() -> None:
+    run(3, makes_groups)

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Groups: made of some ranks, split, merged, shrunk; their sequence numbers, barriers and end."""
+
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.distributed.ranks import Group, run
+
+DEVICE = "openreg"
+
+
+def ones(size: int = 4) -> torch.Tensor:
+    return torch.ones(size, device=DEVICE)
+
+
+def device() -> torch.device:
+    return torch.device(DEVICE, torch.openreg.current_device())
+
+
+def new_groups() -> None:
+    rank = dist.get_rank()
+    pairs = [dist.new_group([0, 1]), dist.new_group([2, 3])]
+    evens = dist.new_group([0, 2])
+    for _ in range(3):
+        tensor = ones()
+        dist.all_reduce(tensor, group=pairs[rank // 2])
+        assert tensor.eq(2).all()
+        if rank % 2 == 0:
+            dist.all_reduce(tensor, group=evens)
+            assert tensor.eq(4).all()
+        dist.all_reduce(tensor)
+        assert tensor.eq(12).all()
+    dist.destroy_process_group(pairs[rank // 2])
+    with pytest.raises(ValueError, match="group"):
+        dist.all_reduce(ones(), group=pairs[rank // 2])
+    dist.all_reduce(ones())
+
+    subgroup, _ = dist.new_subgroups(2)
+    tensor = ones()
+    dist.all_reduce(tensor, group=subgroup)
+    assert tensor.eq(2).all()
+
+    mesh = dist.init_device_mesh(DEVICE, (2, 2), mesh_dim_names=("rows", "columns"))
+    tensor = torch.full((2,), float(rank), device=DEVICE)
+    dist.all_reduce(tensor, group=mesh.get_group("rows"))
+    assert tensor.eq(2 * (rank % 2) + 2).all()
+
+
+def test_groups_of_some_ranks() -> None:
+    run(4, new_groups)
+
+
+def splits() -> None:
+    rank = dist.get_rank()
+    group = dist.split_group(split_ranks=[[0, 2], [1, 3]], timeout=timedelta(seconds=20))
+    assert group is not None
+    assert dist.get_world_size(group) == 2
+    tensor = torch.full((4,), float(rank), device=DEVICE)
+    dist.all_reduce(tensor, group=group)
+    assert tensor.eq(2 + 2 * (rank % 2)).all()
+    alone = dist.split_group(split_ranks=[[3]])
+    assert (alone is not None) == (rank == 3)
+
+
+def test_split_group() -> None:
+    run(4, splits, group=Group(bound=True))
+
+
+def shrinks() -> None:
+    dist.all_reduce(ones())
+    rank = dist.get_rank()
+    if rank == 2:
+        time.sleep(1)
+        return
+    smaller = dist.shrink_group([2])
+    tensor = ones()
+    dist.all_reduce(tensor, group=smaller)
+    assert tensor.eq(3).all()
+    assert dist.get_rank(smaller) == [0, 1, None, 2][rank]
+
+
+def test_shrink_group() -> None:
+    run(4, shrinks, group=Group(bound=True))
+
+
+def sequence_numbers() -> None:
+    world = dist.group.WORLD
+    assert world is not None
+    backend = world._get_backend(device())
+    before = backend._get_sequence_number_for_group()
+    for _ in range(3):
+        dist.all_reduce(ones())
+    assert backend._get_sequence_number_for_group() == before + 3
+    assert backend.name() == "occl"
+    assert backend.supports_splitting
+    assert backend.supports_coalescing
+    assert backend.supports_shrinking
+    assert backend.supports_tensor_alloc(device())
+    tensor = backend.allocate_tensor(8, dtype=torch.float16, device=device())
+    assert tensor.shape == (8,)
+    assert tensor.device == device()
+    assert backend.options._timeout == timedelta(seconds=60)
+    backend.set_timeout(timedelta(seconds=30))
+    assert backend.options._timeout == timedelta(seconds=30)
+
+
+def test_sequence_numbers_and_options() -> None:
+    run(2, sequence_numbers)
+
+
+def monitored() -> None:
+    world = dist.group.WORLD
+    assert world is not None
+    backend = world._get_backend(device())
+    rank = dist.get_rank()
+    for _ in range(2):
+        backend.monitored_barrier(timeout=timedelta(seconds=20))
+    if rank in (1, 3):
+        time.sleep(1.5)
+        return
+    text = "rank 1, 3 has not come" if rank == 0 else "rank 0 says: rank 1, 3 has not come"
+    with pytest.raises(dist.DistBackendError, match=text):
+        backend.monitored_barrier(timeout=timedelta(seconds=1 + rank), wait_all_ranks=True)
+
+
+def test_a_monitored_barrier_names_who_is_missing() -> None:
+    run(4, monitored)
+
+
+def details() -> None:
+    tensor = ones()
+    dist.all_reduce(tensor)
+    dist.barrier()
+    assert tensor.eq(2).all()
+    # A mismatch is found before anything is enqueued.
+    size = 3 if dist.get_rank() == 0 else 4
+    with pytest.raises(RuntimeError, match=r"different shapes|mismatch"):
+        dist.all_reduce(ones(size))
+
+
+def test_debug_level_detail() -> None:
+    run(2, details, group=Group(environment={"TORCH_DISTRIBUTED_DEBUG": "DETAIL"}))
+
+
+def ends() -> None:
+    tensor = ones()
+    dist.all_reduce(tensor)
+    world = dist.group.WORLD
+    assert world is not None
+    backend = world._get_backend(device())
+    dist.destroy_process_group()
+    assert not dist.is_initialized()
+    with pytest.raises(dist.DistBackendError, match="was shut down: make another one"):
+        backend.allreduce([tensor])
+    dist.init_process_group(
+        "occl",
+        store=dist.HashStore(),
+        rank=0,
+        world_size=1,
+    )
+    dist.all_reduce(tensor)
+    assert tensor.eq(2).all()
+
+
+def test_a_group_ends_and_another_one_begins() -> None:
+    run(2, ends)
+
+
+def wrong_arguments() -> None:
+    dist.all_reduce(ones())
+    with pytest.raises(ValueError, match="got a tensor that is not dense: call contiguous"):
+        dist.all_reduce(torch.ones(4, 4, device=DEVICE)[:, :2])
+    with pytest.raises(RuntimeError, match="cpu"):
+        dist.all_reduce(torch.ones(3))
+    with pytest.raises(ValueError, match="the output has 3 elements, it needs 4"):
+        dist.all_gather_into_tensor(torch.empty(3, device=DEVICE), torch.ones(2, device=DEVICE))
+    with pytest.raises(TypeError, match="the input is Float, the output Double"):
+        dist.all_gather_into_tensor(
+            torch.empty(4, device=DEVICE, dtype=torch.float64), torch.ones(2, device=DEVICE)
+        )
+    with pytest.raises(dist.DistBackendError, match="float32 has no reduction"):
+        dist.all_reduce(ones(), dist.ReduceOp.BAND)
+    # None of them has disturbed the order of the ranks.
+    tensor = ones()
+    dist.all_reduce(tensor)
+    assert tensor.eq(2).all()
+
+
+def test_wrong_arguments_are_refused_at_the_call() -> None:
+    run(2, wrong_arguments)

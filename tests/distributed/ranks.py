@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes with a process group, each a rank, which run a function of a test.
+
+They are forked from a process that has imported torch, so that they start within some 20 ms.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from multiprocessing.connection import Connection
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+import torch.distributed as dist
+
+#: Seconds after which processes are taken to hang.
+PATIENCE = 120.0
+
+_context = multiprocessing.get_context("forkserver")
+_preloaded = ["torch", "tests.distributed.ranks"]
+_context.set_forkserver_preload(_preloaded)
+
+
+def preload(*modules: str) -> None:
+    """Import more modules once, before the ranks are forked. Called where a test file is imported.
+
+    A rank otherwise spends seconds on what torch imports only when it is used.
+    """
+    _preloaded.extend(module for module in modules if module not in _preloaded)
+    _context.set_forkserver_preload(_preloaded)
+
+
+@dataclass
+class Outcome:
+    """What became of a rank."""
+
+    #: What the function has returned.
+    value: Any = None
+    #: The traceback of what it has raised.
+    error: str | None = None
+    #: Of the process; that of a signal is negative.
+    exit_code: int | None = None
+
+
+@dataclass
+class Group:
+    """How the ranks make their process group."""
+
+    backend: str | None = "occl"
+    #: Seconds after which a collective is late.
+    timeout: float = 60.0
+    #: Whether the group is bound to the rank's device.
+    bound: bool = False
+    #: Of the processes, before they use the device.
+    environment: Mapping[str, str] | None = None
+
+
+def _serve(
+    rank: int,
+    size: int,
+    store: str,
+    group: Group,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    connection: Connection,
+) -> None:
+    os.environ.update(
+        RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), **(group.environment or {})
+    )
+    torch.set_num_threads(1)
+    try:
+        dist.set_debug_level_from_env()
+        device = torch.device("openreg", rank % torch.openreg.device_count())
+        torch.openreg.set_device(device)
+        dist.init_process_group(
+            group.backend,
+            store=dist.FileStore(store, size),
+            rank=rank,
+            world_size=size,
+            timeout=timedelta(seconds=group.timeout),
+            device_id=device if group.bound else None,
+        )
+        value = function(*arguments)
+        torch.openreg.synchronize()
+        connection.send(Outcome(value=value))
+        if dist.is_initialized():
+            dist.destroy_process_group()
+    except BaseException:
+        connection.send(Outcome(error=traceback.format_exc()))
+        sys.exit(1)
+
+
+class Ranks:
+    """The processes, from the outside. Ended at the end of the ``with`` block."""
+
+    def __init__(
+        self, size: int, function: Callable[..., Any], *arguments: Any, group: Group | None = None
+    ) -> None:
+        self._folder = tempfile.TemporaryDirectory()
+        store = os.path.join(self._folder.name, "store")
+        self.connections: list[Connection] = []
+        self.processes = []
+        for rank in range(size):
+            ours, theirs = _context.Pipe()
+            process = _context.Process(
+                target=_serve,
+                args=(rank, size, store, group or Group(), function, arguments, theirs),
+                daemon=True,
+            )
+            process.start()
+            theirs.close()
+            self.connections.append(ours)
+            self.processes.append(process)
+
+    def kill(self, rank: int) -> None:
+        """End a rank by SIGKILL."""
+        pid = self.processes[rank].pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+
+    def outcomes(self, patience: float = PATIENCE) -> list[Outcome]:
+        """Wait until all have ended."""
+        end = time.monotonic() + patience
+        outcomes = []
+        for rank, (connection, process) in enumerate(
+            zip(self.connections, self.processes, strict=True)
+        ):
+            outcome = Outcome()
+            try:
+                if not connection.poll(max(end - time.monotonic(), 0)):
+                    raise TimeoutError(f"rank {rank} hangs")
+                outcome = connection.recv()
+            except (EOFError, ConnectionError):
+                pass  # it was killed
+            process.join(max(end - time.monotonic(), 0.1))
+            if process.exitcode is None:
+                raise TimeoutError(f"rank {rank} does not end: {outcome}")
+            outcome.exit_code = process.exitcode
+            outcomes.append(outcome)
+        return outcomes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        for process in self.processes:
+            process.kill()
+            process.join()
+        self._folder.cleanup()
+
+
+def run(
+    size: int, function: Callable[..., Any], *arguments: Any, group: Group | None = None
+) -> list[Any]:
+    """Run ``function(*arguments)`` on ``size`` ranks, each with its device as the current one.
+
+    Returns:
+        What it returned, by rank.
+
+    Raises:
+        AssertionError: with the tracebacks of all ranks where it raised.
+    """
+    with Ranks(size, function, *arguments, group=group) as ranks:
+        outcomes = ranks.outcomes()
+    bad = [
+        f"rank {rank}: exit status {outcome.exit_code}\n{outcome.error or ''}"
+        for rank, outcome in enumerate(outcomes)
+        if outcome.error is not None or outcome.exit_code != 0
+    ]
+    assert not bad, "\n".join(bad)
+    return [outcome.value for outcome in outcomes]

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch's own tests of torch.distributed, translated to the device and to its backend.
+
+They are written for CUDA and NCCL, which they know by name. The source of the installed modules is
+read, the names are replaced, and the result is executed as modules of other names. Lines keep their
+numbers: a traceback points into torch's file.
+
+Their number of ranks is a variable of the environment, WORLD_SIZE, which they read when they are
+loaded. There are as many devices as ranks.
+"""
+
+import importlib.util
+import multiprocessing
+import os
+import re
+import sys
+import types
+import unittest
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+WORLD_SIZE = int(os.environ.setdefault("WORLD_SIZE", "2"))
+os.environ["BACKEND"] = "occl"
+os.environ.setdefault("OPENREG_DEVICE_COUNT", str(WORLD_SIZE))
+# Many processes on few cores, each with small tensors.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+_COMMON = "torch.testing._internal.common_distributed"
+_TESTS = "torch.testing._internal.distributed.distributed_test"
+
+#: What is replaced: pairs of a regular expression and its replacement.
+TRANSLATION = [
+    # The modules import each other.
+    (rf"^from {re.escape(_COMMON)} import", "from translated_common_distributed import"),
+    # occl has from its beginning what the tests ask the version of NCCL for.
+    (r"torch\.cuda\.nccl\.version\(\)", "(99, 0, 0)"),
+    (r"^import torch\.cuda\.nccl$", "import torch_openreg"),
+    (r"^import torch\.cuda$", "import torch_openreg"),
+    # The device: its module, its name, the method of tensors and modules, torch's enumerators.
+    (r"\btorch\.cuda\b", "torch.openreg"),
+    (r'"cuda([":])', r'"openreg\1'),
+    (r"\.cuda\(", ".openreg("),
+    (r"\bTEST_CUDA\b", "TEST_PRIVATEUSE1"),
+    (r"\b(DeviceType|ProfilerActivity)\.CUDA\b", r"\1.PrivateUse1"),
+    # The backend: its name, the enumerators, whether there is one, its class.
+    (r'"nccl([":])', r'"occl\1'),
+    (r"\bBackend\.NCCL\b", "Backend.OCCL"),
+    (r"\bBackendType\.NCCL\b", "BackendType.CUSTOM"),
+    (r"\bis_nccl_available\b", "is_available"),
+    (r"\bdist\.ProcessGroupNCCL\b", "torch_openreg._C.ProcessGroupOCCL"),
+    # What is said of an operation that is late.
+    ("caught collective operation timeout", "is not done after"),
+    # Tests that torch has disabled because they fail at times on its machines.
+    (r"\bskipIf\((\s*)IS_LINUX\b", r"skipIf(\1False"),
+    (r'\bskip\((\s*"(https:|Test is failing, see))', r"skipIf(False, \1"),
+    # A network of 600 GFLOP for each iteration of each rank is too large for a CPU.
+    (r"\bdim = 1000$", "dim = 30"),
+    # Processes wait for each other by polling; this is most of the time of a test.
+    (r"\btime\.sleep\(0\.1\)", "time.sleep(0.01)"),
+]
+
+
+def _load(name: str, translated_name: str) -> Any:
+    spec = importlib.util.find_spec(name)
+    assert spec is not None
+    assert spec.origin is not None
+    with open(spec.origin) as file:
+        source = file.read()
+    for pattern, replacement in TRANSLATION:
+        source = re.sub(pattern, replacement, source, flags=re.MULTILINE)
+    module = types.ModuleType(translated_name)
+    module.__file__ = spec.origin
+    sys.modules[translated_name] = module
+    exec(compile(source, spec.origin, "exec"), module.__dict__)
+    return module
+
+
+common = _load(_COMMON, "translated_common_distributed")
+translated = _load(_TESTS, "translated_distributed_test")
+# Seconds for a test. Some have up to 500 of their own, for larger machines.
+common.TIMEOUT_DEFAULT = 60
+common.TIMEOUT_OVERRIDE.clear()
+
+_context = multiprocessing.get_context("forkserver")
+# The second is the main program of a Bazel test, which each process imports.
+_context.set_forkserver_preload([__name__, "pytest"])
+
+
+def _run_with_environment(
+    environment: Mapping[str, str],
+    target: Callable[..., None],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> None:
+    os.environ.clear()
+    os.environ.update(environment)
+    target(*args, **kwargs)
+
+
+_Processes: Any = translated.TestDistBackend
+_Tests: Any = translated.DistributedTest._DistTestBase
+
+
+class Suite(_Processes, _Tests):  # type: ignore[misc]
+    """The tests; each method runs its ranks in processes of their own."""
+
+    def setUp(self) -> None:
+        super().setUp()
+        self._spawn_processes()
+
+    def _spawn_processes(self) -> None:
+        """Fork from a process that has loaded this module: spawn takes seconds for each rank."""
+
+        def process(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            # The tests pass on some of their state in the environment.
+            arguments = (dict(os.environ), target, args, kwargs)
+            return _context.Process(target=_run_with_environment, name=name, args=arguments)
+
+        self._start_processes(process)
+
+
+#: The other classes of tests of the module; they run in the process.
+OTHERS = [
+    value
+    for value in vars(translated).values()
+    if isinstance(value, type)
+    and issubclass(value, unittest.TestCase)
+    and value.__name__.startswith("Test")
+    and value.__module__ == translated.__name__
+    and value is not translated.TestDistBackend
+]
+
+
+@dataclass
+class Outcome:
+    """What became of a test."""
+
+    #: "passed", "skipped", or "failed".
+    result: str
+    #: Why it was skipped; the traceback where it failed.
+    detail: str = ""
+
+
+def names(case: type[unittest.TestCase]) -> list[str]:
+    """All tests of a class."""
+    return list(unittest.TestLoader().getTestCaseNames(case))
+
+
+def run(case: type[unittest.TestCase], name: str) -> Outcome:
+    """Run a test."""
+    result = unittest.TestResult()
+    unittest.TestSuite([case(name)]).run(result)
+    assert result.testsRun == 1 or result.skipped
+    for _, traceback in [*result.errors, *result.failures]:
+        return Outcome("failed", traceback)
+    for _, reason in result.skipped:
+        return Outcome("skipped", reason)
+    return Outcome("passed")

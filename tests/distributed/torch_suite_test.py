@@ -1,0 +1,73 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""torch's own tests of torch.distributed pass on the device, as they do with NCCL.
+
+A test that torch skips must be skipped for a reason listed here: one that would hold for CUDA and
+NCCL as well. A test that cannot pass is listed with the reason; it is an error when it passes.
+"""
+
+import re
+import unittest
+
+import pytest
+
+from tests.distributed import torch_suite
+
+#: Why torch skips, as regular expressions. In parentheses: how many of 285 tests with two ranks.
+SKIPPED = [
+    # Tests of other backends, which torch does not run with NCCL either (99).
+    r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
+    r"(?i)Nccl send/recv tested by test_send_recv_nccl",
+    r"Only MPI supports (CPU all_to_all_single|all_to_all)",
+    r"Only [gG]loo backend supports (timeouts|sparse all reduce)",
+    r"GLOO Batch Send Recv CPU",
+    r"Gloo-only test",
+    r"Test requires backend occl to be one of \{'gloo'\}",
+    # torch's table of what NCCL does not have (11). occl has some of it, but the tests are for
+    # tensors of the CPU.
+    r"occl does not support (CPU barrier|all_gather_coalesced|send/recv from any source)",
+    # Disabled by torch (3).
+    r"Test is failing, tracking issue at https://github\.com/pytorch/pytorch/issues/102751",
+    r"Skipped due to flakiness",
+    r"Currently failing in NVIDIA internal CI",
+    # Needs a package that we do not install (1).
+    r"no torchvision",
+    # More ranks (17): see the targets in BUILD.bazel.
+    r"Skipped due to small world size\.",
+    r"Test requires (an exact )?world size of 4",
+    r"Need at least 4 CUDA devices",
+]
+
+#: Tests that cannot pass, and why.
+CANNOT = {
+    "test_DistributedDataParallel": "A model with a static graph that is saved and loaded between "
+    "iterations does not reduce its gradients any more, on the CPU with Gloo neither: "
+    "DistributedDataParallel saves that it has enqueued the reduction of the first iteration "
+    "(_static_graph_delay_allreduce_enqueued), torch 2.13",
+}
+if torch_suite.WORLD_SIZE != 2:
+    CANNOT["test_ddp_profiling_execution_trace"] = "It asserts that the group has two ranks"
+
+
+def check(outcome: torch_suite.Outcome, name: str) -> None:
+    if outcome.result == "skipped":
+        assert any(re.fullmatch(reason, outcome.detail) for reason in SKIPPED), outcome.detail
+        pytest.skip(outcome.detail)
+    if name in CANNOT:
+        assert outcome.result == "failed", f"{name} passes: take it from the list"
+        pytest.xfail(CANNOT[name])
+    assert outcome.result == "passed", outcome.detail
+
+
+@pytest.mark.parametrize("name", torch_suite.names(torch_suite.Suite))
+def test_on_ranks(name: str) -> None:
+    check(torch_suite.run(torch_suite.Suite, name), name)
+
+
+@pytest.mark.parametrize("case", torch_suite.OTHERS)
+def test_in_process(case: type[unittest.TestCase]) -> None:
+    for name in torch_suite.names(case):
+        check(torch_suite.run(case, name), name)
+
+
+def test_each_listed_test_exists() -> None:
+    assert set(CANNOT) <= set(torch_suite.names(torch_suite.Suite))

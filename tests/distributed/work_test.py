@@ -1,0 +1,239 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a collective returns: when it is done, for which stream, in a graph, after an error."""
+
+import gc
+import time
+from datetime import timedelta
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from tests.distributed.ranks import Group, run
+
+DEVICE = "openreg"
+LARGE = 100_000
+
+
+def sleep(seconds: float) -> None:
+    torch.openreg._sleep(int(seconds * 1e9))
+
+
+def host_is_free() -> None:
+    rank = dist.get_rank()
+    tensor = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(tensor)  # makes the communicator
+    torch.openreg.synchronize()
+    start = time.monotonic()
+    if rank == 1:
+        sleep(0.5)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    assert work.wait()  # blocks the stream
+    tensor += 1
+    host = time.monotonic() - start
+    torch.openreg.synchronize()
+    everything = time.monotonic() - start
+    assert host < 0.4 < everything, (host, everything)
+    assert tensor.eq(5).all()
+    assert work.is_completed()
+    assert work.is_success()
+
+
+def test_the_host_does_not_wait() -> None:
+    run(2, host_is_free)
+
+
+def waits_of_streams() -> None:
+    # A wait on a side stream orders that stream, not the one that the call was made on.
+    tensor = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(tensor)
+    torch.openreg.synchronize()
+    for _ in range(20):
+        tensor.fill_(1)
+        if dist.get_rank() == 1:
+            sleep(0.005)
+        work = dist.all_reduce(tensor, async_op=True)
+        assert work is not None
+        side = torch.openreg.Stream()
+        with torch.openreg.stream(side):
+            work.wait()
+            copy = tensor.clone()
+        side.synchronize()
+        assert copy.eq(2).all()
+        work.wait()
+
+    # The collective waits for what its stream was given before.
+    for asynchronous in (False, True):
+        side = torch.openreg.Stream()
+        with torch.openreg.stream(side):
+            sleep(0.02)
+            late = torch.full((LARGE,), 3.0, device=DEVICE)
+            work = dist.all_reduce(late, async_op=asynchronous)
+            if work is not None:
+                work.wait()
+            late += 1
+        side.synchronize()
+        assert late.eq(7).all()
+
+    # block_current_stream and the future do the same.
+    tensor.fill_(1)
+    torch.openreg.synchronize()
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    work.block_current_stream()
+    assert tensor.eq(2).all()
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    (result,) = work.get_future().then(lambda future: [future.value()[0] + 1]).wait()
+    assert result.eq(5).all()
+    assert work.result()[0].eq(4).all()
+
+
+def test_streams_wait_and_not_others() -> None:
+    run(2, waits_of_streams)
+
+
+def dropped() -> None:
+    # Tensors and work are forgotten while the operation waits: the memory stays until then.
+    rank = dist.get_rank()
+    total = torch.zeros((), device=DEVICE)
+    keep = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(keep)
+    torch.openreg.synchronize()
+    for _ in range(10):
+        if rank == 0:
+            sleep(0.01)
+        temporary = torch.full((LARGE,), 2.0, device=DEVICE)
+        gathered = torch.empty(2 * LARGE, device=DEVICE)
+        first = dist.all_gather_into_tensor(gathered, temporary, async_op=True)
+        del temporary
+        other = torch.full((LARGE,), 9.0, device=DEVICE)  # takes free memory, if there is any
+        assert first is not None
+        first.wait()
+        total += gathered.sum()
+        dist.all_reduce(gathered, async_op=True)
+        del gathered, first, other
+    gc.collect()
+    assert total.item() == 10 * 2 * LARGE * 2
+
+
+def test_memory_of_an_operation_is_not_used_again_before_its_end() -> None:
+    run(2, dropped)
+
+
+def captured() -> None:
+    ranks = dist.get_world_size()
+    tensor = torch.ones(5, device=DEVICE)
+    large = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(tensor)
+    tensor.fill_(1)
+    graph = torch.openreg.OpenRegGraph()
+    with torch.openreg.graph(graph):
+        tensor *= 2
+        dist.all_reduce(tensor)
+        work = dist.all_reduce(large, async_op=True)
+        assert work is not None
+        work.wait()
+        large /= ranks
+    torch.openreg.synchronize()
+    assert tensor.eq(1).all()  # nothing has run
+    for replay in range(1, 4):
+        graph.replay()
+        assert tensor.eq((2.0 * ranks) ** replay).all()
+        assert large.eq(1).all()
+        eager = torch.ones(3, device=DEVICE)
+        dist.all_reduce(eager)
+        assert eager.eq(ranks).all()
+    graph.reset()
+    dist.all_reduce(eager)
+    assert eager.eq(ranks * ranks).all()
+
+
+def test_graphs_replay_collectives() -> None:
+    run(2, captured)
+
+
+def timed() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    tensor = torch.ones(LARGE, device=DEVICE)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    with pytest.raises(RuntimeError, match="_enable_collectives_timing"):
+        work._get_duration()
+    group._enable_collectives_timing()
+    if dist.get_rank() == 0:
+        sleep(0.05)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    work.wait()
+    torch.openreg.synchronize()
+    assert 0 < work._get_duration() < 5000
+    if dist.get_rank() == 1:
+        assert work._get_duration() > 30
+
+
+def test_durations() -> None:
+    run(2, timed)
+
+
+def barriers() -> None:
+    start = time.monotonic()
+    if dist.get_rank() == 1:
+        time.sleep(0.3)
+    dist.barrier()
+    assert time.monotonic() - start > 0.25
+    start = time.monotonic()
+    if dist.get_rank() == 0:
+        sleep(0.3)  # the device of a rank counts too
+    dist.barrier()
+    assert time.monotonic() - start > 0.25
+    work = dist.barrier(async_op=True)
+    assert work is not None
+    work.wait()
+
+    start = time.monotonic()
+    if dist.get_rank() == 1:
+        sleep(0.5)
+    tensor = torch.ones(3, device=DEVICE)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    if dist.get_rank() == 0:
+        with pytest.raises(dist.DistBackendError, match="is not done after 20 ms"):
+            work.wait(timedelta(milliseconds=20))
+    work.wait(timedelta(seconds=30))  # the host waits, since it is given a time
+    assert time.monotonic() - start > 0.4
+    assert tensor.eq(2).all()
+
+
+def test_barriers_and_timeouts_wait_on_the_host() -> None:
+    run(2, barriers, group=Group(bound=True))
+
+
+def with_threads() -> None:
+    # A wait of the host releases the GIL: the other thread enqueues what it waits for.
+    import threading
+
+    tensor = torch.ones(3, device=DEVICE)
+    dist.all_reduce(tensor)
+    group = dist.new_group([0, 1])
+    done = []
+
+    def other() -> None:
+        mine = torch.ones(4, device=DEVICE)
+        time.sleep(0.1 * dist.get_rank())
+        dist.all_reduce(mine, group=group)
+        done.append(mine.sum().item())
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    dist.barrier()
+    dist.all_reduce(tensor)
+    assert tensor.eq(4).all()
+    thread.join()
+    assert done == [8.0]
+
+
+def test_threads_with_groups_of_their_own() -> None:
+    run(2, with_threads)
