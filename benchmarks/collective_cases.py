@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the benchmark of collectives measures: operations by size, and a step of training.
+
+A step runs on the tensors of one device, which choose the backend: occl for the device, Gloo for
+the CPU. It is over when its result is there.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.nn.parallel import DistributedDataParallel
+
+Call = Callable[[], object]
+
+SIZES = 4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20
+PROCESSES = 2, 4
+LATENCY_BOUND = 0.5  # of the time at the smallest size, to Gloo's
+BANDWIDTH_BOUND = 1 / 3  # of the time at the largest size: three times Gloo's bandwidth
+TRAINING_BOUND = 0.8
+TRAINING = "DDP step"
+
+# A network of 10 M parameters, 39 MiB of gradients, which DDP reduces in three buckets.
+WIDTH, LAYERS, IMAGES = 1600, 4, 16
+
+
+@dataclass(frozen=True)
+class CollectiveCase:
+    """One row of the table.
+
+    Attributes:
+        processes: ranks of the group.
+        operation: a name of OPERATIONS, or TRAINING.
+        bytes: of the larger buffer of each rank: the output of an all-gather, the input of a
+            reduce-scatter. 0 for the training.
+    """
+
+    processes: int
+    operation: str
+    bytes: int = 0
+
+    @property
+    def group(self) -> str:
+        """What --filter finds before the colon."""
+        return f"{self.processes} processes"
+
+    @property
+    def name(self) -> str:
+        """What --filter finds behind the colon."""
+        return f"{self.operation} {size_text(self.bytes)}" if self.bytes else self.operation
+
+    @property
+    def bound(self) -> float | None:
+        """Of the ratio to Gloo's time; None: there is none."""
+        if not self.bytes:
+            return TRAINING_BOUND
+        return {SIZES[0]: LATENCY_BOUND, SIZES[-1]: BANDWIDTH_BOUND}.get(self.bytes)
+
+
+def size_text(size: int) -> str:
+    """A number of bytes as people write it."""
+    for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
+        if size >= unit:
+            return f"{size // unit} {name}"
+    return f"{size} B"
+
+
+def numbers(size: int, device: torch.device) -> Tensor:
+    """Zeros, which stay so however often they are added, in memory that was written to."""
+    return torch.full((size // 4,), 0.0, device=device)
+
+
+def all_reduce(size: int, device: torch.device) -> Call:
+    """Sums in place."""
+    tensor = numbers(size, device)
+    return lambda: dist.all_reduce(tensor)
+
+
+def all_gather(size: int, device: torch.device) -> Call:
+    """Each rank gives its share of the output."""
+    output = numbers(size, device)
+    part = numbers(size // dist.get_world_size(), device)
+    return lambda: dist.all_gather_single(output, part)
+
+
+def reduce_scatter(size: int, device: torch.device) -> Call:
+    """Each rank gets its share of the sums.
+
+    Gloo in torch 2.13 copies the input, reduces all of it on all ranks, and keeps a part.
+    """
+    tensor = numbers(size, device)
+    part = numbers(size // dist.get_world_size(), device)
+    return lambda: dist.reduce_scatter_single(part, tensor)
+
+
+def broadcast(size: int, device: torch.device) -> Call:
+    """From rank 0."""
+    tensor = numbers(size, device)
+    return lambda: dist.broadcast(tensor, 0)
+
+
+def all_to_all(size: int, device: torch.device) -> Call:
+    """Equal parts to all."""
+    tensor, output = numbers(size, device), numbers(size, device)
+    return lambda: dist.all_to_all_single(output, tensor)
+
+
+#: Makes a call for a size in bytes and a device.
+OPERATIONS: dict[str, Callable[[int, torch.device], Call]] = {
+    "all-reduce": all_reduce,
+    "all-gather": all_gather,
+    "reduce-scatter": reduce_scatter,
+    "broadcast": broadcast,
+    "all-to-all": all_to_all,
+}
+
+#: All of them, by processes.
+COLLECTIVE_CASES = tuple(
+    CollectiveCase(processes, operation, size)
+    for processes in PROCESSES
+    for operation, sizes in [*((name, SIZES) for name in OPERATIONS), (TRAINING, (0,))]
+    for size in sizes
+)
+
+
+def training(device: torch.device) -> Call:
+    """A step: forward, backward with DistributedDataParallel, SGD."""
+    torch.manual_seed(0)
+    layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
+    inputs = torch.randn(IMAGES, WIDTH).to(device)
+    model = DistributedDataParallel(nn.Sequential(*layers).to(device), gradient_as_bucket_view=True)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+
+    def step() -> None:
+        optimizer.zero_grad(set_to_none=True)
+        F.mse_loss(model(inputs), inputs).backward()
+        optimizer.step()
+
+    return step
+
+
+def make(case: CollectiveCase, device: torch.device) -> Call:
+    """Makes the call of a case on a device, which waits for what it started."""
+    if case.bytes:
+        # The smallest size is of what a rank gives to one other.
+        size = max(case.bytes, 4 * case.processes) if divides(case) else case.bytes
+        call = OPERATIONS[case.operation](size, device)
+    else:
+        call = training(device)
+    if device.type == "cpu":
+        return call
+
+    def synchronized() -> None:
+        call()
+        torch.accelerator.synchronize()
+
+    return synchronized
+
+
+def divides(case: CollectiveCase) -> bool:
+    """Whether ranks have parts of the larger buffer."""
+    return case.operation in ("all-gather", "reduce-scatter", "all-to-all")

@@ -1,0 +1,161 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Times collectives in short windows that alternate between occl and Gloo, on the same ranks.
+
+The ranks are processes with a group that has both backends. A window is a number of calls, each of
+which waits for its result; all ranks begin it together, and the slowest rank's time counts.
+"""
+
+import gc
+import multiprocessing
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.collective_cases import Call, CollectiveCase, make
+from benchmarks.measurement import WARM_UP, Effort, quartiles, within
+from tests.distributed.ranks import Group, Ranks
+
+GROUP = Group("cpu:gloo,openreg:occl")
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row: microseconds a call by both backends, and their ratio.
+
+    Attributes:
+        case: what was measured.
+        gloo_us: median over the rounds, CPU tensors.
+        gloo_least_us: the best round's.
+        occl_us: median over the rounds, tensors of the device.
+        occl_least_us: the best round's.
+        ratio: median over the rounds of occl / Gloo.
+        low: lower quartile of these ratios.
+        high: upper quartile.
+        error: why there are no figures (they are zero then); else empty.
+    """
+
+    case: CollectiveCase
+    gloo_us: float = 0.0
+    gloo_least_us: float = 0.0
+    occl_us: float = 0.0
+    occl_least_us: float = 0.0
+    ratio: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+    error: str = ""
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the ratio is within the bound; None: there is none."""
+        bound = self.case.bound
+        if bound is None:
+            return None
+        return not self.error and bool(within(self.ratio, round(bound, 2)))
+
+    def bandwidth(self, us: float) -> float | None:
+        """Gigabytes a second if a call takes so long; None for what is no single collective."""
+        return self.case.bytes / us / 1e3 if self.case.bytes and us else None
+
+
+def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measured]:
+    """Measures cases, all with the same number of processes, one by one.
+
+    Yields:
+        The result of each case; after a failure, of all that are left the error.
+    """
+    reports, theirs = multiprocessing.get_context("forkserver").Pipe(duplex=False)
+    left = list(cases)
+    error = "the processes ended before"
+    with Ranks(cases[0].processes, serve, left, effort, theirs, group=GROUP) as ranks:
+        while left and reports in wait([reports, *ranks.connections]):
+            yield reports.recv()
+            left.pop(0)
+        # A rank has ended: after the last case, or for an error.
+        try:
+            outcomes = ranks.outcomes()
+            errors = [one.error or f"exit status {one.exit_code}" for one in outcomes]
+            ended = [
+                one for one, outcome in zip(errors, outcomes, strict=True) if outcome.exit_code
+            ]
+            error = ended[0].splitlines()[-1] if ended else error
+        except TimeoutError as late:
+            error = str(late)
+        while left and reports.poll():
+            yield reports.recv()
+            left.pop(0)
+    for case in left:
+        yield Measured(case, error=error)
+
+
+def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) -> None:
+    """Runs on each rank; the first one reports each case when it is done."""
+    for case in cases:
+        found = alternate(case, effort)
+        if dist.get_rank() == 0:
+            reports.send(found)
+
+
+def alternate(case: CollectiveCase, effort: Effort) -> Measured:
+    """Times windows of both backends in turn; on all ranks of the group."""
+    # Kernels of training have a core each, or less.
+    torch.set_num_threads(1)
+    current = torch.accelerator.current_device_index()
+    devices = torch.device("cpu"), torch.device("openreg", current)
+    sides: list[tuple[Call, int, list[float]]] = []
+    for device in devices:
+        call = make(case, device)
+        sides.append((call, calls_within(call, effort.window), []))
+    for number in range(effort.rounds):
+        # Who begins alternates: what one leaves behind (caches, clock) is the other's as often.
+        for call, calls, times in sides[:: 1 if number % 2 == 0 else -1]:
+            window(call, max(1, calls // 4))
+            times.append(1e6 * slowest(window(call, calls)) / calls)
+    gloo, occl = (times for _, _, times in sides)
+    low, ratio, high = quartiles([d / c for c, d in zip(gloo, occl, strict=True)])
+    return Measured(
+        case,
+        statistics.median(gloo),
+        min(gloo),
+        statistics.median(occl),
+        min(occl),
+        ratio,
+        low,
+        high,
+    )
+
+
+def calls_within(call: Call, seconds: float) -> int:
+    """How many calls fit into so many seconds: the same number on all ranks. Warms up."""
+    # Two are enough of what takes longer than a window.
+    if slowest(window(call, 2)) < seconds:
+        window(call, WARM_UP)
+    calls, took = 1, slowest(window(call, 1))
+    while took < seconds / 2:
+        calls *= min(4, max(2, int(seconds / max(took, 1e-9))))
+        took = slowest(window(call, calls))
+    return max(1, round(calls * seconds / took))
+
+
+def window(call: Call, calls: int) -> float:
+    """Seconds of this rank for so many calls, which all ranks begin at the same time."""
+    dist.all_reduce(torch.zeros(1))
+    gc.disable()
+    try:
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        return time.perf_counter() - start
+    finally:
+        gc.enable()
+
+
+def slowest(seconds: float) -> float:
+    """The time of the rank that took longest."""
+    everyone = torch.tensor([seconds], dtype=torch.float64)
+    dist.all_reduce(everyone, dist.ReduceOp.MAX)
+    return everyone.item()

@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares collectives of occl on the device with Gloo's on the CPU, and training with both.
+
+A time is that from the call to the end of the synchronized collective, on the slowest rank. Windows
+of calls of both backends alternate on the same processes, after a warm-up; the median of the rounds
+counts, and that of their ratios. A size is that of the larger buffer of each rank. Gloo's
+reduce-scatter is an all-reduce of which each rank keeps a part: torch has no other for it.
+"""
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Callable, Sequence
+
+from tqdm import tqdm
+
+from benchmarks.collective_cases import COLLECTIVE_CASES, PROCESSES, CollectiveCase
+from benchmarks.collective_measurement import Measured, measure
+from benchmarks.collective_report import chart, document, goals, table
+from benchmarks.eager import machine
+from benchmarks.measurement import Effort
+from tools.flags.flags import Flags, output, picture
+
+FULL = Effort(window=0.03, rounds=11)
+QUICK = Effort(window=0.003, rounds=3)
+
+
+def found_by(cases: Sequence[CollectiveCase]) -> Callable[[str], list[CollectiveCase]]:
+    """Makes the type of a flag: the cases whose "group: name" a regular expression finds."""
+
+    def find(text: str) -> list[CollectiveCase]:
+        try:
+            pattern = re.compile(text)
+        except re.error as error:
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no regular expression: {error}"
+            ) from None
+        found = [case for case in cases if pattern.search(f"{case.group}: {case.name}")]
+        if not found:
+            raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(cases)} cases")
+        return found
+
+    return find
+
+
+def parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    """Reads the flags; ends the program if one is wrong."""
+    parser = Flags(
+        "collectives",
+        __doc__,
+        "Exit status: 0, or 1 if a case could not be measured: times never decide.",
+    )
+    parser.add_argument(
+        "--filter",
+        type=found_by(COLLECTIVE_CASES),
+        default="",
+        dest="cases",
+        metavar="REGEX",
+        help="measure the cases whose 'N processes: operation size' it finds",
+    )
+    parser.add_argument("--quick", action="store_true", help="a rough look: tiny windows, 3 rounds")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="write a picture")
+    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    return parser.parse_args(argv)
+
+
+def measured(cases: Sequence[CollectiveCase], effort: Effort) -> list[Measured]:
+    """One table, under a progress bar if a person is watching."""
+    results = []
+    with tqdm(total=len(cases), unit="case", disable=None, leave=False) as bar:
+        bar.set_description(cases[0].group)
+        for result in measure(cases, effort):
+            results.append(result)
+            bar.set_postfix_str(result.case.name, refresh=False)
+            bar.update()
+    return results
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs the benchmark.
+
+    Returns:
+        0, or 1 if a case could not be measured.
+    """
+    flags = parse(argv)
+    if flags.list:
+        for case in flags.cases:
+            bound = f"  (<= {case.bound:.2f})" if case.bound is not None else ""
+            print(f"{case.group}: {case.name}{bound}")
+        return 0
+    here = machine()
+    print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
+    effort = QUICK if flags.quick else FULL
+    found: list[Measured] = []
+    for processes in PROCESSES:
+        cases = [case for case in flags.cases if case.processes == processes]
+        if cases:
+            results = measured(cases, effort)
+            print(f"\n{table(results)}", flush=True)
+            found += results
+    print()
+    print("\n".join(goals(found)))
+    if flags.json:
+        text = json.dumps(document(found, effort.rounds, here), indent=1)
+        flags.json.write_text(text + "\n")
+    if flags.plot:
+        chart(found, flags.plot)
+        print(f"picture: {flags.plot}")
+    return int(any(one.error for one in found))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

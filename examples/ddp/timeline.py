@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the devices of all processes did in a step of training, from torch.profiler's traces."""
+
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+from torch_openreg.trace.events import CALL, Trace
+
+REDUCTION = "occl::AllReduce"
+PHASES = {"forward": "tab:blue", "backward": "tab:green", "optimizer": "tab:purple"}
+# Of communication: while the rank waits for another one, and from when all have come.
+WAITING, MOVING = "navajowhite", "tab:orange"
+ELEMENT_BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A piece of work on the device.
+
+    Attributes:
+        rank: of the process.
+        step: in which it was queued, from 0.
+        phase: the part of the step: "forward", "backward", "optimizer", or "" between them.
+        name: of the kernel, copy or fill.
+        begin: in microseconds, on a clock that all processes of this machine share.
+        end: the same.
+        sequence: of a collective, its number in its group: the same on all ranks. Else 0.
+        bytes: of a collective, what each rank gave to it. Else 0.
+    """
+
+    rank: int
+    step: int
+    phase: str
+    name: str
+    begin: float
+    end: float
+    sequence: int = 0
+    bytes: int = 0
+
+    @property
+    def communicates(self) -> bool:
+        """Whether it is a collective."""
+        return self.name.startswith("occl::")
+
+
+class Ranges:
+    """The ranges that a program has named, which do not overlap, for times."""
+
+    def __init__(self, found: Iterable[tuple[float, float, str]]) -> None:
+        self._ranges = sorted(found)
+        self._begins = [begin for begin, _, _ in self._ranges]
+
+    def at(self, time: float) -> tuple[int, str] | None:
+        """The range at a time: its number and its name."""
+        number = bisect_right(self._begins, time) - 1
+        if number < 0 or time > self._ranges[number][1]:
+            return None
+        return number, self._ranges[number][2]
+
+
+def spans(trace: Trace, rank: int) -> list[Span]:
+    """The work that was queued within ranges named "step", each with the phase that queued it.
+
+    Args:
+        trace: of one process.
+        rank: of that process.
+    """
+    rows = [row for row in trace.document["traceEvents"] if row.get("ph") == "X"]
+
+    def ranges(names: Iterable[str]) -> Ranges:
+        wanted = frozenset(names)
+        return Ranges(
+            (float(row["ts"]), float(row["ts"]) + float(row["dur"]), str(row["name"]))
+            for row in rows
+            if row.get("cat") == "user_annotation" and row["name"] in wanted
+        )
+
+    steps, phases = ranges(["step"]), ranges(PHASES)
+    # A kernel runs later than it was queued: its phase is that of the call.
+    queued = {
+        int(row["args"]["correlation"]): float(row["ts"]) for row in rows if row.get("cat") == CALL
+    }
+    collectives: dict[int, dict[str, Any]] = {
+        int(row["args"]["correlation"]): row["args"]
+        for row in rows
+        if row.get("cat") == "kernel" and "Seq" in row["args"]
+    }
+    found = []
+    for work in trace.work:
+        step = steps.at(queued.get(work.correlation, -1.0))
+        if step is None:
+            continue
+        phase = phases.at(queued[work.correlation])
+        about = collectives.get(work.correlation, {})
+        found.append(
+            Span(
+                rank=rank,
+                step=step[0],
+                phase=phase[1] if phase else "",
+                name=work.name,
+                begin=work.begin,
+                end=work.end,
+                sequence=int(about.get("Seq", 0)),
+                bytes=int(about.get("In msg nelems", 0))
+                * ELEMENT_BYTES.get(str(about.get("dtype")), 0),
+            )
+        )
+    return found
+
+
+def hidden_share(all_spans: Sequence[Span]) -> float | None:
+    """The share of the time of all reductions of gradients that went by during backward.
+
+    Backward is over for a rank when the last of its kernels that backward has queued has ended,
+    reductions aside: after that the optimizer waits. None if there were no reductions.
+    """
+    ends: dict[tuple[int, int], float] = defaultdict(float)
+    for span in all_spans:
+        if span.phase == "backward" and not span.communicates:
+            ends[span.rank, span.step] = max(ends[span.rank, span.step], span.end)
+    reductions = reductions_of(all_spans)
+    total = sum(span.end - span.begin for span in reductions)
+    hidden = sum(
+        max(0.0, min(span.end, ends[span.rank, span.step]) - span.begin) for span in reductions
+    )
+    return hidden / total if total else None
+
+
+def bandwidth(all_spans: Sequence[Span]) -> float | None:
+    """Bytes of gradients that are reduced in a second; None if there were no reductions.
+
+    The time of a reduction is that of the rank which came last: the others wait for it first.
+    """
+    by_number: dict[int, list[Span]] = defaultdict(list)
+    for span in reductions_of(all_spans):
+        by_number[span.sequence].append(span)
+    seconds = 1e-6 * sum(min(s.end - s.begin for s in each) for each in by_number.values())
+    return sum(each[0].bytes for each in by_number.values()) / seconds if seconds else None
+
+
+def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
+    """The reductions of gradients."""
+    return [span for span in all_spans if span.name == REDUCTION and span.phase == "backward"]
+
+
+def typical_step(all_spans: Sequence[Span]) -> list[Span]:
+    """The spans of the step of median length; at least one span is needed."""
+    by_step: dict[int, list[Span]] = defaultdict(list)
+    for span in all_spans:
+        by_step[span.step].append(span)
+
+    def length(each: list[Span]) -> float:
+        return max(span.end for span in each) - min(span.begin for span in each)
+
+    return sorted(by_step.values(), key=length)[(len(by_step) - 1) // 2]
+
+
+def draw(all_spans: Sequence[Span], path: Path) -> None:
+    """Writes a picture of one step: for each rank the compute and the communication stream.
+
+    Args:
+        all_spans: of all ranks; at least one.
+        path: the file; its suffix is the format.
+    """
+    step = typical_step(all_spans)
+    ranks = sorted({span.rank for span in step})
+    figure = Figure(figsize=(11, 1.9 + 0.9 * len(ranks)), layout="constrained")
+    axes = figure.subplots()
+    origin = min(span.begin for span in step)
+    came: dict[int, float] = {}  # when the last rank came to each collective
+    for span in step:
+        came[span.sequence] = max(came.get(span.sequence, 0.0), span.begin)
+    labels: list[str] = []
+    for rank in ranks:
+        own = [span for span in step if span.rank == rank]
+        draw_rank(axes, len(labels), own, origin, came)
+        labels += [f"rank {rank}: computation", "communication"]
+    axes.set_yticks(range(len(labels)), labels)
+    axes.set_ylim(-0.6, len(labels) - 0.4)
+    axes.invert_yaxis()
+    axes.set_xlabel("milliseconds")
+    axes.grid(axis="x", alpha=0.3)
+    share = hidden_share(step)
+    text = "" if share is None else f": {share:.0%} of the all-reduce time is behind backward"
+    axes.set_title(f"One step on {len(ranks)} process{'es' * (len(ranks) > 1)}{text}", fontsize=11)
+    colours = {
+        **PHASES,
+        "communication: waiting for a rank": WAITING,
+        "communication: all ranks are there": MOVING,
+    }
+    handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
+    figure.savefig(path, dpi=120)
+
+
+def draw_rank(
+    axes: Axes, row: int, own: Sequence[Span], origin: float, came: dict[int, float]
+) -> None:
+    """Draws two rows, and how long this rank's backward took behind both."""
+
+    def bars(place: int, found: Iterable[tuple[float, float]], colour: str) -> None:
+        pieces = [((begin - origin) / 1e3, (end - begin) / 1e3) for begin, end in found]
+        # An edge, or a kernel of some microseconds would not be seen.
+        axes.broken_barh(
+            pieces, (place - 0.38, 0.76), facecolors=colour, edgecolor=colour, linewidth=0.4
+        )
+
+    backward = [s for s in own if s.phase == "backward" and not s.communicates]
+    if backward:
+        begin, end = backward[0].begin, max(span.end for span in backward)
+        axes.broken_barh(
+            [((begin - origin) / 1e3, (end - begin) / 1e3)],
+            (row - 0.48, 1.96),
+            facecolors=PHASES["backward"],
+            alpha=0.12,
+        )
+    for phase, colour in {**PHASES, "": "tab:gray"}.items():
+        bars(
+            row, ((s.begin, s.end) for s in own if s.phase == phase and not s.communicates), colour
+        )
+    collectives = [span for span in own if span.communicates]
+    bars(row + 1, ((s.begin, min(s.end, came[s.sequence])) for s in collectives), WAITING)
+    bars(row + 1, ((min(s.end, came[s.sequence]), s.end) for s in collectives), MOVING)
