@@ -76,15 +76,10 @@ def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measure
             yield reports.recv()
             left.pop(0)
         # A rank has ended: after the last case, or for an error.
-        try:
-            outcomes = ranks.outcomes()
-            errors = [one.error or f"exit status {one.exit_code}" for one in outcomes]
-            ended = [
-                one for one, outcome in zip(errors, outcomes, strict=True) if outcome.exit_code
-            ]
-            error = ended[0].splitlines()[-1] if ended else error
-        except TimeoutError as late:
-            error = str(late)
+        for outcome in ranks.outcomes():
+            if outcome.error is not None or outcome.exit_code != 0:
+                error = (outcome.error or f"exit status {outcome.exit_code}").splitlines()[-1]
+                break
         while left and reports.poll():
             yield reports.recv()
             left.pop(0)

@@ -4,6 +4,7 @@
 They are forked from a process that has imported torch, so that they start within some 20 ms.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -14,7 +15,7 @@ import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from multiprocessing.connection import Connection
+from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,6 +24,8 @@ import torch.distributed as dist
 
 #: Seconds after which processes are taken to hang.
 PATIENCE = 120.0
+#: Seconds that the others have once one has failed.
+GRACE = 30.0
 
 _context = multiprocessing.get_context("forkserver")
 _preloaded = ["torch", "tests.distributed.ranks"]
@@ -127,24 +130,30 @@ class Ranks:
         os.kill(pid, signal.SIGKILL)
 
     def outcomes(self, patience: float = PATIENCE) -> list[Outcome]:
-        """Wait until all have ended."""
+        """Wait until all have ended; one that hangs has an error that says so."""
         end = time.monotonic() + patience
-        outcomes = []
-        for rank, (connection, process) in enumerate(
-            zip(self.connections, self.processes, strict=True)
-        ):
-            outcome = Outcome()
-            try:
-                if not connection.poll(max(end - time.monotonic(), 0)):
-                    raise TimeoutError(f"rank {rank} hangs")
-                outcome = connection.recv()
-            except (EOFError, ConnectionError):
-                pass  # it was killed
-            process.join(max(end - time.monotonic(), 0.1))
-            if process.exitcode is None:
-                raise TimeoutError(f"rank {rank} does not end: {outcome}")
+        outcomes = [Outcome() for _ in self.processes]
+        waiting = {connection: rank for rank, connection in enumerate(self.connections)}
+        while waiting:
+            ready = wait(list(waiting), max(end - time.monotonic(), 0))
+            if not ready:
+                break
+            for connection in self.connections:
+                if connection not in ready:
+                    continue
+                rank = waiting.pop(connection)
+                # One that was killed has sent nothing.
+                with contextlib.suppress(EOFError, ConnectionError):
+                    outcomes[rank] = connection.recv()
+                if outcomes[rank].error is not None:
+                    end = min(end, time.monotonic() + GRACE)
+        for rank in waiting.values():
+            outcomes[rank].error = "it hangs"
+        for outcome, process in zip(outcomes, self.processes, strict=True):
+            process.join(max(end - time.monotonic(), 1))
             outcome.exit_code = process.exitcode
-            outcomes.append(outcome)
+            if process.exitcode is None:
+                outcome.error = f"it does not end: {outcome}"
         return outcomes
 
     def __enter__(self) -> Self:
