@@ -60,6 +60,8 @@ def test_members(members: dict[str, bytes]) -> None:
         "torch_openreg/lib/libopenreg_aten.so",
         "torch_openreg/lib/libopenreg_c10.so",
         "torch_openreg/lib/libopenreg_diagnostics.so",
+        "torch_openreg/lib/libopenreg_distributed.so",
+        "torch_openreg/lib/libopenreg_occl.so",
         "torch_openreg/lib/libopenreg_profiler.so",
         "torch_openreg/py.typed",
         "torch_openreg_autoload/py.typed",
