@@ -111,6 +111,19 @@ Reduction::~Reduction() {
   }
 }
 
+OcclGroup::~OcclGroup() {
+  if (!ended_) {
+    // A call that is refused has the end of the group drop them all.
+    (void)occlBarrier(nullptr, nullptr);
+    (void)occlGroupEnd();
+  }
+}
+
+occlResult_t OcclGroup::end() {
+  ended_ = true;
+  return occlGroupEnd();
+}
+
 void check_tensor(const char* name, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.device().type() == kOpenRegType, "occl: ", name, " got a tensor on ",
                     tensor.device(), ": give it tensors on ", kOpenRegType,
@@ -120,6 +133,11 @@ void check_tensor(const char* name, const at::Tensor& tensor) {
                     "resolve_neg()");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
                     "occl: ", name, " got a tensor that is not dense: call contiguous()");
+}
+
+void check_contiguous(const char* name, const at::Tensor& tensor) {
+  TORCH_CHECK_VALUE(tensor.is_contiguous(), "occl: ", name,
+                    " got a tensor that is not contiguous: call contiguous()");
 }
 
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors) {

@@ -38,9 +38,24 @@ class Reduction {
   bool created_ = false;
 };
 
+// Calls of occl that are enqueued together. Where one throws, none of them is.
+class OcclGroup {
+ public:
+  OcclGroup() { check_occl(occlGroupStart()); }
+  ~OcclGroup();
+  OcclGroup(const OcclGroup&) = delete;
+  OcclGroup& operator=(const OcclGroup&) = delete;
+  occlResult_t end();
+
+ private:
+  bool ended_ = false;
+};
+
 // Each throws a ValueError or TypeError that begins with `name`, the collective.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
+// Where the order of elements counts, and not only that in memory.
+void check_contiguous(const char* name, const at::Tensor& tensor);
 // One that has `elements` elements, and type and device of `input`.
 void check_same(const char* name, const at::Tensor& output, const at::Tensor& input,
                 int64_t elements);

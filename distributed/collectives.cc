@@ -60,12 +60,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_coalesced(
   const ReduceOp op = options.reduceOp;
   return run(OpType::ALLREDUCE_COALESCED, "occl:allreduce_coalesced", options.asyncOp, tensors,
              tensors, [=](auto comm, auto stream, auto&) {
-               check_occl(occlGroupStart());
+               OcclGroup group;
                for (const at::Tensor& tensor : tensors) {
                  (void)occlAllReduce(data(tensor), mutable_data(tensor), count_of(tensor),
                                      type_of(tensor), Reduction(op, tensor, comm), comm, stream);
                }
-               return occlGroupEnd();
+               return group.end();
              });
 }
 
@@ -86,6 +86,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>&
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
   check_same("all_gather_into_tensor", output, input, input.numel() * getSize());
+  check_contiguous("all_gather_into_tensor", output);
+  check_contiguous("all_gather_into_tensor", input);
   return run(OpType::_ALLGATHER_BASE, "occl:_all_gather_base", options.asyncOp, {input}, {output},
              [=](auto comm, auto stream, auto&) {
                return occlAllGather(data(input), mutable_data(output), count_of(input),
@@ -102,19 +104,20 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
                     "occl: all_gather takes a list of ", size, " outputs");
   const std::vector<at::Tensor> to = outputs[0];
   for (const at::Tensor& output : to) {
-    check_tensor("all_gather", output);
+    check_same("all_gather", output, input, output.numel());
   }
+  check_same("all_gather", to[static_cast<size_t>(getRank())], input, input.numel());
   // As broadcasts: outputs need not lie one after the other, nor be of one size.
   return run(OpType::ALLGATHER, "occl:all_gather", options.asyncOp, {input}, to,
              [=, rank = getRank()](auto comm, auto stream, auto&) {
-               check_occl(occlGroupStart());
+               OcclGroup group;
                for (size_t root = 0; root < size; ++root) {
                  const bool mine = static_cast<int>(root) == rank;
                  (void)occlBroadcast(mine ? data(input) : nullptr, mutable_data(to[root]),
                                      count_of(to[root]), type_of(to[root]), static_cast<int>(root),
                                      comm, stream);
                }
-               return occlGroupEnd();
+               return group.end();
              });
 }
 
@@ -129,12 +132,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
   }
   return run(OpType::COALESCED, "occl:all_gather_into_tensor_coalesced", options.asyncOp, inputs,
              outputs, [=](auto comm, auto stream, auto&) {
-               check_occl(occlGroupStart());
+               OcclGroup group;
                for (size_t i = 0; i < inputs.size(); ++i) {
                  (void)occlAllGather(data(inputs[i]), mutable_data(outputs[i]), count_of(inputs[i]),
                                      type_of(inputs[i]), comm, stream);
                }
-               return occlGroupEnd();
+               return group.end();
              });
 }
 
@@ -150,6 +153,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::gather(
                         : outputs.empty(),
                     "occl: gather takes a list of ", getSize(),
                     " outputs on the destination rank, and none elsewhere");
+  check_contiguous("gather", input);
   std::vector<at::Tensor> to = is_root ? outputs[0] : std::vector<at::Tensor>();
   for (const at::Tensor& output : to) {
     check_same("gather", output, input, input.numel());
@@ -177,6 +181,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
     std::vector<at::Tensor>& outputs, std::vector<std::vector<at::Tensor>>& inputs,
     const c10d::ScatterOptions& options) {
   const at::Tensor output = only_tensor("scatter", outputs);
+  check_contiguous("scatter", output);
   const auto root = static_cast<int>(options.rootRank);
   const bool is_root = root == getRank();
   TORCH_CHECK_VALUE(is_root
@@ -206,6 +211,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   check_same("reduce_scatter_tensor", input, output, output.numel() * getSize());
+  check_contiguous("reduce_scatter_tensor", output);
+  check_contiguous("reduce_scatter_tensor", input);
   const ReduceOp op = options.reduceOp;
   return run(OpType::_REDUCE_SCATTER_BASE, "occl:_reduce_scatter_base", options.asyncOp, {input},
              {output}, [=](auto comm, auto stream, auto&) {
@@ -223,12 +230,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
                     "occl: reduce_scatter takes a list of ", size, " inputs");
   const std::vector<at::Tensor> from = inputs[0];
   for (const at::Tensor& input : from) {
-    check_tensor("reduce_scatter", input);
+    check_same("reduce_scatter", input, output, input.numel());
   }
+  check_same("reduce_scatter", output, from[static_cast<size_t>(getRank())],
+             from[static_cast<size_t>(getRank())].numel());
   const ReduceOp op = options.reduceOp;
   return run(OpType::REDUCE_SCATTER, "occl:reduce_scatter", options.asyncOp, from, {output},
              [=, rank = getRank()](auto comm, auto stream, auto&) {
-               check_occl(occlGroupStart());
+               OcclGroup group;
                for (size_t root = 0; root < size; ++root) {
                  const bool mine = static_cast<int>(root) == rank;
                  (void)occlReduce(data(from[root]), mine ? mutable_data(output) : nullptr,
@@ -236,7 +245,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
                                   Reduction(op, from[root], comm), static_cast<int>(root), comm,
                                   stream);
                }
-               return occlGroupEnd();
+               return group.end();
              });
 }
 
@@ -252,13 +261,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced
   const ReduceOp op = options.reduceOp;
   return run(OpType::COALESCED, "occl:reduce_scatter_tensor_coalesced", options.asyncOp, inputs,
              outputs, [=](auto comm, auto stream, auto&) {
-               check_occl(occlGroupStart());
+               OcclGroup group;
                for (size_t i = 0; i < inputs.size(); ++i) {
                  (void)occlReduceScatter(data(inputs[i]), mutable_data(outputs[i]),
                                          count_of(outputs[i]), type_of(outputs[i]),
                                          Reduction(op, outputs[i], comm), comm, stream);
                }
-               return occlGroupEnd();
+               return group.end();
              });
 }
 
@@ -270,7 +279,7 @@ constexpr int kAllToAllTag = -2;
 // All-to-all of parts of any sizes, as messages.
 occlResult_t exchange(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
                       occlComm_t comm, orStream_t stream) {
-  check_occl(occlGroupStart());
+  OcclGroup group;
   for (size_t peer = 0; peer < inputs.size(); ++peer) {
     const auto rank = static_cast<int>(peer);
     (void)occlSend(data(inputs[peer]), count_of(inputs[peer]), type_of(inputs[peer]), rank,
@@ -278,7 +287,7 @@ occlResult_t exchange(const std::vector<at::Tensor>& outputs, const std::vector<
     (void)occlRecv(mutable_data(outputs[peer]), count_of(outputs[peer]), type_of(outputs[peer]),
                    rank, kAllToAllTag, comm, stream, nullptr);
   }
-  return occlGroupEnd();
+  return group.end();
 }
 
 }  // namespace
@@ -286,8 +295,9 @@ occlResult_t exchange(const std::vector<at::Tensor>& outputs, const std::vector<
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) {
-  check_tensor("all_to_all_single", output);
-  check_tensor("all_to_all_single", input);
+  check_same("all_to_all_single", output, input, output.numel());
+  check_contiguous("all_to_all_single", output);
+  check_contiguous("all_to_all_single", input);
   if (output_sizes.empty() && input_sizes.empty()) {
     check_same("all_to_all_single", output, input, input.numel());
     TORCH_CHECK_VALUE(input.numel() % getSize() == 0, "occl: all_to_all_single: ", input.numel(),
@@ -323,7 +333,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
                     "occl: all_to_all takes lists of ", size, " tensors");
   for (const std::vector<at::Tensor>* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
-      check_tensor("all_to_all", tensor);
+      check_same("all_to_all", tensor, inputs[0], tensor.numel());
     }
   }
   return run(

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <atomic>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/FlightRecorderDetail.hpp>
 #include <torch/csrc/distributed/c10d/Utils.hpp>
 #include <utility>
@@ -24,6 +25,9 @@ namespace {
 
 // A recorder of ours, beside that of torch (which Gloo writes to): a template of torch's.
 using Recorder = c10d::FlightRecorder<c10::Event>;
+
+// A dump looks at events outside of the recorder's own lock: they must not end meanwhile.
+std::mutex events_mutex;
 
 }  // namespace
 
@@ -61,6 +65,7 @@ std::optional<size_t> record_operation(const RecordedGroup& group,
 }
 
 void retire_operation(const RecordedGroup& group, std::optional<size_t> id, bool timed) {
+  const std::lock_guard lock(events_mutex);
   Recorder::get()->retire_id(id, /*compute_duration=*/timed);
   const std::optional<Recorder::Entry> entry = Recorder::get()->getEntry(id);
   if (entry.has_value() && !entry->isP2P_ && entry->time_discovered_completed_.has_value()) {
@@ -70,6 +75,7 @@ void retire_operation(const RecordedGroup& group, std::optional<size_t> id, bool
 }
 
 std::string dump_flight_recorder(bool stacks, bool only_active) {
+  const std::lock_guard lock(events_mutex);
   return Recorder::get()->dump(std::nullopt, /*includeCollectives=*/true, stacks, only_active);
 }
 

@@ -56,6 +56,12 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
+  // Dropped without shutdown(), at the end of a process, say: nobody is left to wait for ranks that
+  // may not come.
+  retire();
+  if (!pending_.empty()) {
+    abort();
+  }
   // The device writes to events until its operations are done.
   connections_.clear();
   for (const Pending& pending : pending_) {
@@ -239,7 +245,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   check_occl(result);
   work->end(stream);
   if (is_capturing(native_stream(stream))) {
-    captured_.push_back(work->events());
+    if (type == OpType::RECVANYSOURCE) {
+      captured_.push_back(work->events());
+    }
     return work;
   }
   Pending& pending = pending_.emplace_back(Pending{work->events(), {}, timed_});
@@ -264,11 +272,11 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::endCoalescing() {
   return run(
       OpType::COALESCED, "occl:coalesced", all.async, std::move(all.inputs), std::move(all.outputs),
       [calls = std::move(all.calls)](auto comm, auto stream, WorkOCCL& work) {
-        check_occl(occlGroupStart());
+        OcclGroup group;
         for (const Call& call : calls) {
           (void)call(comm, stream, work);  // the end of the group tells
         }
-        return occlGroupEnd();
+        return group.end();
       },
       /*peer=*/-1, std::move(all.operations));
 }

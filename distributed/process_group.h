@@ -152,7 +152,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   uint64_t operations_ = 0;
 
   std::deque<Pending> pending_;
-  // Captured ones: a graph may run them at any time.
+  // Of captured receives from any rank: a graph may run them at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;
 

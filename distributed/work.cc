@@ -38,10 +38,10 @@ WorkOCCL::WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Shared
     : Work(group.rank, operation.type, operation.name.c_str(), operation.inputs),
       group_(std::move(group)),
       operation_(std::move(operation)),
-      comm_(std::move(comm)),
       timed_(timed),
       events_(std::make_shared<OperationEvents>(OperationEvents{
-          c10::Event(kOpenRegType, flag(timed)), c10::Event(kOpenRegType, flag(timed))})) {}
+          c10::Event(kOpenRegType, flag(timed)), c10::Event(kOpenRegType, flag(timed))})),
+      comm_(std::move(comm)) {}
 
 void WorkOCCL::begin(const c10::Stream& stream) { events_->start->record(stream); }
 

@@ -92,9 +92,10 @@ class WorkOCCL final : public c10d::Work {
 
   const GroupLabel group_;
   const Operation operation_;
-  const std::shared_ptr<SharedComm> comm_;
   const bool timed_;
   const std::shared_ptr<OperationEvents> events_;
+  // After the events: its last owner waits for the operation, which uses them.
+  const std::shared_ptr<SharedComm> comm_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

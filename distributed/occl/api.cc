@@ -157,6 +157,8 @@ Status WaitIdle(const Communicator& communicator) {
   for (int round = 0; !communicator.Idle(); ++round) {
     if (round < 100) {
       std::this_thread::yield();
+    } else if (orInit() == orErrorShutdown) {
+      break;  // the process ends, and the device has dropped what was enqueued
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
@@ -306,9 +308,12 @@ OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm) {
     return occlSuccess;
   }
   const std::unique_ptr<occlComm> owned(comm);
-  if (comm->communicator->CheckProcess().ok() && !comm->finalized) {
+  if (comm->communicator->CheckProcess().ok()) {
     (void)WaitIdle(*comm->communicator);
-    comm->communicator->Leave();
+    if (!comm->finalized) {
+      comm->communicator->Leave();
+    }
+    comm->communicator->DropFinished();
   }
   return occlSuccess;
 }

@@ -221,14 +221,19 @@ Status Batch::Add(const Request& request) {
 Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   static constexpr orRepeatable kRepeatable{&Batch::RunKernel, &Batch::Release};
   const std::shared_ptr<Communicator> communicator = batch->communicator_;
+  communicator->DropFinished();
   if (const Status ended = communicator->Ended(); !ended.ok()) {
     return ended;
   }
   const bool transfers =
       std::all_of(batch->steps_.begin(), batch->steps_.end(),
                   [](const Step& step) { return IsTransfer(step.request.operation); });
-  // Sends and receives find each other by their messages; collectives need the order of calls.
-  if (const Status status = communicator->Follow(stream, /*in_order=*/!transfers); !status.ok()) {
+  // Sends and receives find each other by their messages; collectives need the order of calls, and
+  // so do those that are made of messages, with tags that no program has.
+  const bool in_order =
+      !transfers || std::any_of(batch->steps_.begin(), batch->steps_.end(),
+                                [](const Step& step) { return step.request.tag < 0; });
+  if (const Status status = communicator->Follow(stream, in_order); !status.ok()) {
     return status;
   }
   const char* const name = batch->steps_.size() == 1
@@ -240,8 +245,9 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   communicator->BeginBatch();
   const orError_t error = orLaunchKernel(stream, &Batch::RunOnce, &raw, sizeof(raw), &attributes);
   // An error may be that of a launch which was refused, or of a kernel that has run (with launch
-  // blocking): the kernel's share tells. A graph keeps that share.
-  const bool refused = error != orSuccess && raw->owners_.load(std::memory_order_acquire) == 2;
+  // blocking): the kernel's share tells. At the end of the process it may still be running.
+  const bool refused = error != orSuccess && error != orErrorShutdown &&
+                       raw->owners_.load(std::memory_order_acquire) == 2;
   if (refused || communicator->captured()) {
     communicator->EndBatch();
   }
@@ -249,7 +255,7 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   if (error != orSuccess) {
     return DeviceStatus(error);
   }
-  return transfers ? Status() : communicator->Done(stream);
+  return in_order ? communicator->Done(stream) : Status();
 }
 
 void Batch::Drop(int owners) {
@@ -271,9 +277,10 @@ orError_t Batch::RunKernel(void* argument) {
 
 orError_t Batch::RunOnce(void* argument) {
   const orError_t error = RunKernel(argument);
-  const std::shared_ptr<Communicator> communicator =
-      (*static_cast<Batch**>(argument))->communicator_;
-  Release(argument);
+  Batch* const self = *static_cast<Batch**>(argument);
+  // Alive until its finished batches are dropped, which waits for EndBatch.
+  Communicator* const communicator = self->communicator_.get();
+  communicator->AddFinished(self, [](void* batch) { static_cast<Batch*>(batch)->Drop(1); });
   communicator->EndBatch();
   return error;
 }

@@ -416,8 +416,8 @@ std::string Communicator::Late(int rank) const {
 Status Communicator::Arrive(Clock::time_point deadline) {
   const uint64_t barrier = ++barriers_;
   segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
-  // Whoever sleeps waits for the last one.
-  if (segment()->arrivals.fetch_add(1) + 1 == barrier * static_cast<uint64_t>(ranks_)) {
+  // Whoever sleeps waits for the last one. A rank that spins may be at the next barrier already.
+  if (segment()->arrivals.fetch_add(1) + 1 >= barrier * static_cast<uint64_t>(ranks_)) {
     Ring();
   }
   int missed = 0;
@@ -483,6 +483,22 @@ Status Communicator::Follow(orStream_t stream, bool in_order) {
   return in_order && followed_ && !captured_ && stream != last_stream_
              ? DeviceStatus(orStreamWaitEvent(stream, last_event_, 0))
              : Status();
+}
+
+void Communicator::AddFinished(void* batch, void (*drop)(void*)) {
+  const std::lock_guard lock(finished_mutex_);
+  finished_.emplace_back(batch, drop);
+}
+
+void Communicator::DropFinished() {
+  std::vector<std::pair<void*, void (*)(void*)>> finished;
+  {
+    const std::lock_guard lock(finished_mutex_);
+    finished.swap(finished_);
+  }
+  for (const auto& [batch, drop] : finished) {
+    drop(batch);
+  }
 }
 
 Status Communicator::Done(orStream_t stream) {

@@ -17,6 +17,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "distributed/occl/error.h"
@@ -97,6 +98,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
   uint64_t NextMessage(int receiver) { return ++messages_[static_cast<size_t>(receiver)]; }
   std::mutex& mailbox_mutex() { return mailbox_mutex_; }
+  // Held while a thread of this rank looks for a message and claims it.
+  std::mutex& receive_mutex() { return receive_mutex_; }
   std::mutex& run_mutex() { return run_mutex_; }
 
   // ------------------------------------------------------------------------ its end
@@ -112,6 +115,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Operations of this communicator that are enqueued and not done.
   void BeginBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
   void EndBatch() { batches_.fetch_sub(1, std::memory_order_release); }
+  // A kernel cannot give memory back: what it is done with waits here for the next call.
+  void AddFinished(void* batch, void (*drop)(void*));
+  void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
   // Before and after a batch: with `in_order`, has `stream` wait for the batch before, if that was
@@ -153,9 +159,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex run_mutex_;
   uint64_t barriers_ = 0;  // that this rank has come to; under run_mutex_
   std::mutex mailbox_mutex_;
+  std::mutex receive_mutex_;
   std::vector<uint64_t> messages_;  // sent to each rank; under mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
+  std::mutex finished_mutex_;
+  std::vector<std::pair<void*, void (*)(void*)>> finished_;
   orStream_t last_stream_ = nullptr;
   orEvent_t last_event_ = nullptr;
   bool followed_ = false;  // there was a batch

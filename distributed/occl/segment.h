@@ -61,7 +61,7 @@ struct alignas(64) RankState {
 
 // A message that waits for its receiver.
 struct alignas(64) Mailbox {
-  enum : uint32_t { kFree, kPosted, kTaken };
+  enum : uint32_t { kFree, kPosted, kClaimed, kTaken };
   std::atomic<uint32_t> state;
   int32_t tag;
   occlDataType_t type;

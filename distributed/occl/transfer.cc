@@ -37,6 +37,7 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   const Step& step = *transfer.step;
   Mailbox* const row = all.Mailboxes(sender, all.rank());
   Mailbox* found = nullptr;
+  std::unique_lock lock(all.receive_mutex());
   for (int i = 0; i < kMailboxes; ++i) {
     if (row[i].state.load(std::memory_order_acquire) == Mailbox::kPosted &&
         row[i].tag == step.request.tag && (found == nullptr || row[i].number < found->number)) {
@@ -46,6 +47,8 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   if (found == nullptr) {
     return false;
   }
+  found->state.store(Mailbox::kClaimed, std::memory_order_relaxed);
+  lock.unlock();
   if (found->type != step.request.type || found->count != step.request.count) {
     *status =
         Error(occlInvalidUsage,

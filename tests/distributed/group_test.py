@@ -184,6 +184,21 @@ def wrong_arguments() -> None:
         )
     with pytest.raises(dist.DistBackendError, match="float32 has no reduction"):
         dist.all_reduce(ones(), dist.ReduceOp.BAND)
+    pair = [torch.ones(4, device=DEVICE) for _ in range(2)]
+    with pytest.raises(ValueError, match="the output has 2 elements, it needs 4"):
+        dist.reduce_scatter(torch.ones(2, device=DEVICE), pair)
+    with pytest.raises(ValueError, match="the output has 4 elements, it needs 2"):
+        dist.all_gather(pair, torch.ones(2, device=DEVICE))
+    with pytest.raises(ValueError, match="got a tensor that is not contiguous: call contiguous"):
+        dist.all_to_all_single(torch.ones(2, 2, device=DEVICE), torch.ones(2, 2, device=DEVICE).t())
+    # In a group of calls: all of it is dropped.
+    world = dist.group.WORLD
+    assert world is not None
+    options = dist.AllreduceCoalescedOptions()
+    options.reduceOp = dist._make_nccl_premul_sum(2.0)
+    tensors = [ones(), torch.zeros(4, dtype=torch.float8_e4m3fnuz, device=DEVICE)]
+    with pytest.raises(dist.DistBackendError, match="bytes has to be a type of numbers"):
+        world._get_backend(device()).allreduce_coalesced(tensors, options)
     # None of them has disturbed the order of the ranks.
     tensor = ones()
     dist.all_reduce(tensor)

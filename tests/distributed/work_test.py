@@ -237,3 +237,25 @@ def with_threads() -> None:
 
 def test_threads_with_groups_of_their_own() -> None:
     run(2, with_threads)
+
+
+def exchanges_on_streams() -> None:
+    # Of one size each, and nothing but the order of the calls tells them apart.
+    rank = dist.get_rank()
+    splits = [3, 3]
+    for _ in range(30):
+        first, second = torch.empty(6, device=DEVICE), torch.empty(6, device=DEVICE)
+        if rank == 0:
+            sleep(0.002)
+        work = dist.all_to_all_single(
+            first, torch.full((6,), 1.0, device=DEVICE), splits, splits, async_op=True
+        )
+        dist.all_to_all_single(second, torch.full((6,), 2.0, device=DEVICE), splits, splits)
+        assert work is not None
+        work.wait()
+        assert first.eq(1).all()
+        assert second.eq(2).all()
+
+
+def test_exchanges_on_several_streams_keep_their_order() -> None:
+    run(2, exchanges_on_streams)
