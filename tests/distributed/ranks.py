@@ -172,7 +172,11 @@ class Ranks:
 
 
 def run(
-    size: int, function: Callable[..., Any], *arguments: Any, group: Group | None = None
+    size: int,
+    function: Callable[..., Any],
+    *arguments: Any,
+    group: Group | None = None,
+    patience: float = PATIENCE,
 ) -> list[Any]:
     """Run ``function(*arguments)`` on ``size`` ranks, each with its device as the current one.
 
@@ -183,7 +187,7 @@ def run(
         AssertionError: with the tracebacks of all ranks where it raised.
     """
     with Ranks(size, function, *arguments, group=group) as ranks:
-        outcomes = ranks.outcomes()
+        outcomes = ranks.outcomes(patience)
     bad = [
         f"rank {rank}: exit status {outcome.exit_code}\n{outcome.error or ''}"
         for rank, outcome in enumerate(outcomes)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from tests.distributed.ranks import Group, run
+from tests.distributed.ranks import PATIENCE, Group, run
 
 DEVICE = "openreg"
 #: Streams of the pool start their threads when they are first used, and groups take them in turn.
@@ -115,7 +115,9 @@ def soak() -> tuple[int, Held, Held]:
 
 
 def test_mixed_collectives() -> None:
-    for operations, first, last in run(4, soak, group=Group(timeout=60)):
+    for operations, first, last in run(
+        4, soak, group=Group(timeout=60), patience=PATIENCE + 2 * SECONDS
+    ):
         print(operations, first, last)
         assert last.descriptors <= first.descriptors + 2
         assert last.threads <= first.threads + STREAMS
