@@ -9,9 +9,8 @@ reduce-scatter is an all-reduce of which each rank keeps a part: torch has no ot
 
 import argparse
 import json
-import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from tqdm import tqdm
 
@@ -20,28 +19,11 @@ from benchmarks.collective_measurement import Measured, measure
 from benchmarks.collective_report import chart, document, goals, table
 from benchmarks.eager import machine
 from benchmarks.measurement import Effort
+from benchmarks.selection import found_by
 from tools.flags.flags import Flags, output, picture
 
 FULL = Effort(window=0.03, rounds=11)
 QUICK = Effort(window=0.003, rounds=3)
-
-
-def found_by(cases: Sequence[CollectiveCase]) -> Callable[[str], list[CollectiveCase]]:
-    """Makes the type of a flag: the cases whose "group: name" a regular expression finds."""
-
-    def find(text: str) -> list[CollectiveCase]:
-        try:
-            pattern = re.compile(text)
-        except re.error as error:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is no regular expression: {error}"
-            ) from None
-        found = [case for case in cases if pattern.search(f"{case.group}: {case.name}")]
-        if not found:
-            raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(cases)} cases")
-        return found
-
-    return find
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:

@@ -11,7 +11,7 @@ import os
 import platform
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -20,6 +20,7 @@ from tqdm import tqdm
 from benchmarks.cases import CASES, Case
 from benchmarks.measurement import Effort, Result, measure
 from benchmarks.report import Run, chart, document, table
+from benchmarks.selection import found_by
 from tools.flags.flags import Flags, device, output, picture
 
 FULL = Effort(window=0.02, rounds=15)
@@ -36,24 +37,6 @@ def thread_counts(text: str) -> list[int | None]:
     return counts
 
 
-def finder(cases: Sequence[Case]) -> Callable[[str], list[Case]]:
-    """Makes the type of a flag: the cases whose "group: name" a regular expression finds."""
-
-    def find(text: str) -> list[Case]:
-        try:
-            pattern = re.compile(text)
-        except re.error as error:
-            raise argparse.ArgumentTypeError(
-                f"{text!r} is no regular expression: {error}"
-            ) from None
-        found = [case for case in cases if pattern.search(f"{case.group}: {case.name}")]
-        if not found:
-            raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(cases)} cases")
-        return found
-
-    return find
-
-
 def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
     """The flags of a benchmark of these cases."""
     parser = Flags(name, description)
@@ -67,7 +50,7 @@ def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
     )
     parser.add_argument(
         "--filter",
-        type=finder(cases),
+        type=found_by(cases),
         default="",
         dest="cases",
         metavar="REGEX",

@@ -13,6 +13,16 @@ namespace openreg {
 
 using c10d::ReduceOp;
 
+namespace {
+
+void check_elements(const char* name, const char* role, const at::Tensor& tensor,
+                    int64_t elements) {
+  TORCH_CHECK_VALUE(tensor.numel() == elements, "occl: ", name, ": the ", role, " has ",
+                    tensor.numel(), " elements, it needs ", elements);
+}
+
+}  // namespace
+
 void check_occl(occlResult_t result) {
   TORCH_CHECK_WITH(DistBackendError, result == occlSuccess, occlGetLastError());
 }
@@ -147,16 +157,34 @@ const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& t
   return tensors[0];
 }
 
-void check_same(const char* name, const at::Tensor& output, const at::Tensor& input,
-                int64_t elements) {
+void check_alike(const char* name, const at::Tensor& input, const at::Tensor& output) {
   check_tensor(name, output);
   check_tensor(name, input);
   TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), "occl: ", name, ": the input is ",
                    input.scalar_type(), ", the output ", output.scalar_type());
   TORCH_CHECK_VALUE(output.device() == input.device(), "occl: ", name, ": the input is on ",
                     input.device(), ", the output on ", output.device());
-  TORCH_CHECK_VALUE(output.numel() == elements, "occl: ", name, ": the output has ", output.numel(),
-                    " elements, it needs ", elements);
+}
+
+void check_same(const char* name, const at::Tensor& input, const at::Tensor& output) {
+  check_alike(name, input, output);
+  check_elements(name, "output", output, input.numel());
+}
+
+void check_gathered(const char* name, const at::Tensor& input, const at::Tensor& output,
+                    int ranks) {
+  check_alike(name, input, output);
+  check_elements(name, "output", output, input.numel() * ranks);
+  check_contiguous(name, input);
+  check_contiguous(name, output);
+}
+
+void check_scattered(const char* name, const at::Tensor& input, const at::Tensor& output,
+                     int ranks) {
+  check_alike(name, input, output);
+  check_elements(name, "input", input, output.numel() * ranks);
+  check_contiguous(name, input);
+  check_contiguous(name, output);
 }
 
 }  // namespace openreg

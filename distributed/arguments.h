@@ -56,9 +56,15 @@ void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
 // Where the order of elements counts, and not only that in memory.
 void check_contiguous(const char* name, const at::Tensor& tensor);
-// One that has `elements` elements, and type and device of `input`.
-void check_same(const char* name, const at::Tensor& output, const at::Tensor& input,
-                int64_t elements);
+// Of one type and on one device.
+void check_alike(const char* name, const at::Tensor& input, const at::Tensor& output);
+// And of as many elements.
+void check_same(const char* name, const at::Tensor& input, const at::Tensor& output);
+// `output` has an `input` of each of `ranks` ranks, one after the other, in order of elements.
+void check_gathered(const char* name, const at::Tensor& input, const at::Tensor& output, int ranks);
+// `input` has an `output` for each of `ranks` ranks.
+void check_scattered(const char* name, const at::Tensor& input, const at::Tensor& output,
+                     int ranks);
 
 }  // namespace openreg
 

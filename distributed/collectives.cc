@@ -85,9 +85,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>&
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
-  check_same("all_gather_into_tensor", output, input, input.numel() * getSize());
-  check_contiguous("all_gather_into_tensor", output);
-  check_contiguous("all_gather_into_tensor", input);
+  check_gathered("all_gather_into_tensor", input, output, getSize());
   return run(OpType::_ALLGATHER_BASE, "occl:_all_gather_base", options.asyncOp, {input}, {output},
              [=](auto comm, auto stream, auto&) {
                return occlAllGather(data(input), mutable_data(output), count_of(input),
@@ -104,9 +102,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
                     "occl: all_gather takes a list of ", size, " outputs");
   const std::vector<at::Tensor> to = outputs[0];
   for (const at::Tensor& output : to) {
-    check_same("all_gather", output, input, output.numel());
+    check_alike("all_gather", input, output);
   }
-  check_same("all_gather", to[static_cast<size_t>(getRank())], input, input.numel());
+  check_same("all_gather", input, to[static_cast<size_t>(getRank())]);
   // As broadcasts: outputs need not lie one after the other, nor be of one size.
   return run(OpType::ALLGATHER, "occl:all_gather", options.asyncOp, {input}, to,
              [=, rank = getRank()](auto comm, auto stream, auto&) {
@@ -127,8 +125,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
                     "occl: all_gather_into_tensor_coalesced needs as many outputs as inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check_same("all_gather_into_tensor_coalesced", outputs[i], inputs[i],
-               inputs[i].numel() * getSize());
+    check_gathered("all_gather_into_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
   return run(OpType::COALESCED, "occl:all_gather_into_tensor_coalesced", options.asyncOp, inputs,
              outputs, [=](auto comm, auto stream, auto&) {
@@ -156,7 +153,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::gather(
   check_contiguous("gather", input);
   std::vector<at::Tensor> to = is_root ? outputs[0] : std::vector<at::Tensor>();
   for (const at::Tensor& output : to) {
-    check_same("gather", output, input, input.numel());
+    check_same("gather", input, output);
   }
   const auto flat =
       is_root ? at::empty({getSize() * input.numel()}, input.options()) : at::Tensor();
@@ -193,7 +190,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
   if (is_root) {
     std::vector<at::Tensor> parts;
     for (const at::Tensor& input : inputs[0]) {
-      check_same("scatter", output, input, input.numel());
+      check_same("scatter", input, output);
       parts.push_back(input.reshape({-1}));
     }
     flat = at::cat(parts);
@@ -210,9 +207,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
-  check_same("reduce_scatter_tensor", input, output, output.numel() * getSize());
-  check_contiguous("reduce_scatter_tensor", output);
-  check_contiguous("reduce_scatter_tensor", input);
+  check_scattered("reduce_scatter_tensor", input, output, getSize());
   const ReduceOp op = options.reduceOp;
   return run(OpType::_REDUCE_SCATTER_BASE, "occl:_reduce_scatter_base", options.asyncOp, {input},
              {output}, [=](auto comm, auto stream, auto&) {
@@ -230,10 +225,9 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
                     "occl: reduce_scatter takes a list of ", size, " inputs");
   const std::vector<at::Tensor> from = inputs[0];
   for (const at::Tensor& input : from) {
-    check_same("reduce_scatter", input, output, input.numel());
+    check_alike("reduce_scatter", input, output);
   }
-  check_same("reduce_scatter", output, from[static_cast<size_t>(getRank())],
-             from[static_cast<size_t>(getRank())].numel());
+  check_same("reduce_scatter", from[static_cast<size_t>(getRank())], output);
   const ReduceOp op = options.reduceOp;
   return run(OpType::REDUCE_SCATTER, "occl:reduce_scatter", options.asyncOp, from, {output},
              [=, rank = getRank()](auto comm, auto stream, auto&) {
@@ -255,8 +249,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
                     "occl: reduce_scatter_tensor_coalesced needs as many outputs as inputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
-    check_same("reduce_scatter_tensor_coalesced", inputs[i], outputs[i],
-               outputs[i].numel() * getSize());
+    check_scattered("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
   const ReduceOp op = options.reduceOp;
   return run(OpType::COALESCED, "occl:reduce_scatter_tensor_coalesced", options.asyncOp, inputs,
@@ -295,11 +288,11 @@ occlResult_t exchange(const std::vector<at::Tensor>& outputs, const std::vector<
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) {
-  check_same("all_to_all_single", output, input, output.numel());
-  check_contiguous("all_to_all_single", output);
+  const bool even = output_sizes.empty() && input_sizes.empty();
+  (even ? check_same : check_alike)("all_to_all_single", input, output);
   check_contiguous("all_to_all_single", input);
-  if (output_sizes.empty() && input_sizes.empty()) {
-    check_same("all_to_all_single", output, input, input.numel());
+  check_contiguous("all_to_all_single", output);
+  if (even) {
     TORCH_CHECK_VALUE(input.numel() % getSize() == 0, "occl: all_to_all_single: ", input.numel(),
                       " elements are not divisible by ", getSize(), " ranks");
     return run(OpType::ALLTOALL_BASE, "occl:all_to_all", options.asyncOp, {input}, {output},
@@ -311,10 +304,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
   c10d::checkSplitSizes(input_sizes, input, getSize());
   c10d::checkSplitSizes(output_sizes, output, getSize());
   const auto parts = [&](const at::Tensor& tensor, const std::vector<int64_t>& sizes) {
-    const int64_t even = tensor.dim() == 0 ? 0 : tensor.size(0) / getSize();
+    const int64_t equal = tensor.dim() == 0 ? 0 : tensor.size(0) / getSize();
     std::vector<at::Tensor> all;
     for (int64_t rank = 0, begin = 0; rank < getSize(); ++rank) {
-      const int64_t size = sizes.empty() ? even : sizes[static_cast<size_t>(rank)];
+      const int64_t size = sizes.empty() ? equal : sizes[static_cast<size_t>(rank)];
       all.push_back(tensor.narrow(0, begin, size));
       begin += size;
     }
@@ -333,7 +326,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
                     "occl: all_to_all takes lists of ", size, " tensors");
   for (const std::vector<at::Tensor>* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
-      check_same("all_to_all", tensor, inputs[0], tensor.numel());
+      check_alike("all_to_all", inputs[0], tensor);
     }
   }
   return run(

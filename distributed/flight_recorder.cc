@@ -46,31 +46,29 @@ RecordedGroup record_group(const std::string& name, const std::string& descripti
   return {groups.fetch_add(1), name, description, std::make_shared<c10d::ProcessGroupStatus>()};
 }
 
-std::optional<size_t> record_operation(const RecordedGroup& group,
-                                       const RecordedOperation& operation,
-                                       const std::vector<at::Tensor>& inputs,
-                                       const std::vector<at::Tensor>& outputs,
-                                       OperationEvents& events, std::chrono::milliseconds timeout) {
+void record_operation(const RecordedGroup& group, RecordedOperation& operation,
+                      const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
+                      OperationEvents& events, std::chrono::milliseconds timeout) {
   if (!operation.point_to_point) {
     group.status->lastEnqueuedSeq = static_cast<int64_t>(operation.sequence);
     group.status->lastEnqueuedWorkName = operation.name;
   }
   // The analysis knows backends by name, and ours is not among them: torch's
   // flight_recorder/components/types.py, Op.
-  return Recorder::get()->record(
+  operation.id = Recorder::get()->record(
       group.id, {group.name, group.description}, operation.point_to_point ? 0 : operation.sequence,
       operation.point_to_point ? operation.sequence : 0, operation.number, "nccl:" + operation.name,
       inputs, outputs, events.start.has_value() ? &*events.start : nullptr, &events.end, timeout,
       group.status, operation.point_to_point);
 }
 
-void retire_operation(const RecordedGroup& group, std::optional<size_t> id, bool timed) {
+void retire_operation(const RecordedGroup& group, const RecordedOperation& operation, bool passed,
+                      bool timed) {
   const std::lock_guard lock(events_mutex);
-  Recorder::get()->retire_id(id, /*compute_duration=*/timed);
-  const std::optional<Recorder::Entry> entry = Recorder::get()->getEntry(id);
-  if (entry.has_value() && !entry->isP2P_ && entry->time_discovered_completed_.has_value()) {
-    group.status->lastCompletedSeq = static_cast<int64_t>(entry->collective_seq_id_);
-    group.status->lastCompletedWorkName = entry->profiling_name_;
+  Recorder::get()->retire_id(operation.id, /*compute_duration=*/timed);
+  if (passed && !operation.point_to_point) {
+    group.status->lastCompletedSeq = static_cast<int64_t>(operation.sequence);
+    group.status->lastCompletedWorkName = operation.name;
   }
 }
 

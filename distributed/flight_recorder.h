@@ -51,18 +51,19 @@ struct RecordedOperation {
   bool point_to_point;
   uint64_t sequence;  // of the group's collectives, or of its point-to-point operations
   uint64_t number;    // of all operations of the group
+  std::optional<size_t> id = std::nullopt;  // of its record: none if nothing is recorded
 };
 
 // A group of ranks is about to run operations.
 RecordedGroup record_group(const std::string& name, const std::string& description,
                            const std::vector<uint64_t>& ranks);
-// Returns what retire_operation takes. `events` lives until then.
-std::optional<size_t> record_operation(const RecordedGroup& group,
-                                       const RecordedOperation& operation,
-                                       const std::vector<at::Tensor>& inputs,
-                                       const std::vector<at::Tensor>& outputs,
-                                       OperationEvents& events, std::chrono::milliseconds timeout);
-void retire_operation(const RecordedGroup& group, std::optional<size_t> id, bool timed);
+// Sets the operation's id. `events` lives until retire_operation.
+void record_operation(const RecordedGroup& group, RecordedOperation& operation,
+                      const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
+                      OperationEvents& events, std::chrono::milliseconds timeout);
+// `passed`: it has run to its end.
+void retire_operation(const RecordedGroup& group, const RecordedOperation& operation, bool passed,
+                      bool timed);
 
 // Pickled: a dict with "entries", "pg_config", "pg_status", "version".
 OPENREG_API std::string dump_flight_recorder(bool stacks, bool only_active);

@@ -65,8 +65,8 @@ ProcessGroupOCCL::~ProcessGroupOCCL() {
   // The device writes to events until its operations are done.
   connections_.clear();
   for (const Pending& pending : pending_) {
-    for (const std::optional<size_t> id : pending.records) {
-      retire_operation(*recorded_, id, /*timed=*/false);
+    for (const RecordedOperation& operation : pending.records) {
+      retire_operation(*recorded_, operation, /*passed=*/false, /*timed=*/false);
     }
   }
 }
@@ -107,8 +107,7 @@ ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
   }
   const DeviceScope scope(device.index());
   const std::string key = "occl/" + std::to_string(number);
-  const std::string name = getGroupUid();
-  const occlConfig_t config{options_->timeout.count(), name.c_str()};
+  const occlConfig_t config{options_->timeout.count()};
   occlUniqueId id;
   occlComm_t comm = nullptr;
   if (getRank() == 0) {
@@ -163,8 +162,8 @@ GroupLabel ProcessGroupOCCL::label() const {
 
 void ProcessGroupOCCL::retire() {
   while (!pending_.empty() && pending_.front().events->passed()) {
-    for (const std::optional<size_t> id : pending_.front().records) {
-      retire_operation(*recorded_, id, pending_.front().timed);
+    for (const RecordedOperation& operation : pending_.front().records) {
+      retire_operation(*recorded_, operation, /*passed=*/true, pending_.front().timed);
     }
     pending_.pop_front();
   }
@@ -180,11 +179,11 @@ void ProcessGroupOCCL::record(const WorkOCCL::Operation& operation, uint64_t seq
     }
     recorded_ = record_group(getGroupUid(), getGroupDesc(), members);
   }
-  const RecordedOperation recorded{operation.name.substr(kPrefix.size()),
-                                   c10d::isP2POp(operation.type), sequence, ++operations_};
-  pending.records.push_back(record_operation(*recorded_, recorded, operation.inputs,
-                                             operation.outputs, *pending.events,
-                                             options_->timeout));
+  RecordedOperation recorded{operation.name.substr(kPrefix.size()), c10d::isP2POp(operation.type),
+                             sequence, ++operations_};
+  record_operation(*recorded_, recorded, operation.inputs, operation.outputs, *pending.events,
+                   options_->timeout);
+  pending.records.push_back(std::move(recorded));
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::string& name,

@@ -127,7 +127,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   // Operations on their way.
   struct Pending {
     std::shared_ptr<OperationEvents> events;
-    std::vector<std::optional<size_t>> records;
+    std::vector<RecordedOperation> records;
     bool timed;
   };
 

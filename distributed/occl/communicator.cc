@@ -230,7 +230,6 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   self->rank_ = rank;
   self->ranks_ = ranks;
   self->process_ = getpid();
-  self->name_ = config.name != nullptr ? config.name : "";
   self->timeout_ = config.timeout_ms > 0 ? config.timeout_ms
                                          : std::chrono::milliseconds(kDefaultTimeout).count();
   self->messages_.resize(static_cast<size_t>(ranks));

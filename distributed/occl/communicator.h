@@ -59,7 +59,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
-  const std::string& name() const { return name_; }
   void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
 
   // Fails in the child of a fork.
@@ -131,9 +130,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool RemoveScale(occlRedOp_t op);
   const unsigned char* FindScale(occlRedOp_t op, occlDataType_t* type) const;
 
-  // Ids of communicators split from this one, by color: made by the first rank of each.
-  uint64_t NextSplit() { return ++splits_; }
-
  private:
   struct Scale {
     occlDataType_t type;
@@ -150,7 +146,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int ranks_ = 0;
   int device_ = 0;
   int process_ = 0;
-  std::string name_;
   std::atomic<int64_t> timeout_{0};  // milliseconds
 
   MappedFile file_;
@@ -171,7 +166,6 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   bool captured_ = false;
   std::map<int, Scale> scales_;
   int next_scale_ = occlNumOps;
-  uint64_t splits_ = 0;
 };
 
 }  // namespace openreg::occl

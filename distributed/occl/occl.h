@@ -86,7 +86,6 @@ typedef enum occlRedOp {
 
 typedef struct occlConfig {
   int64_t timeout_ms;  // of each operation, from its beginning on the device; 0: 30 minutes
-  const char* name;    // for messages; may be null
 } occlConfig_t;
 
 OPENREG_API occlResult_t occlGetVersion(int* version);

@@ -49,7 +49,7 @@ void WithRanks(int ranks, const std::function<void(Rank&)>& function, int64_t ti
       Rank rank{index, ranks};
       ASSERT_DEVICE(orSetDevice(index % devices));
       ASSERT_DEVICE(orStreamCreate(&rank.stream));
-      const occlConfig_t config{timeout_ms, "test"};
+      const occlConfig_t config{timeout_ms};
       ASSERT_OCCL(occlCommInitRankConfig(&rank.comm, ranks, id, index, &config));
       function(rank);
       EXPECT_OCCL(occlCommDestroy(rank.comm));

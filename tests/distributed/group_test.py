@@ -191,9 +191,15 @@ def wrong_arguments() -> None:
         dist.all_gather(pair, torch.ones(2, device=DEVICE))
     with pytest.raises(ValueError, match="got a tensor that is not contiguous: call contiguous"):
         dist.all_to_all_single(torch.ones(2, 2, device=DEVICE), torch.ones(2, 2, device=DEVICE).t())
-    # In a group of calls: all of it is dropped.
     world = dist.group.WORLD
     assert world is not None
+    with pytest.raises(ValueError, match="got a tensor that is not contiguous: call contiguous"):
+        world.allgather_into_tensor_coalesced(
+            [torch.empty(4, 2, device=DEVICE)], [torch.ones(2, 2, device=DEVICE).t()]
+        )
+    with pytest.raises(ValueError, match="the input has 2 elements, it needs 4"):
+        dist.reduce_scatter_tensor(torch.ones(2, device=DEVICE), torch.ones(2, device=DEVICE))
+    # In a group of calls: all of it is dropped.
     options = dist.AllreduceCoalescedOptions()
     options.reduceOp = dist._make_nccl_premul_sum(2.0)
     tensors = [ones(), torch.zeros(4, dtype=torch.float8_e4m3fnuz, device=DEVICE)]
