@@ -121,19 +121,6 @@ Reduction::~Reduction() {
   }
 }
 
-OcclGroup::~OcclGroup() {
-  if (!ended_) {
-    // A call that is refused has the end of the group drop them all.
-    (void)occlBarrier(nullptr, nullptr);
-    (void)occlGroupEnd();
-  }
-}
-
-occlResult_t OcclGroup::end() {
-  ended_ = true;
-  return occlGroupEnd();
-}
-
 void check_tensor(const char* name, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.device().type() == kOpenRegType, "occl: ", name, " got a tensor on ",
                     tensor.device(), ": give it tensors on ", kOpenRegType,

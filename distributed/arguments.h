@@ -38,19 +38,6 @@ class Reduction {
   bool created_ = false;
 };
 
-// Calls of occl that are enqueued together. Where one throws, none of them is.
-class OcclGroup {
- public:
-  OcclGroup() { check_occl(occlGroupStart()); }
-  ~OcclGroup();
-  OcclGroup(const OcclGroup&) = delete;
-  OcclGroup& operator=(const OcclGroup&) = delete;
-  occlResult_t end();
-
- private:
-  bool ended_ = false;
-};
-
 // Each throws a ValueError or TypeError that begins with `name`, the collective.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);

@@ -3,7 +3,6 @@
 // collectives.cc - the operations of ProcessGroupOCCL: each checks its tensors and calls occl.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -20,35 +19,21 @@ namespace openreg {
 using c10d::OpType;
 using c10d::ReduceOp;
 
-namespace {
-
-const void* data(const at::Tensor& tensor) { return tensor.const_data_ptr(); }
-void* mutable_data(const at::Tensor& tensor) { return tensor.mutable_data_ptr(); }
-
-}  // namespace
-
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::broadcast(std::vector<at::Tensor>& tensors,
                                                            const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only_tensor("broadcast", tensors);
   const auto root = static_cast<int>(options.rootRank);
   return run(
       OpType::BROADCAST, "occl:broadcast", options.asyncOp, {tensor}, {tensor},
-      [=](auto comm, auto stream, auto&) {
-        return occlBroadcast(data(tensor), mutable_data(tensor), count_of(tensor), type_of(tensor),
-                             root, comm, stream);
-      },
-      root);
+      [=](Transport& all, auto&) { all.broadcast(tensor, tensor, root); }, root);
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce(std::vector<at::Tensor>& tensors,
                                                            const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only_tensor("all_reduce", tensors);
-  const ReduceOp op = options.reduceOp;
-  return run(OpType::ALLREDUCE, "occl:all_reduce", options.asyncOp, {tensor}, {tensor},
-             [=](auto comm, auto stream, auto&) {
-               return occlAllReduce(data(tensor), mutable_data(tensor), count_of(tensor),
-                                    type_of(tensor), Reduction(op, tensor, comm), comm, stream);
-             });
+  return run(
+      OpType::ALLREDUCE, "occl:all_reduce", options.asyncOp, {tensor}, {tensor},
+      [tensor, op = options.reduceOp](Transport& all, auto&) { all.all_reduce(tensor, op); });
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_coalesced(
@@ -57,28 +42,24 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_coalesced(
   for (const at::Tensor& tensor : tensors) {
     check_tensor("all_reduce_coalesced", tensor);
   }
-  const ReduceOp op = options.reduceOp;
   return run(OpType::ALLREDUCE_COALESCED, "occl:allreduce_coalesced", options.asyncOp, tensors,
-             tensors, [=](auto comm, auto stream, auto&) {
-               OcclGroup group;
+             tensors, [tensors, op = options.reduceOp](Transport& all, auto&) {
+               TransportGroup group(all);
                for (const at::Tensor& tensor : tensors) {
-                 (void)occlAllReduce(data(tensor), mutable_data(tensor), count_of(tensor),
-                                     type_of(tensor), Reduction(op, tensor, comm), comm, stream);
+                 all.all_reduce(tensor, op);
                }
-               return group.end();
+               group.end();
              });
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce(std::vector<at::Tensor>& tensors,
                                                         const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only_tensor("reduce", tensors);
-  const ReduceOp op = options.reduceOp;
   const auto root = static_cast<int>(options.rootRank);
   return run(
       OpType::REDUCE, "occl:reduce", options.asyncOp, {tensor}, {tensor},
-      [=](auto comm, auto stream, auto&) {
-        return occlReduce(data(tensor), mutable_data(tensor), count_of(tensor), type_of(tensor),
-                          Reduction(op, tensor, comm), root, comm, stream);
+      [tensor, root, op = options.reduceOp](Transport& all, auto&) {
+        all.reduce(tensor, tensor, op, root);
       },
       root);
 }
@@ -87,10 +68,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::_allgather_base(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
   check_gathered("all_gather_into_tensor", input, output, getSize());
   return run(OpType::_ALLGATHER_BASE, "occl:_all_gather_base", options.asyncOp, {input}, {output},
-             [=](auto comm, auto stream, auto&) {
-               return occlAllGather(data(input), mutable_data(output), count_of(input),
-                                    type_of(input), comm, stream);
-             });
+             [=](Transport& all, auto&) { all.all_gather(output, input); });
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
@@ -107,15 +85,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
   check_same("all_gather", input, to[static_cast<size_t>(getRank())]);
   // As broadcasts: outputs need not lie one after the other, nor be of one size.
   return run(OpType::ALLGATHER, "occl:all_gather", options.asyncOp, {input}, to,
-             [=, rank = getRank()](auto comm, auto stream, auto&) {
-               OcclGroup group;
+             [=](Transport& all, auto&) {
+               TransportGroup group(all);
                for (size_t root = 0; root < size; ++root) {
-                 const bool mine = static_cast<int>(root) == rank;
-                 (void)occlBroadcast(mine ? data(input) : nullptr, mutable_data(to[root]),
-                                     count_of(to[root]), type_of(to[root]), static_cast<int>(root),
-                                     comm, stream);
+                 all.broadcast(to[root], input, static_cast<int>(root));
                }
-               return group.end();
+               group.end();
              });
 }
 
@@ -128,13 +103,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
     check_gathered("all_gather_into_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
   return run(OpType::COALESCED, "occl:all_gather_into_tensor_coalesced", options.asyncOp, inputs,
-             outputs, [=](auto comm, auto stream, auto&) {
-               OcclGroup group;
+             outputs, [=](Transport& all, auto&) {
+               TransportGroup group(all);
                for (size_t i = 0; i < inputs.size(); ++i) {
-                 (void)occlAllGather(data(inputs[i]), mutable_data(outputs[i]), count_of(inputs[i]),
-                                     type_of(inputs[i]), comm, stream);
+                 all.all_gather(outputs[i], inputs[i]);
                }
-               return group.end();
+               group.end();
              });
 }
 
@@ -155,23 +129,17 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::gather(
   for (const at::Tensor& output : to) {
     check_same("gather", input, output);
   }
-  const auto flat =
-      is_root ? at::empty({getSize() * input.numel()}, input.options()) : at::Tensor();
-  return run(OpType::GATHER, "occl:gather", options.asyncOp, {input}, to,
-             [=, size = getSize()](auto comm, auto stream, auto&) {
-               const occlResult_t result =
-                   occlGather(data(input), is_root ? mutable_data(flat) : nullptr, count_of(input),
-                              type_of(input), root, comm, stream);
-               if (result == occlSuccess && is_root) {
-                 const c10::StreamGuard guard(external_stream(stream, input.get_device()));
-                 flat.record_stream(guard.current_stream());
-                 const std::vector<at::Tensor> parts = flat.chunk(size);
-                 for (size_t i = 0; i < to.size(); ++i) {
-                   to[i].copy_(flat.numel() != 0 ? parts[i].view_as(to[i]) : to[i]);
-                 }
-               }
-               return result;
-             });
+  return run(
+      OpType::GATHER, "occl:gather", options.asyncOp, {input}, to,
+      [=, size = getSize()](Transport& all, auto&) {
+        const at::Tensor flat =
+            is_root ? at::empty({size, input.numel()}, input.options()) : at::Tensor();
+        all.gather(flat, input, root);
+        for (size_t i = 0; i < to.size(); ++i) {
+          to[i].copy_(flat[static_cast<int64_t>(i)].view_as(to[i]));
+        }
+      },
+      root);
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
@@ -198,21 +166,15 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
   return run(
       OpType::SCATTER, "occl:scatter", options.asyncOp,
       is_root ? std::vector<at::Tensor>{flat} : std::vector<at::Tensor>{}, {output},
-      [=](auto comm, auto stream, auto&) {
-        return occlScatter(is_root ? data(flat) : nullptr, mutable_data(output), count_of(output),
-                           type_of(output), root, comm, stream);
-      },
-      root);
+      [=](Transport& all, auto&) { all.scatter(output, flat, root); }, root);
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::_reduce_scatter_base(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   check_scattered("reduce_scatter_tensor", input, output, getSize());
-  const ReduceOp op = options.reduceOp;
   return run(OpType::_REDUCE_SCATTER_BASE, "occl:_reduce_scatter_base", options.asyncOp, {input},
-             {output}, [=](auto comm, auto stream, auto&) {
-               return occlReduceScatter(data(input), mutable_data(output), count_of(output),
-                                        type_of(output), Reduction(op, output, comm), comm, stream);
+             {output}, [output, input, op = options.reduceOp](Transport& all, auto&) {
+               all.reduce_scatter(output, input, op);
              });
 }
 
@@ -228,18 +190,14 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
     check_alike("reduce_scatter", input, output);
   }
   check_same("reduce_scatter", from[static_cast<size_t>(getRank())], output);
-  const ReduceOp op = options.reduceOp;
+  // Each input may have a size of its own.
   return run(OpType::REDUCE_SCATTER, "occl:reduce_scatter", options.asyncOp, from, {output},
-             [=, rank = getRank()](auto comm, auto stream, auto&) {
-               OcclGroup group;
+             [=, op = options.reduceOp](Transport& all, auto&) {
+               TransportGroup group(all);
                for (size_t root = 0; root < size; ++root) {
-                 const bool mine = static_cast<int>(root) == rank;
-                 (void)occlReduce(data(from[root]), mine ? mutable_data(output) : nullptr,
-                                  count_of(from[root]), type_of(from[root]),
-                                  Reduction(op, from[root], comm), static_cast<int>(root), comm,
-                                  stream);
+                 all.reduce(output, from[root], op, static_cast<int>(root));
                }
-               return group.end();
+               group.end();
              });
 }
 
@@ -251,39 +209,15 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_scattered("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
-  const ReduceOp op = options.reduceOp;
   return run(OpType::COALESCED, "occl:reduce_scatter_tensor_coalesced", options.asyncOp, inputs,
-             outputs, [=](auto comm, auto stream, auto&) {
-               OcclGroup group;
+             outputs, [=, op = options.reduceOp](Transport& all, auto&) {
+               TransportGroup group(all);
                for (size_t i = 0; i < inputs.size(); ++i) {
-                 (void)occlReduceScatter(data(inputs[i]), mutable_data(outputs[i]),
-                                         count_of(outputs[i]), type_of(outputs[i]),
-                                         Reduction(op, outputs[i], comm), comm, stream);
+                 all.reduce_scatter(outputs[i], inputs[i], op);
                }
-               return group.end();
+               group.end();
              });
 }
-
-namespace {
-
-// Tags of programs are not negative.
-constexpr int kAllToAllTag = -2;
-
-// All-to-all of parts of any sizes, as messages.
-occlResult_t exchange(const std::vector<at::Tensor>& outputs, const std::vector<at::Tensor>& inputs,
-                      occlComm_t comm, orStream_t stream) {
-  OcclGroup group;
-  for (size_t peer = 0; peer < inputs.size(); ++peer) {
-    const auto rank = static_cast<int>(peer);
-    (void)occlSend(data(inputs[peer]), count_of(inputs[peer]), type_of(inputs[peer]), rank,
-                   kAllToAllTag, comm, stream);
-    (void)occlRecv(mutable_data(outputs[peer]), count_of(outputs[peer]), type_of(outputs[peer]),
-                   rank, kAllToAllTag, comm, stream, nullptr);
-  }
-  return group.end();
-}
-
-}  // namespace
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
@@ -296,10 +230,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
     TORCH_CHECK_VALUE(input.numel() % getSize() == 0, "occl: all_to_all_single: ", input.numel(),
                       " elements are not divisible by ", getSize(), " ranks");
     return run(OpType::ALLTOALL_BASE, "occl:all_to_all", options.asyncOp, {input}, {output},
-               [=, size = static_cast<size_t>(getSize())](auto comm, auto stream, auto&) {
-                 return occlAllToAll(data(input), mutable_data(output), count_of(input) / size,
-                                     type_of(input), comm, stream);
-               });
+               [=](Transport& all, auto&) { all.all_to_all(output, input); });
   }
   c10d::checkSplitSizes(input_sizes, input, getSize());
   c10d::checkSplitSizes(output_sizes, output, getSize());
@@ -315,7 +246,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
   };
   return run(OpType::ALLTOALL_BASE, "occl:all_to_all", options.asyncOp, {input}, {output},
              [to = parts(output, output_sizes), from = parts(input, input_sizes)](
-                 auto comm, auto stream, auto&) { return exchange(to, from, comm, stream); });
+                 Transport& all, auto&) { all.exchange(to, from); });
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor>& outputs,
@@ -329,9 +260,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
       check_alike("all_to_all", inputs[0], tensor);
     }
   }
-  return run(
-      OpType::ALLTOALL, "occl:all_to_all", options.asyncOp, inputs, outputs,
-      [=](auto comm, auto stream, auto&) { return exchange(outputs, inputs, comm, stream); });
+  return run(OpType::ALLTOALL, "occl:all_to_all", options.asyncOp, inputs, outputs,
+             [=](Transport& all, auto&) { all.exchange(outputs, inputs); });
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOptions& options) {
@@ -342,7 +272,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOpti
                                        : first_device().value_or(current_device());
   const at::Tensor token = at::empty({0}, at::TensorOptions().device(kOpenRegType, index));
   return run(OpType::BARRIER, "occl:barrier", options.asyncOp, {token}, {},
-             [](auto comm, auto stream, auto&) { return occlBarrier(comm, stream); });
+             [](Transport& all, auto&) { all.barrier(); });
 }
 
 // ------------------------------------------------------------------------------- point to point
@@ -361,10 +291,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::send(std::vector<at::Tensor>& t
   const at::Tensor tensor = only_tensor("send", tensors);
   return run(
       OpType::SEND, message("send", getRank(), "->", peer), /*async=*/true, {tensor}, {tensor},
-      [=](auto comm, auto stream, auto&) {
-        return occlSend(data(tensor), count_of(tensor), type_of(tensor), peer, tag, comm, stream);
-      },
-      peer);
+      [=](Transport& all, auto&) { all.send(tensor, peer, tag); }, peer);
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::recv(std::vector<at::Tensor>& tensors, int peer,
@@ -372,20 +299,15 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::recv(std::vector<at::Tensor>& t
   const at::Tensor tensor = only_tensor("recv", tensors);
   return run(
       OpType::RECV, message("recv", getRank(), "<-", peer), /*async=*/true, {tensor}, {tensor},
-      [=](auto comm, auto stream, auto&) {
-        return occlRecv(mutable_data(tensor), count_of(tensor), type_of(tensor), peer, tag, comm,
-                        stream, nullptr);
-      },
-      peer);
+      [=](Transport& all, auto&) { all.receive(tensor, peer, tag, nullptr); }, peer);
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::recvAnysource(std::vector<at::Tensor>& tensors,
                                                                int tag) {
   const at::Tensor tensor = only_tensor("recv", tensors);
   return run(OpType::RECVANYSOURCE, message("recv", getRank(), "<-", occlAnyRank), /*async=*/true,
-             {tensor}, {tensor}, [=](auto comm, auto stream, WorkOCCL& work) {
-               return occlRecv(mutable_data(tensor), count_of(tensor), type_of(tensor), occlAnyRank,
-                               tag, comm, stream, &work.events()->source);
+             {tensor}, {tensor}, [=](Transport& all, WorkOCCL& work) {
+               all.receive(tensor, occlAnyRank, tag, &work.events()->source);
              });
 }
 

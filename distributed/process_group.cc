@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "distributed/process_group.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/util/Exception.h>
@@ -16,6 +17,8 @@
 #include <utility>
 
 #include "distributed/arguments.h"
+#include "distributed/local_transport.h"
+#include "distributed/machine_transport.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/stream.h"
 
@@ -75,23 +78,83 @@ void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
   options_->timeout = timeout;
   const std::lock_guard lock(mutex_);
   for (const auto& [device, connection] : connections_) {
-    check_occl(occlCommSetTimeout(connection.comm->get(), timeout.count()));
+    connection.transport->set_timeout(timeout);
   }
 }
 
-std::vector<uint8_t> ProcessGroupOCCL::id_of_rank_0(c10::Device device, const std::string& key) {
+std::vector<uint8_t> ProcessGroupOCCL::wait_for_leader(c10::Device device, const std::string& key) {
   try {
     store_->wait({key}, options_->timeout);
   } catch (const std::exception& error) {
     TORCH_CHECK_WITH(DistBackendError, false, "occl: group ", getGroupUid(), ", rank ", getRank(),
-                     ": this is its first collective on ", device, ", and rank 0 has not come to ",
-                     key,
+                     ": this is its first collective on ", device,
+                     ", and another rank has not come to ", key,
                      " (each rank counts the devices that it gives to the group): ", error.what());
   }
-  std::vector<uint8_t> bytes = store_->get(key);
-  TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(occlUniqueId),
-                   "occl: the store has no id of a communicator at ", key);
-  return bytes;
+  return store_->get(key);
+}
+
+occlComm_t ProcessGroupOCCL::connect(c10::Device device, const std::string& key,
+                                     const std::vector<int>& ranks, int rank) {
+  const auto size = static_cast<int>(ranks.size());
+  const occlConfig_t config{options_->timeout.count(), ranks.data()};
+  occlUniqueId id;
+  occlComm_t comm = nullptr;
+  if (rank == 0) {
+    check_occl(occlGetUniqueId(&id));
+    std::vector<uint8_t> bytes(sizeof(id));
+    std::memcpy(bytes.data(), &id, sizeof(id));
+    store_->set(key, bytes);
+    check_occl(occlCommInitRankConfig(&comm, size, id, rank, &config));
+    // All ranks have it. torchrun gives a restarted group the same store.
+    store_->deleteKey(key);
+    return comm;
+  }
+  const auto deadline = std::chrono::steady_clock::now() + options_->timeout;
+  std::vector<uint8_t> bytes;
+  occlResult_t result = occlRemoteError;
+  // It may be the id of a process that is dead, from before a restart: there will be another one.
+  while (result == occlRemoteError && std::chrono::steady_clock::now() < deadline) {
+    const std::vector<uint8_t> next = wait_for_leader(device, key);
+    if (next == bytes || next.size() != sizeof(id)) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      continue;
+    }
+    bytes = next;
+    std::memcpy(&id, bytes.data(), sizeof(id));
+    result = occlCommInitRankConfig(&comm, size, id, rank, &config);
+  }
+  check_occl(result);
+  return comm;
+}
+
+std::shared_ptr<Transport> ProcessGroupOCCL::make_transport(c10::Device device,
+                                                            const std::string& key) {
+  const std::string mine = machine_identity();
+  const std::string my_key = key + "/machine/" + std::to_string(getRank());
+  store_->set(my_key, std::vector<uint8_t>(mine.begin(), mine.end()));
+  std::vector<std::string> identities;
+  for (int rank = 0; rank < getSize(); ++rank) {
+    const std::vector<uint8_t> bytes =
+        wait_for_leader(device, key + "/machine/" + std::to_string(rank));
+    identities.emplace_back(bytes.begin(), bytes.end());
+  }
+  const Topology topology(identities, getRank());
+  auto local = std::make_unique<LocalTransport>(
+      connect(device, key + "/" + std::to_string(topology.machine), topology.local(),
+              static_cast<int>(topology.position)));
+  std::shared_ptr<Transport> transport;
+  if (topology.machines.size() == 1) {
+    transport = std::move(local);
+  } else {
+    auto store = c10::make_intrusive<c10d::PrefixStore>(key + "/gloo/", store_);
+    transport = std::make_shared<MachineTransport>(
+        device, topology, std::move(local),
+        make_gloo(std::move(store), getRank(), getSize(), options_->timeout), options_->timeout);
+  }
+  // All have read it.
+  store_->deleteKey(my_key);
+  return transport;
 }
 
 ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
@@ -106,36 +169,7 @@ ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
     number = connections_.size();
   }
   const DeviceScope scope(device.index());
-  const std::string key = "occl/" + std::to_string(number);
-  const occlConfig_t config{options_->timeout.count()};
-  occlUniqueId id;
-  occlComm_t comm = nullptr;
-  if (getRank() == 0) {
-    check_occl(occlGetUniqueId(&id));
-    std::vector<uint8_t> bytes(sizeof(id));
-    std::memcpy(bytes.data(), &id, sizeof(id));
-    store_->set(key, bytes);
-    check_occl(occlCommInitRankConfig(&comm, getSize(), id, getRank(), &config));
-    // All ranks have it. torchrun gives a restarted group the same store.
-    store_->deleteKey(key);
-  } else {
-    const auto deadline = std::chrono::steady_clock::now() + options_->timeout;
-    std::vector<uint8_t> bytes = id_of_rank_0(device, key);
-    std::memcpy(&id, bytes.data(), sizeof(id));
-    occlResult_t result = occlCommInitRankConfig(&comm, getSize(), id, getRank(), &config);
-    // It may be the id of a rank 0 that is dead, from before a restart: there will be another one.
-    while (result == occlRemoteError && std::chrono::steady_clock::now() < deadline) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      const std::vector<uint8_t> next = id_of_rank_0(device, key);
-      if (next != bytes) {
-        bytes = next;
-        std::memcpy(&id, bytes.data(), sizeof(id));
-        result = occlCommInitRankConfig(&comm, getSize(), id, getRank(), &config);
-      }
-    }
-    check_occl(result);
-  }
-  Connection made{std::make_shared<SharedComm>(comm),
+  Connection made{make_transport(device, "occl/" + std::to_string(number)),
                   pooled_stream(device.index(), options_->is_high_priority_stream ? -1 : 0)};
   const std::lock_guard lock(mutex_);
   if (!first_device_.has_value()) {
@@ -234,14 +268,22 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   }
   WorkOCCL::Operation operation{
       type, name, sequence, device, std::move(inputs), std::move(outputs)};
-  auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.comm, timed_);
+  auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.transport, timed_);
   retire();
   work->begin(stream);
-  const occlResult_t result = call(to.comm->get(), native_stream(stream), *work);
-  if (result != occlSuccess && to.comm->ended().has_value()) {
-    dump_flight_recorder_after_failure(getRank());
+  {
+    const c10::StreamGuard on_stream(stream);
+    // Tensors are written to as memory: parameters, and tensors of inference mode.
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    try {
+      call(*to.transport, *work);
+    } catch (...) {
+      if (to.transport->ended().has_value()) {
+        dump_flight_recorder_after_failure(getRank());
+      }
+      throw;
+    }
   }
-  check_occl(result);
   work->end(stream);
   if (is_capturing(native_stream(stream))) {
     if (type == OpType::RECVANYSOURCE) {
@@ -270,12 +312,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::endCoalescing() {
   }
   return run(
       OpType::COALESCED, "occl:coalesced", all.async, std::move(all.inputs), std::move(all.outputs),
-      [calls = std::move(all.calls)](auto comm, auto stream, WorkOCCL& work) {
-        OcclGroup group;
+      [calls = std::move(all.calls)](Transport& transport, WorkOCCL& work) {
+        TransportGroup group(transport);
         for (const Call& call : calls) {
-          (void)call(comm, stream, work);  // the end of the group tells
+          call(transport, work);
         }
-        return group.end();
+        group.end();
       },
       /*peer=*/-1, std::move(all.operations));
 }
@@ -374,7 +416,7 @@ c10d::ErrorType ProcessGroupOCCL::getError() {
   const std::lock_guard lock(mutex_);
   for (const auto& [device, connection] : connections_) {
     occlResult_t result = occlSuccess;
-    if (connection.comm->ended(&result).has_value()) {
+    if (connection.transport->ended(&result).has_value()) {
       return result == occlTimeout       ? c10d::ErrorType::TIMEOUT
              : result == occlRemoteError ? c10d::ErrorType::REMOTE_ERROR
                                          : c10d::ErrorType::COMM_ERROR;
@@ -386,7 +428,7 @@ c10d::ErrorType ProcessGroupOCCL::getError() {
 void ProcessGroupOCCL::abort() {
   const std::lock_guard lock(mutex_);
   for (const auto& [device, connection] : connections_) {
-    connection.comm->abort();
+    connection.transport->abort("the communicator was aborted");
   }
   over_ = "was aborted: make another one";
 }
@@ -404,7 +446,7 @@ void ProcessGroupOCCL::shutdown() {
   // Waits for what is enqueued, and not under the lock: abort() ends the wait. Also where a Work
   // that is still around keeps the communicator.
   for (const auto& [device, connection] : last) {
-    (void)occlCommFinalize(connection.comm->get());
+    connection.transport->finalize();
   }
   const std::lock_guard lock(mutex_);
   connections_.clear();

@@ -116,11 +116,11 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   void shutdown() override;
 
  private:
-  using Call = std::function<occlResult_t(occlComm_t, orStream_t, WorkOCCL&)>;
+  using Call = std::function<void(Transport&, WorkOCCL&)>;
 
   // What a device has of this group.
   struct Connection {
-    std::shared_ptr<SharedComm> comm;
+    std::shared_ptr<Transport> transport;
     c10::Stream stream;
   };
 
@@ -132,7 +132,11 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   };
 
   Connection connection(c10::Device device);
-  std::vector<uint8_t> id_of_rank_0(c10::Device device, const std::string& key);
+  std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
+  // The communicator of the ranks of one machine; `rank` is a place among them.
+  occlComm_t connect(c10::Device device, const std::string& key, const std::vector<int>& ranks,
+                     int rank);
+  std::vector<uint8_t> wait_for_leader(c10::Device device, const std::string& key);
   std::optional<c10::DeviceIndex> first_device();
   // `peer`: the root, or the other side of a message, for profiles; -1 if there is none.
   c10::intrusive_ptr<c10d::Work> run(c10d::OpType type, const std::string& name, bool async,

@@ -15,16 +15,6 @@
 
 namespace openreg {
 
-std::optional<std::string> SharedComm::ended(occlResult_t* result) const {
-  occlResult_t error = occlSuccess;
-  const char* text = nullptr;
-  (void)occlCommGetAsyncError(comm_, &error, &text);
-  if (result != nullptr) {
-    *result = error;
-  }
-  return error == occlSuccess ? std::nullopt : std::optional<std::string>(text);
-}
-
 namespace {
 
 c10::EventFlag flag(bool timed) {
@@ -33,7 +23,7 @@ c10::EventFlag flag(bool timed) {
 
 }  // namespace
 
-WorkOCCL::WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<SharedComm> comm,
+WorkOCCL::WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Transport> transport,
                    bool timed)
     : Work(group.rank, operation.type, operation.name.c_str(), operation.inputs),
       group_(std::move(group)),
@@ -41,7 +31,7 @@ WorkOCCL::WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Shared
       timed_(timed),
       events_(std::make_shared<OperationEvents>(OperationEvents{
           c10::Event(kOpenRegType, flag(timed)), c10::Event(kOpenRegType, flag(timed))})),
-      comm_(std::move(comm)) {}
+      transport_(std::move(transport)) {}
 
 void WorkOCCL::begin(const c10::Stream& stream) { events_->start->record(stream); }
 
@@ -57,9 +47,9 @@ void WorkOCCL::end(const c10::Stream& stream) {
   }
 }
 
-bool WorkOCCL::isCompleted() { return comm_->ended().has_value() || events_->end.query(); }
+bool WorkOCCL::isCompleted() { return transport_->ended().has_value() || events_->end.query(); }
 
-bool WorkOCCL::isSuccess() const { return !comm_->ended().has_value(); }
+bool WorkOCCL::isSuccess() const { return !transport_->ended().has_value(); }
 
 std::exception_ptr WorkOCCL::exception() const {
   try {
@@ -71,7 +61,7 @@ std::exception_ptr WorkOCCL::exception() const {
 }
 
 void WorkOCCL::throw_if_failed() const {
-  const std::optional<std::string> ended = comm_->ended();
+  const std::optional<std::string> ended = transport_->ended();
   if (ended.has_value()) {
     dump_flight_recorder_after_failure(rank_);
   }
@@ -124,7 +114,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
 
 void WorkOCCL::blockCurrentStream() { synchronize(); }
 
-void WorkOCCL::abort() { comm_->abort(); }
+void WorkOCCL::abort() { transport_->abort("the communicator was aborted"); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() { return future_; }
 

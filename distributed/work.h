@@ -22,26 +22,9 @@
 #include <vector>
 
 #include "distributed/flight_recorder.h"
-#include "distributed/occl/occl.h"
+#include "distributed/transport.h"
 
 namespace openreg {
-
-// A communicator with its handle, shared by a group and its works.
-class SharedComm {
- public:
-  explicit SharedComm(occlComm_t comm) : comm_(comm) {}
-  ~SharedComm() { (void)occlCommDestroy(comm_); }
-  SharedComm(const SharedComm&) = delete;
-  SharedComm& operator=(const SharedComm&) = delete;
-
-  occlComm_t get() const { return comm_; }
-  // Why it is over, or nothing.
-  std::optional<std::string> ended(occlResult_t* result = nullptr) const;
-  void abort() { (void)occlCommAbort(comm_); }
-
- private:
-  const occlComm_t comm_;
-};
 
 // What profiles say of a group.
 struct GroupLabel {
@@ -63,7 +46,7 @@ class WorkOCCL final : public c10d::Work {
     std::vector<at::Tensor> outputs;
   };
 
-  WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<SharedComm> comm, bool timed);
+  WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Transport> transport, bool timed);
 
   // Around the operation, on the stream that it is enqueued on.
   void begin(const c10::Stream& stream);
@@ -95,7 +78,7 @@ class WorkOCCL final : public c10d::Work {
   const bool timed_;
   const std::shared_ptr<OperationEvents> events_;
   // After the events: its last owner waits for the operation, which uses them.
-  const std::shared_ptr<SharedComm> comm_;
+  const std::shared_ptr<Transport> transport_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };
 

@@ -217,8 +217,8 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
   if (leader.failed != 0) {
     return first == parent.rank()
                ? made
-               : Error(occlRemoteError, "rank " + std::to_string(first) +
-                                            " could not make the id of the split communicator");
+               : Error(occlRemoteError,
+                       parent.Name(first) + " could not make the id of the split communicator");
   }
   const auto me = std::find_if(members.begin(), members.end(),
                                [&](const auto& member) { return member.second == parent.rank(); });
@@ -319,10 +319,14 @@ OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm) {
 }
 
 OPENREG_API occlResult_t occlCommAbort(occlComm_t comm) {
+  return occlCommAbortWithReason(comm, "the communicator was aborted");
+}
+
+OPENREG_API occlResult_t occlCommAbortWithReason(occlComm_t comm, const char* reason) {
   if (const Status status = CheckHandle("occlCommAbort", comm); !status.ok()) {
     return Return(status);
   }
-  (void)comm->communicator->End(occlAborted, "the communicator was aborted");
+  (void)comm->communicator->End(occlAborted, reason);
   return occlSuccess;
 }
 

@@ -113,24 +113,6 @@ const char* OpName(occlRedOp_t op) {
   return op < occlNumOps ? kNames[op] : "unknown reduction";
 }
 
-// "all-reduce of float32[8], sum".
-std::string Describe(const Descriptor& descriptor) {
-  std::string text = OperationName(descriptor.operation);
-  if (descriptor.operation == Operation::kBarrier || descriptor.operation == Operation::kSplit) {
-    return text;
-  }
-  text += std::string(" of ") + TypeName(descriptor.type) + "[" + std::to_string(descriptor.count) +
-          "]";
-  if (descriptor.operation == Operation::kAllReduce || descriptor.operation == Operation::kReduce ||
-      descriptor.operation == Operation::kReduceScatter) {
-    text += std::string(", ") + OpName(descriptor.op);
-  }
-  if (descriptor.root >= 0) {
-    text += ", root " + std::to_string(descriptor.root);
-  }
-  return text;
-}
-
 bool Agree(const Descriptor& one, const Descriptor& other) {
   return one.operation == other.operation && one.type == other.type && one.op == other.op &&
          one.root == other.root && one.count == other.count;
@@ -230,6 +212,9 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   self->rank_ = rank;
   self->ranks_ = ranks;
   self->process_ = getpid();
+  if (config.labels != nullptr) {
+    self->labels_.assign(config.labels, config.labels + ranks);
+  }
   self->timeout_ = config.timeout_ms > 0 ? config.timeout_ms
                                          : std::chrono::milliseconds(kDefaultTimeout).count();
   self->messages_.resize(static_cast<size_t>(ranks));
@@ -246,7 +231,7 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   uint32_t known = 0;
   if (!segment.ranks.compare_exchange_strong(known, static_cast<uint32_t>(ranks)) &&
       known != static_cast<uint32_t>(ranks)) {
-    return Error(occlInvalidUsage, "rank " + std::to_string(rank) + " says that there are " +
+    return Error(occlInvalidUsage, self->Name(rank) + " says that there are " +
                                        std::to_string(ranks) + " ranks, another one " +
                                        std::to_string(known));
   }
@@ -257,8 +242,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   }
   uint32_t absent = RankState::kAbsent;
   if (!state.presence.compare_exchange_strong(absent, RankState::kJoined)) {
-    return Error(occlInvalidUsage, "rank " + std::to_string(rank) +
-                                       " has joined already: two processes have the same rank");
+    return Error(occlInvalidUsage,
+                 self->Name(rank) + " has joined already: two processes have the same rank");
   }
   self->Ring();
   const auto missing = [&] {
@@ -271,14 +256,14 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   };
   if (const Status status =
           self->WaitUntil([&] { return missing() < 0; }, [] { return -1; }, self->Deadline(),
-                          [&] { return "rank " + std::to_string(missing()) + " has not joined"; });
+                          [&] { return self->Name(missing()) + " has not joined"; });
       !status.ok()) {
     return self->End(status.result, status.text);
   }
   for (int other = 0; other < ranks; ++other) {
     Status status = self->devices_[static_cast<size_t>(other)].Map(segment.states[other].device);
     if (!status.ok()) {
-      status.text = "rank " + std::to_string(other) + " has ended: " + status.text;
+      status.text = self->Name(other) + " has ended: " + status.text;
       return self->End(status.result, status.text);
     }
   }
@@ -348,7 +333,7 @@ Status Communicator::Ended() const {
                                   ? verdict.result
                               : verdict.result == occlAborted ? occlAborted
                                                               : occlRemoteError;
-  return Error(result, "rank " + std::to_string(verdict.rank) + " says: " + verdict.text);
+  return Error(result, Name(verdict.rank) + " says: " + verdict.text);
 }
 
 // ------------------------------------------------------------------------------------- meeting
@@ -390,7 +375,7 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
       const bool left = state.presence.load() == RankState::kLeft;
       const bool gone = !left && orIpcFileIsThere(&there, &state.device) == orSuccess && there == 0;
       if ((left || gone) && !done()) {
-        return Error(occlRemoteError, "rank " + std::to_string(missed) +
+        return Error(occlRemoteError, Name(missed) +
                                           (left ? " has given its communicator back"
                                                 : ", another process, has ended") +
                                           ": " + what());
@@ -407,8 +392,31 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
   }
 }
 
+int Communicator::Label(int rank) const {
+  return labels_.empty() ? rank : labels_[static_cast<size_t>(rank)];
+}
+
+std::string Communicator::Name(int rank) const { return "rank " + std::to_string(Label(rank)); }
+
+std::string Communicator::Describe(const Descriptor& descriptor) const {
+  std::string text = OperationName(descriptor.operation);
+  if (descriptor.operation == Operation::kBarrier || descriptor.operation == Operation::kSplit) {
+    return text;
+  }
+  text += std::string(" of ") + TypeName(descriptor.type) + "[" + std::to_string(descriptor.count) +
+          "]";
+  if (descriptor.operation == Operation::kAllReduce || descriptor.operation == Operation::kReduce ||
+      descriptor.operation == Operation::kReduceScatter) {
+    text += std::string(", ") + OpName(descriptor.op);
+  }
+  if (descriptor.root >= 0) {
+    text += ", root " + std::to_string(Label(descriptor.root));
+  }
+  return text;
+}
+
 std::string Communicator::Late(int rank) const {
-  return "rank " + std::to_string(rank) + " has not come to the " +
+  return Name(rank) + " has not come to the " +
          OperationName(segment()->states[rank_].descriptors[barriers_ % 2].operation);
 }
 
@@ -460,10 +468,9 @@ Status Communicator::CheckAgreement(const Descriptor& mine) const {
     const Descriptor& theirs = LastDescriptor(other);
     if (!Agree(mine, theirs)) {
       const int first = std::min(rank_, other), second = std::max(rank_, other);
-      return Error(occlInvalidUsage, "ranks do not ask for the same: rank " +
-                                         std::to_string(first) + " for " +
-                                         Describe(first == rank_ ? mine : theirs) + ", rank " +
-                                         std::to_string(second) + " for " +
+      return Error(occlInvalidUsage, "ranks do not ask for the same: " + Name(first) + " for " +
+                                         Describe(first == rank_ ? mine : theirs) + ", " +
+                                         Name(second) + " for " +
                                          Describe(second == rank_ ? mine : theirs));
     }
   }

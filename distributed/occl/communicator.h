@@ -59,6 +59,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
+  // As messages have it: "rank 3".
+  std::string Name(int rank) const;
   void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
 
   // Fails in the child of a fork.
@@ -141,11 +143,15 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status Arrive(Clock::time_point deadline);
   Status CheckAgreement(const Descriptor& mine) const;
   std::string Late(int rank) const;
+  int Label(int rank) const;
+  // "all-reduce of float32[8], sum".
+  std::string Describe(const Descriptor& descriptor) const;
 
   int rank_ = 0;
   int ranks_ = 0;
   int device_ = 0;
   int process_ = 0;
+  std::vector<int> labels_;
   std::atomic<int64_t> timeout_{0};  // milliseconds
 
   MappedFile file_;

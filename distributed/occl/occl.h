@@ -86,6 +86,8 @@ typedef enum occlRedOp {
 
 typedef struct occlConfig {
   int64_t timeout_ms;  // of each operation, from its beginning on the device; 0: 30 minutes
+  // What messages call the ranks, where they are part of something larger; null: their numbers.
+  const int* labels;
 } occlConfig_t;
 
 OPENREG_API occlResult_t occlGetVersion(int* version);
@@ -119,6 +121,8 @@ OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm);
 // waits in a function of the communicator; which is why the handle stays, unlike NCCL's, until
 // occlCommDestroy.
 OPENREG_API occlResult_t occlCommAbort(occlComm_t comm);
+// The same, with words that the error of each rank has.
+OPENREG_API occlResult_t occlCommAbortWithReason(occlComm_t comm, const char* reason);
 
 // occlSuccess, or why the communicator is over. `text` (may be null): in words, until the thread's
 // next call.

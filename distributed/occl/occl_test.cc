@@ -38,7 +38,8 @@ struct Rank {
 };
 
 // Runs a function as each of `ranks` ranks.
-void WithRanks(int ranks, const std::function<void(Rank&)>& function, int64_t timeout_ms = 20'000) {
+void WithRanks(int ranks, const std::function<void(Rank&)>& function, int64_t timeout_ms = 20'000,
+               const int* labels = nullptr) {
   occlUniqueId id;
   ASSERT_OCCL(occlGetUniqueId(&id));
   int devices = 0;
@@ -49,7 +50,7 @@ void WithRanks(int ranks, const std::function<void(Rank&)>& function, int64_t ti
       Rank rank{index, ranks};
       ASSERT_DEVICE(orSetDevice(index % devices));
       ASSERT_DEVICE(orStreamCreate(&rank.stream));
-      const occlConfig_t config{timeout_ms};
+      const occlConfig_t config{timeout_ms, labels};
       ASSERT_OCCL(occlCommInitRankConfig(&rank.comm, ranks, id, index, &config));
       function(rank);
       EXPECT_OCCL(occlCommDestroy(rank.comm));
@@ -303,6 +304,25 @@ TEST(OcclTest, AnAbortWakesAllRanks) {
     EXPECT_OCCL(occlCommGetAsyncError(rank.comm, &error, nullptr));
     EXPECT_EQ(error, occlAborted);
   });
+}
+
+TEST(OcclTest, TheReasonOfAnAbortNamesRanksByTheirLabels) {
+  constexpr int kLabels[] = {5, 9};
+  WithRanks(
+      2,
+      [](Rank& rank) {
+        if (rank.rank == 1) {
+          EXPECT_OCCL(occlCommAbortWithReason(rank.comm, "the network is down"));
+          return;
+        }
+        (void)occlBarrier(rank.comm, rank.stream);
+        (void)rank.Synchronize();
+        const char* text = nullptr;
+        occlResult_t error = occlSuccess;
+        EXPECT_OCCL(occlCommGetAsyncError(rank.comm, &error, &text));
+        EXPECT_EQ(std::string(text), "rank 9 says: the network is down");
+      },
+      20'000, kLabels);
 }
 
 TEST(OcclTest, RanksSendInARing) {

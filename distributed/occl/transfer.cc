@@ -50,12 +50,11 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
   found->state.store(Mailbox::kClaimed, std::memory_order_relaxed);
   lock.unlock();
   if (found->type != step.request.type || found->count != step.request.count) {
-    *status =
-        Error(occlInvalidUsage,
-              "rank " + std::to_string(sender) + " sends " + TypeName(found->type) + "[" +
-                  std::to_string(found->count) + "] with tag " + std::to_string(found->tag) +
-                  ", rank " + std::to_string(all.rank()) + " receives " +
-                  TypeName(step.request.type) + "[" + std::to_string(step.request.count) + "]");
+    *status = Error(occlInvalidUsage, all.Name(sender) + " sends " + TypeName(found->type) + "[" +
+                                          std::to_string(found->count) + "] with tag " +
+                                          std::to_string(found->tag) + ", " + all.Name(all.rank()) +
+                                          " receives " + TypeName(step.request.type) + "[" +
+                                          std::to_string(step.request.count) + "]");
     return true;
   }
   if (step.block != 0) {
@@ -143,8 +142,7 @@ Status Batch::RunTransfers(std::vector<Transfer> transfers) {
   };
   const auto what = [&] {
     const Request& request = waiting->step->request;
-    const std::string peer =
-        request.peer == occlAnyRank ? "any rank" : "rank " + std::to_string(request.peer);
+    const std::string peer = request.peer == occlAnyRank ? "any rank" : all.Name(request.peer);
     const bool sends = request.operation == Operation::kSend;
     return std::string(sends ? "nothing was received of what is sent to "
                              : "nothing has come from ") +

@@ -7,15 +7,30 @@
 #include <chrono>
 
 #include "distributed/flight_recorder.h"
+#include "distributed/network.h"
 #include "distributed/process_group.h"
 
 namespace py = pybind11;
 
 namespace openreg {
+namespace {
+
+c10::intrusive_ptr<c10d::Backend> make_python_gloo(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                                   int size, std::chrono::milliseconds timeout) {
+  const py::gil_scoped_acquire gil;
+  const py::object made = py::module_::import("torch.distributed")
+                              .attr("ProcessGroupGloo")(std::move(store), rank, size, timeout);
+  return made.cast<c10::intrusive_ptr<c10d::Backend>>();
+}
+
+}  // namespace
 
 void bind_distributed(py::module_& module) {
   // The bases and their holders.
-  py::module_::import("torch._C._distributed_c10d");
+  const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
+  if (py::hasattr(c10d, "ProcessGroupGloo")) {
+    register_gloo(&make_python_gloo);
+  }
   py::class_<ProcessGroupOCCL, c10d::Backend, c10::intrusive_ptr<ProcessGroupOCCL>> group(
       module, "ProcessGroupOCCL");
   py::class_<ProcessGroupOCCL::Options, c10d::Backend::Options,

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from multiprocessing.connection import Connection, wait
@@ -26,6 +26,8 @@ import torch.distributed as dist
 PATIENCE = 120.0
 #: Seconds that the others have once one has failed.
 GRACE = 30.0
+#: So many machines the ranks behave as if they were on, in turn, unless a test says it.
+HOSTS = int(os.environ.get("OPENREG_TEST_HOSTS", "1"))
 
 _context = multiprocessing.get_context("forkserver")
 _preloaded = ["torch", "tests.distributed.ranks"]
@@ -62,6 +64,8 @@ class Group:
     timeout: float = 60.0
     #: Whether the group is bound to the rank's device.
     bound: bool = False
+    #: The machine of each rank, by number, as if there were several.
+    hosts: Sequence[int] | None = None
     #: Of the processes, before they use the device.
     environment: Mapping[str, str] | None = None
 
@@ -78,6 +82,9 @@ def _serve(
     os.environ.update(
         RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(size), **(group.environment or {})
     )
+    if group.hosts is not None or HOSTS > 1:
+        host = rank % HOSTS if group.hosts is None else group.hosts[rank]
+        os.environ["OPENREG_HOST_ID"] = f"host {host}"
     torch.set_num_threads(1)
     try:
         dist.set_debug_level_from_env()

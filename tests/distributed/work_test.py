@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from tests.distributed.ranks import Group, run
+from tests.distributed.ranks import HOSTS, Group, run
 
 DEVICE = "openreg"
 LARGE = 100_000
@@ -150,6 +150,7 @@ def captured() -> None:
     assert eager.eq(ranks * ranks).all()
 
 
+@pytest.mark.skipif(HOSTS > 1, reason="what crosses machines cannot be captured in a graph")
 def test_graphs_replay_collectives() -> None:
     run(2, captured)
 

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "distributed/network.h"
+
+#include <ATen/ops/empty.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/distributed/c10d/exception.h>
+
+#include <future>
+#include <utility>
+
+#include "distributed/occl/occl.h"
+
+namespace openreg {
+namespace {
+
+// Tags of Gloo: even ones for what sender and receiver have agreed on, odd ones, never the same
+// twice in a row, for data that a header has announced.
+int agreed_tag(int tag) { return 2 * tag; }
+int data_tag(int64_t number) { return static_cast<int>(2 * number + 1); }
+constexpr uint32_t kDataTags = 1U << 29;
+
+// What comes before data, since Gloo ends the process if data does not fit: type, elements, and the
+// number of its tag.
+constexpr int kWords = 3;
+
+at::Tensor header_of(const at::Tensor& data, int64_t number) {
+  at::Tensor words = at::empty({kWords}, at::TensorOptions().dtype(at::kLong));
+  auto* const word = words.mutable_data_ptr<int64_t>();
+  word[0] = static_cast<int64_t>(data.scalar_type());
+  word[1] = data.numel();
+  word[2] = number;
+  return words;
+}
+
+std::string text_of(int64_t type, int64_t elements) {
+  return std::string(c10::getDtypeNames(static_cast<at::ScalarType>(type)).first) + "[" +
+         std::to_string(elements) + "]";
+}
+
+std::vector<at::Tensor> bytes_of(const at::Tensor& data) {
+  return {data.view({-1}).view(at::kByte)};
+}
+
+// In words of ours: Gloo's name a place in its sources, and the address of a peer.
+[[noreturn]] void refuse(const std::exception& error, int peer, int64_t timeout) {
+  const std::string text = error.what();
+  const std::string who = peer == occlAnyRank ? "a rank" : "rank " + std::to_string(peer);
+  TORCH_CHECK_WITH(DistBackendError, text.find("Timed out") == std::string::npos, who,
+                   " has not come within ", timeout, " ms");
+  for (const char* const lost : {"closed by peer", "reset by peer", "Broken pipe", "refused"}) {
+    TORCH_CHECK_WITH(DistBackendError, text.find(lost) == std::string::npos, who,
+                     ", another process, has ended or left the group");
+  }
+  TORCH_CHECK_WITH(DistBackendError, false, who, ": ", text);
+}
+
+std::atomic<MakeGloo> gloo_maker{nullptr};
+
+}  // namespace
+
+void register_gloo(MakeGloo make) { gloo_maker = make; }
+
+c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> store, int rank,
+                                            int size, std::chrono::milliseconds timeout) {
+  const MakeGloo make = gloo_maker.load();
+  TORCH_CHECK(make != nullptr,
+              "occl: ranks are on several machines, and this torch has no Gloo to connect them");
+  return make(std::move(store), rank, size, timeout);
+}
+
+c10::intrusive_ptr<c10d::Backend> Network::gloo() {
+  const std::lock_guard lock(mutex_);
+  TORCH_CHECK_WITH(DistBackendError, gloo_ != nullptr, "the group was aborted");
+  return gloo_;
+}
+
+Network::Wait Network::send(int peer, int tag, const at::Tensor& data) {
+  std::vector<at::Tensor> tensors = bytes_of(data);
+  try {
+    return {gloo()->send(tensors, peer, tag), peer};
+  } catch (const std::exception& error) {
+    refuse(error, peer, timeout_);
+  }
+}
+
+Network::Wait Network::receive(int peer, int tag, const at::Tensor& data) {
+  std::vector<at::Tensor> tensors = bytes_of(data);
+  try {
+    return {peer == occlAnyRank ? gloo()->recvAnysource(tensors, tag)
+                                : gloo()->recv(tensors, peer, tag),
+            peer};
+  } catch (const std::exception& error) {
+    refuse(error, peer, timeout_);
+  }
+}
+
+void Network::finish(const Wait& wait) {
+  {
+    const std::lock_guard lock(mutex_);
+    TORCH_CHECK_WITH(DistBackendError, gloo_ != nullptr, "the group was aborted");
+    waiting_.insert(wait.work.get());
+  }
+  bool done = false;
+  std::exception_ptr failed;
+  try {
+    done = wait.work->wait(std::chrono::milliseconds(timeout_.load()));
+  } catch (...) {
+    failed = std::current_exception();
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    waiting_.erase(wait.work.get());
+  }
+  if (failed != nullptr) {
+    try {
+      std::rethrow_exception(failed);
+    } catch (const std::exception& error) {
+      refuse(error, wait.peer, timeout_);
+    }
+  }
+  TORCH_CHECK_WITH(DistBackendError, done, "the group was aborted");
+}
+
+void Network::abort() {
+  c10::intrusive_ptr<c10d::Backend> last;
+  const std::lock_guard lock(mutex_);
+  last.swap(gloo_);
+  for (c10d::Work* const work : waiting_) {
+    work->abort();
+  }
+}
+
+void Network::finish_all(const std::vector<std::function<void()>>& steps) {
+  std::exception_ptr failed;
+  for (const std::function<void()>& step : steps) {
+    try {
+      step();
+    } catch (...) {
+      if (failed == nullptr) {
+        failed = std::current_exception();
+        abort();
+      }
+    }
+  }
+  if (failed != nullptr) {
+    std::rethrow_exception(failed);
+  }
+}
+
+void Network::transfer_agreed(const std::vector<Message>& sends,
+                              const std::vector<Message>& receives) {
+  std::vector<std::function<void()>> steps;
+  const auto add = [&](const Wait& wait) { steps.emplace_back([this, wait] { finish(wait); }); };
+  for (const Message& message : receives) {
+    if (message.data.numel() != 0) {
+      add(receive(message.peer, agreed_tag(message.tag), message.data));
+    }
+  }
+  for (const Message& message : sends) {
+    if (message.data.numel() != 0) {
+      add(send(message.peer, agreed_tag(message.tag), message.data));
+    }
+  }
+  finish_all(steps);
+}
+
+void Network::receive_checked(const Message& message, const Wait& header, const at::Tensor& words) {
+  finish(header);
+  const int peer = message.peer == occlAnyRank ? header.work->sourceRank() : message.peer;
+  const auto* const word = words.const_data_ptr<int64_t>();
+  const auto type = static_cast<int64_t>(message.data.scalar_type());
+  TORCH_CHECK_WITH(DistBackendError, word[0] == type && word[1] == message.data.numel(), "rank ",
+                   peer, " sends ", text_of(word[0], word[1]), ", and the receiver expects ",
+                   text_of(type, message.data.numel()));
+  if (message.data.numel() != 0) {
+    finish(receive(peer, data_tag(word[2]), message.data));
+  }
+  if (message.source != nullptr) {
+    *message.source = peer;
+  }
+}
+
+void Network::transfer(const std::vector<Message>& sends, const std::vector<Message>& receives) {
+  std::vector<std::function<void()>> steps;
+  for (const Message& message : receives) {
+    const at::Tensor words = at::empty({kWords}, at::TensorOptions().dtype(at::kLong));
+    const Wait header = receive(message.peer, agreed_tag(message.tag), words);
+    const auto receive_it = [this, &message, header, words] {
+      receive_checked(message, header, words);
+    };
+    if (receives.size() == 1) {
+      steps.emplace_back(receive_it);
+    } else {
+      // Each on a thread of its own: one may come only when another one has been received.
+      steps.emplace_back(
+          [other = std::async(std::launch::async, receive_it).share()] { other.get(); });
+    }
+  }
+  for (const Message& message : sends) {
+    const int64_t number = sent_.fetch_add(1) % kDataTags;
+    const at::Tensor words = header_of(message.data, number);
+    const Wait header = send(message.peer, agreed_tag(message.tag), words);
+    steps.emplace_back([this, header, words] { finish(header); });
+    if (message.data.numel() != 0) {
+      const Wait data = send(message.peer, data_tag(number), message.data);
+      steps.emplace_back([this, data] { finish(data); });
+    }
+  }
+  finish_all(steps);
+}
+
+}  // namespace openreg
