@@ -17,7 +17,6 @@
 namespace openreg {
 
 using c10d::OpType;
-using c10d::ReduceOp;
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::broadcast(std::vector<at::Tensor>& tensors,
                                                            const c10d::BroadcastOptions& options) {
@@ -89,6 +88,35 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
                TransportGroup group(all);
                for (size_t root = 0; root < size; ++root) {
                  all.broadcast(to[root], input, static_cast<int>(root));
+               }
+               group.end();
+             });
+}
+
+c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_coalesced(
+    std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+    const c10d::AllgatherOptions& options) {
+  const auto size = static_cast<size_t>(getSize());
+  TORCH_CHECK_VALUE(
+      outputs.size() == size && !inputs.empty(),
+      "occl: all_gather_coalesced takes some inputs, and a list of outputs for each of ", size,
+      " ranks");
+  std::vector<at::Tensor> all_outputs;
+  for (const std::vector<at::Tensor>& of_rank : outputs) {
+    TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "occl: all_gather_coalesced got ",
+                      inputs.size(), " inputs, and ", of_rank.size(), " outputs for a rank");
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      check_same("all_gather_coalesced", inputs[i], of_rank[i]);
+    }
+    all_outputs.insert(all_outputs.end(), of_rank.begin(), of_rank.end());
+  }
+  return run(OpType::ALLGATHER_COALESCED, "occl:all_gather_coalesced", options.asyncOp, inputs,
+             all_outputs, [=](Transport& all, auto&) {
+               TransportGroup group(all);
+               for (size_t root = 0; root < size; ++root) {
+                 for (size_t i = 0; i < inputs.size(); ++i) {
+                   all.broadcast(outputs[root][i], inputs[i], static_cast<int>(root));
+                 }
                }
                group.end();
              });

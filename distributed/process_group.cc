@@ -291,12 +291,27 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
     }
     return work;
   }
+  if (hook_ != nullptr) {
+    hook_->add(work);
+  }
   Pending& pending = pending_.emplace_back(Pending{work->events(), {}, timed_});
   for (const WorkOCCL::Operation& part : parts) {
     record(part, sequence, pending);
   }
   record(operation, sequence, pending);
   return work;
+}
+
+void ProcessGroupOCCL::registerOnCompletionHook(CompletionHook::Function&& hook) {
+  TORCH_CHECK(hook_ == nullptr, "occl: the group has a completion hook already");
+  onCompletionHook_ = hook;
+  hook_ = std::make_unique<CompletionHook>(std::move(hook));
+  timed_ = true;
+}
+
+void ProcessGroupOCCL::waitForPendingWorks() {
+  TORCH_CHECK(hook_ != nullptr, "occl: the group has no completion hook to wait for");
+  hook_->wait();
 }
 
 void ProcessGroupOCCL::startCoalescing() {
@@ -447,6 +462,9 @@ void ProcessGroupOCCL::shutdown() {
   // that is still around keeps the communicator.
   for (const auto& [device, connection] : last) {
     connection.transport->finalize();
+  }
+  if (hook_ != nullptr) {
+    hook_->wait();
   }
   const std::lock_guard lock(mutex_);
   connections_.clear();

@@ -23,6 +23,7 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "distributed/completion_hook.h"
 #include "distributed/work.h"
 
 namespace openreg {
@@ -67,6 +68,9 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> allgather_into_tensor_coalesced(
       std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
       const c10d::AllgatherOptions& options) override;
+  c10::intrusive_ptr<c10d::Work> allgather_coalesced(
+      std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
+      const c10d::AllgatherOptions& options) override;
   c10::intrusive_ptr<c10d::Work> gather(std::vector<std::vector<at::Tensor>>& outputs,
                                         std::vector<at::Tensor>& inputs,
                                         const c10d::GatherOptions& options) override;
@@ -98,6 +102,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // from 0, on all ranks
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   void enableCollectivesTiming() override { timed_ = true; }
+  void registerOnCompletionHook(CompletionHook::Function&& hook) override;
+  void waitForPendingWorks() override;
   void eagerConnectSingleDevice(at::Device device) override;
   c10::intrusive_ptr<c10d::Backend> split(
       const c10::intrusive_ptr<c10d::Store>& store, const std::vector<int>& ranks,
@@ -156,6 +162,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   uint64_t operations_ = 0;
 
   std::deque<Pending> pending_;
+  std::unique_ptr<CompletionHook> hook_;
   // Of captured receives from any rank: a graph may run them at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;

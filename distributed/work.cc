@@ -118,6 +118,27 @@ void WorkOCCL::abort() { transport_->abort("the communicator was aborted"); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() { return future_; }
 
+std::shared_ptr<c10d::WorkInfo> WorkOCCL::wait_for_info() const {
+  const auto done = [&] {
+    try {
+      return transport_->ended().has_value() || events_->end.query();
+    } catch (const c10::Error&) {
+      return true;  // the stream has failed, and its next synchronization says how
+    }
+  };
+  while (!done()) {
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  float milliseconds = 0;
+  try {
+    milliseconds = getDuration();
+  } catch (const c10::Error&) {  // it has not run, or without being timed
+  }
+  return std::make_shared<c10d::WorkInfo>(operation_.type, operation_.sequence, called_,
+                                          std::chrono::steady_clock::now(),
+                                          std::chrono::duration<float, std::milli>(milliseconds));
+}
+
 float WorkOCCL::getDuration() const {
   TORCH_CHECK(timed_, "the duration of ", operation_.name,
               " was not measured: call _enable_collectives_timing() on the group first");

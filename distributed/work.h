@@ -14,6 +14,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -66,6 +67,9 @@ class WorkOCCL final : public c10d::Work {
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
 
+  // Waits on the host, also for one that fails.
+  std::shared_ptr<c10d::WorkInfo> wait_for_info() const;
+
   // What the device still uses after this is gone: kept until it has passed.
   const std::shared_ptr<OperationEvents>& events() const { return events_; }
 
@@ -76,6 +80,7 @@ class WorkOCCL final : public c10d::Work {
   const GroupLabel group_;
   const Operation operation_;
   const bool timed_;
+  const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();
   const std::shared_ptr<OperationEvents> events_;
   // After the events: its last owner waits for the operation, which uses them.
   const std::shared_ptr<Transport> transport_;

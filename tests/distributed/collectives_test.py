@@ -262,6 +262,11 @@ def coalesced() -> None:
         for output in outputs:
             assert torch.equal(output.view(ranks, -1)[:, 0].cpu(), torch.arange(1.0, ranks + 1))
 
+        lists = [[torch.empty_like(tensor) for tensor in tensors] for _ in range(ranks)]
+        dist.all_gather_coalesced(lists, tensors)
+        for other, received in enumerate(lists):
+            assert all(part.eq(other + 1).all() for part in received)
+
         output = torch.empty(1, device=DEVICE)
         with dist._coalescing_manager(device=device, async_ops=asynchronous) as manager:
             dist.reduce_scatter_tensor(output, torch.ones(ranks, device=DEVICE))

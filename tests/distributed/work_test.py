@@ -4,6 +4,7 @@
 import gc
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -260,3 +261,38 @@ def exchanges_on_streams() -> None:
 
 def test_exchanges_on_several_streams_keep_their_order() -> None:
     run(2, exchanges_on_streams)
+
+
+def hooked() -> None:
+    group = dist.group.WORLD
+    assert group is not None
+    seen: list[tuple[str, int]] = []
+
+    def hook(info: Any) -> None:
+        assert info.time_finished >= info.time_started
+        assert info.active_duration >= timedelta()
+        seen.append((str(info.op_type), info.seq))
+        if len(seen) == 2:
+            raise ValueError("not the last one")
+
+    with pytest.raises(RuntimeError, match="no completion hook"):
+        group._wait_for_pending_works()
+    group._register_on_completion_hook(hook)
+    assert group._has_hooks()
+    with pytest.raises(RuntimeError, match="has a completion hook already"):
+        group._register_on_completion_hook(hook)
+    tensor = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(tensor, async_op=True)
+    dist.broadcast(tensor, 0)
+    dist.barrier()
+    group._wait_for_pending_works()
+    kinds = ["OpType.ALLREDUCE", "OpType.BROADCAST", "OpType.BARRIER"]
+    assert seen == list(zip(kinds, (1, 2, 3), strict=True)), seen
+    dist.all_reduce(tensor)
+    # The end of the group waits for the hook.
+    dist.destroy_process_group()
+    assert len(seen) == 4
+
+
+def test_a_hook_is_called_for_each_operation() -> None:
+    run(2, hooked)
