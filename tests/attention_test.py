@@ -8,6 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses import FakeTensorMode
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -238,6 +239,25 @@ def test_a_backward_without_gradient_has_none() -> None:
     assert torch.autograd.gradcheck(
         functional.scaled_dot_product_attention, [q.detach().double().requires_grad_()] * 3
     )
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_fakes_have_the_types_and_strides_of_real_results(dtype: torch.dtype) -> None:
+    # Compiled code would read the logsumexp as of the type that the fake has.
+    q = torch.randn(2, 4, 5, 8, dtype=dtype, device="openreg").transpose(1, 2).contiguous()
+    arguments = [q.transpose(1, 2), q.transpose(1, 2), q.transpose(1, 2), q.new_zeros(5, 5)]
+    with FakeTensorMode() as mode:
+        fakes = [mode.from_tensor(tensor) for tensor in arguments]
+        faked = aten._scaled_dot_product_fused_attention_overrideable(*fakes, is_causal=True)
+    real = aten._scaled_dot_product_fused_attention_overrideable(*arguments, is_causal=True)
+    for ours, theirs in zip(faked, real, strict=True):
+        if isinstance(theirs, Tensor):
+            assert ours.dtype == theirs.dtype
+            assert ours.shape == theirs.shape
+            assert ours.stride() == theirs.stride()
+            assert ours.device == theirs.device
+        else:
+            assert ours == theirs
 
 
 def test_does_not_wait() -> None:

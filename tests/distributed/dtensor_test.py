@@ -28,8 +28,7 @@ from torch.distributed.tensor import (
     zeros,
 )
 from torch.distributed.tensor.debug import CommDebugMode
-from torch.distributed.tensor.experimental import context_parallel, implicit_replication, local_map
-from torch.distributed.tensor.experimental._attention import context_parallel_unshard
+from torch.distributed.tensor.experimental import implicit_replication, local_map
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     RowwiseParallel,
@@ -37,7 +36,6 @@ from torch.distributed.tensor.parallel import (
     loss_parallel,
     parallelize_module,
 )
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from tests.distributed.ranks import Group, run
 from tests.distributed.training import DEVICE, STEPS, WIDTH, batch, expected, require_equal, share
@@ -405,61 +403,6 @@ def distributes_a_module() -> None:
 
 def test_an_embedding_of_which_each_rank_has_some_rows() -> None:
     run(2, distributes_a_module)
-
-
-# ----------------------------------------------------------------------------------- attention
-
-
-def attention(parts: list[Any], causal: bool) -> Tensor:
-    q, k, v = parts
-    return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
-
-
-def attends(backend: str, causal: bool) -> None:
-    mesh = line()
-    parts = [random(2, 4, 8, 16, seed=seed).float() for seed in range(3)]
-    ours = [spread(tensor, mesh, Shard(1)).requires_grad_() for tensor in parts]
-    plain = [tensor.clone().requires_grad_() for tensor in parts]
-    with sdpa_kernel(getattr(SDPBackend, backend)):
-        result = attention(ours, causal)
-    result.square().sum().backward()
-    reference = attention(plain, causal)
-    reference.square().sum().backward()
-    require(result.detach(), reference.detach())
-    for our, their in zip(ours, plain, strict=True):
-        assert their.grad is not None
-        require(our.grad, their.grad)
-
-
-def test_attention_whose_heads_are_spread_by_other_operators() -> None:
-    run(2, attends, "MATH", False)
-
-
-@pytest.mark.xfail(
-    strict=True,
-    reason="DTensor knows no way to shard aten::_scaled_dot_product_fused_attention_overrideable",
-)
-@pytest.mark.parametrize("causal", [False, True])
-def test_attention_whose_heads_are_spread(causal: bool) -> None:
-    run(2, attends, "OVERRIDEABLE", causal)
-
-
-def attends_to_a_part_of_the_context() -> None:
-    mesh = line()
-    parts = [random(2, 4, 16, 16, seed=seed).float() for seed in range(3)]
-    reference = attention(parts, True)
-    ours = [tensor.to(DEVICE) for tensor in parts]
-    with context_parallel(mesh, buffers=ours, buffer_seq_dims=[2, 2, 2]):
-        result = attention(ours, True)
-        (whole,) = context_parallel_unshard(mesh, [result], [2])
-    torch.testing.assert_close(whole.cpu(), reference)
-
-
-@pytest.mark.xfail(
-    strict=True, reason="torch knows ring attention by the names of CUDA's three operators only"
-)
-def test_attention_to_a_context_that_is_spread() -> None:
-    run(2, attends_to_a_part_of_the_context)
 
 
 # ------------------------------------------------------------------------------------ compiled

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Registers the collective backend ``occl`` with torch.distributed, for tensors of the device."""
 
+import warnings
+from types import ModuleType
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from torch_openreg import _C
 from torch_openreg.distributed import default_backend
+from torch_openreg.distributed.import_hook import call_after_import
 from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE
 
 
@@ -18,6 +22,28 @@ def register() -> None:
         COLLECTIVE_BACKEND, _create, extended_api=True, devices=[DEVICE_TYPE]
     )
     default_backend.install()
+    # Programs without DTensors do not wait for its half a second of imports.
+    call_after_import("torch.distributed.tensor", _extend_tensor)
+    call_after_import(
+        "torch.distributed.tensor.experimental._context_parallel._attention", _extend_tensor
+    )
+
+
+def _extend_tensor(module: ModuleType) -> None:
+    """Teach a module of torch.distributed.tensor, just imported, the attention of the device."""
+    try:
+        from torch_openreg.distributed import attention
+
+        if module.__name__ == "torch.distributed.tensor":
+            attention.register_sharding()
+        else:
+            attention.register_ring(module)
+    except (ImportError, AttributeError) as error:
+        warnings.warn(
+            f"openreg: {module.__name__} of torch {torch.__version__} does not learn the device's "
+            f"attention ({error}): torch_openreg/distributed/attention.py knows torch 2.13",
+            stacklevel=2,
+        )
 
 
 def _create(group: Any, options: Any) -> _C.ProcessGroupOCCL:

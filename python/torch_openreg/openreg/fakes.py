@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fake convolutions of the device, whose results have the strides of real ones.
+"""Fake operators of the device, whose results have the strides and data types of real ones.
 
-The device returns convolutions in the order of dimensions that the CPU returns them in
+Convolutions: the device returns them in the order of dimensions that the CPU returns them in
 (aten/kernels/convolution.cc). torch's rule for fake tensors knows that order for devices of its
 own, and takes results of all others to be contiguous.
+
+Attention: the logsumexp of float64 is float64 (aten/kernels/attention.cc). torch's rule for the
+operator says float32 always, and compiled code that reads it would read something else.
 """
 
 from collections.abc import Callable
@@ -23,12 +26,15 @@ _CONVOLUTIONS = (
     _aten.convolution_backward.default,
 )
 
+_ATTENTION = _aten._scaled_dot_product_fused_attention_overrideable.default
+
 
 def register(device_type: str) -> None:
-    """Let torch treat fake convolutions of the device like those of the CPU."""
+    """Let torch treat fake convolutions of the device like those of the CPU, and fix attention."""
     rules = fake_impls.op_implementations_dict
     for operator in _CONVOLUTIONS:
         rules[operator] = _like_the_cpu(device_type, rules[operator])
+    rules[_ATTENTION] = _attention(device_type)
 
 
 def _like_the_cpu(device_type: str, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,3 +58,21 @@ def _like_the_cpu(device_type: str, rule: Callable[..., Any]) -> Callable[..., A
         return move(rule(mode, operator, *args, **kwargs), device)
 
     return convolve
+
+
+def _attention(device_type: str) -> Callable[..., Any]:
+    def attend(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        query = args[0]
+        if query.device.type != device_type or query.dtype != torch.float64:
+            return NotImplemented  # torch goes on to its own rule
+
+        def change(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
+            return tree_map_only(
+                Tensor, lambda fake: fake.to(new) if fake.dtype == old else fake, value
+            )
+
+        with mode:
+            args = change(args, torch.float64, torch.float32)
+            return change(operator(*args, **kwargs), torch.float32, torch.float64)
+
+    return attend
