@@ -129,11 +129,13 @@ std::shared_ptr<c10d::WorkInfo> WorkOCCL::wait_for_info() const {
   while (!done()) {
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
-  float milliseconds = 0;
-  try {
-    milliseconds = getDuration();
-  } catch (const c10::Error&) {  // it has not run, or without being timed
-  }
+  const float milliseconds = [&]() -> float {
+    try {
+      return getDuration();
+    } catch (const c10::Error&) {
+      return 0;  // it has not run
+    }
+  }();
   return std::make_shared<c10d::WorkInfo>(operation_.type, operation_.sequence, called_,
                                           std::chrono::steady_clock::now(),
                                           std::chrono::duration<float, std::milli>(milliseconds));

@@ -15,14 +15,14 @@ PATIENCE = 100.0
 
 
 def torchrun(
-    folder: Path, code: str, *options: str, **environment: str
+    folder: Path, code: str, *options: str, argument: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run a program on two ranks of this machine, as `torchrun` does."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(code))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     return subprocess.run(
-        [*launcher, *options, str(program), str(folder)],
+        [*launcher, *options, str(program), str(folder), argument],
         env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
         capture_output=True,
         text=True,
@@ -65,6 +65,8 @@ TRAINING = """
     from torch.distributed.fsdp import fully_shard
 
     folder = pathlib.Path(sys.argv[1])
+    if sys.argv[2] == "two hosts":
+        os.environ["OPENREG_HOST_ID"] = os.environ["RANK"]
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
     torch.accelerator.set_device_index(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group()
@@ -120,13 +122,16 @@ def trained_at_once() -> torch.Tensor:
     return model.weight.detach()
 
 
-@pytest.mark.parametrize("own_store", ["0", "1"])
+@pytest.mark.parametrize(
+    ("hosts", "own_store"), [("one host", "0"), ("one host", "1"), ("two hosts", "0")]
+)
 def test_training_goes_on_from_its_checkpoint_after_a_rank_has_failed(
-    tmp_path: Path, own_store: str
+    tmp_path: Path, hosts: str, own_store: str
 ) -> None:
     # By default, torch 2.13 gives all attempts one store, with the keys of those before.
     options = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": own_store}
-    done = torchrun(tmp_path, TRAINING, "--max-restarts=1", "--monitor-interval=0.1", **options)
+    restarts = ("--max-restarts=1", "--monitor-interval=0.1")
+    done = torchrun(tmp_path, TRAINING, *restarts, argument=hosts, **options)
     assert done.returncode == 0, done.stderr[-3000:]
     attempt, start, weight = torch.load(tmp_path / "result.pt")
     assert attempt == 1
