@@ -6,7 +6,7 @@ from typing import Any
 import torch.distributed as dist
 
 from torch_openreg import _C
-from torch_openreg.distributed import default_backend
+from torch_openreg.distributed import default_backend, symmetric_memory
 from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE
 
 
@@ -18,6 +18,7 @@ def register() -> None:
         COLLECTIVE_BACKEND, _create, extended_api=True, devices=[DEVICE_TYPE]
     )
     default_backend.install()
+    symmetric_memory.register()
 
 
 def _create(group: Any, options: Any) -> _C.ProcessGroupOCCL:
