@@ -2,11 +2,9 @@
 #include "distributed/symmetric_memory.h"
 
 #include <ATen/ops/empty.h>
-#include <c10/core/Event.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <atomic>
 #include <chrono>
 #include <list>
 #include <map>
@@ -127,21 +125,24 @@ SymmetricAllocation::SymmetricAllocation(size_t bytes, c10::DeviceIndex device,
 }
 
 SymmetricAllocation::~SymmetricAllocation() {
-  Released released{base_, std::move(peers_), {}};
+  ReleasedMemory::get().add({base_, std::move(peers_), record_events()});
+  (void)ReleasedMemory::get().sweep();
+}
+
+std::vector<c10::Event> SymmetricAllocation::record_events() noexcept {
+  std::vector<c10::Event> events;
   try {
     record_stream(current_stream(device_));
     for (const c10::Stream& stream : streams_) {
       if (!is_capturing(native_stream(stream))) {
-        c10::Event event(kOpenRegType);
-        event.record(stream);
-        released.events.push_back(std::move(event));
+        events.emplace_back(kOpenRegType);
+        events.back().record(stream);
       }
     }
   } catch (const std::exception&) {
-    // The device has ended: no kernel runs any more.
+    return events;  // the device has ended: no kernel runs any more
   }
-  ReleasedMemory::get().add(std::move(released));
-  (void)ReleasedMemory::get().sweep();
+  return events;
 }
 
 bool SymmetricAllocation::contains(const void* pointer) const {

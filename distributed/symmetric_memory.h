@@ -16,6 +16,7 @@
 #define DISTRIBUTED_SYMMETRIC_MEMORY_H_
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Event.h>
 #include <c10/core/Stream.h>
 
 #include <memory>
@@ -23,6 +24,7 @@
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/symm_mem/SymmetricMemory.hpp>
+#include <utility>
 #include <vector>
 
 #include "distributed/occl/window.h"
@@ -61,7 +63,8 @@ class SymmetricAllocation {
   void record_stream(const c10::Stream& stream);
 
  private:
-  std::shared_ptr<const SymmetricPeers> connect(const std::string& group) const;
+  // What has to pass before the memory is released.
+  std::vector<c10::Event> record_events() noexcept;
 
   const size_t bytes_;
   const size_t pad_bytes_;
@@ -69,7 +72,7 @@ class SymmetricAllocation {
   const std::optional<std::string> group_;
   void* base_ = nullptr;
 
-  std::mutex mutex_;  // of the next two; held while a rendezvous waits
+  std::mutex mutex_;  // of the next one; held while a rendezvous waits
   std::vector<std::shared_ptr<const SymmetricPeers>> peers_;
   std::mutex streams_mutex_;
   std::vector<c10::Stream> streams_;

@@ -41,26 +41,35 @@ struct Members {
   std::vector<int> global_ranks;
 };
 
+// Null if there is no process group of that name.
+c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
+  try {
+    return c10d::resolve_process_group(name);
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+// Null for a group without a backend for the device: its store is enough.
+c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& group) {
+  try {
+    return group.getBackend(kOpenRegType)->getBackendOptions();
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
 // A process group, or what set_group_info() has made without one.
 Members members_of(const std::string& name) {
   Members members;
-  c10::intrusive_ptr<c10d::ProcessGroup> group;
-  try {
-    group = c10d::resolve_process_group(name);
-  } catch (const std::exception&) {
-    // Not a process group.
-  }
-  if (group != nullptr) {
+  if (const auto group = find_group(name); group != nullptr) {
     members.rank = group->getRank();
     members.size = group->getSize();
     members.store = group->getStore();
-    try {
-      const auto options = group->getBackend(kOpenRegType)->getBackendOptions();
+    if (const auto options = find_options(*group); options != nullptr) {
       members.timeout = options->timeout;
       members.global_ranks.assign(options->global_ranks_in_group.begin(),
                                   options->global_ranks_in_group.end());
-    } catch (const std::exception&) {
-      // A group of the CPU's: its store is enough.
     }
   } else {
     const c10d::symmetric_memory::GroupInfo& info = c10d::symmetric_memory::get_group_info(name);
@@ -79,27 +88,41 @@ Members members_of(const std::string& name) {
   return members;
 }
 
-// How many rendezvous a group has had: all ranks count alike, from the beginning of its store.
-struct Count {
-  c10::weak_intrusive_ptr<c10d::Store> store;
-  uint64_t number = 0;
-  std::string agreement;  // where the ranks agreed last
-};
-
-// Of the next rendezvous; `last` is Count::agreement.
-std::string next_prefix(const std::string& group, const Members& members, std::string** last) {
-  static std::mutex mutex;
-  static auto& counts = *std::make_unique<std::map<std::string, Count>>().release();
-  const std::lock_guard lock(mutex);
-  const auto [found, is_new] =
-      counts.try_emplace(group, Count{c10::weak_intrusive_ptr<c10d::Store>(members.store), 0, {}});
-  Count& count = found->second;
-  if (!is_new && count.store.lock() != members.store) {
-    count = {c10::weak_intrusive_ptr<c10d::Store>(members.store), 0, {}};
+// What this process knows of the rendezvous of its groups. All ranks count alike, from the
+// beginning of the group's store. Threads: any.
+class History {
+ public:
+  static History& get() {
+    static auto& history = *std::make_unique<History>().release();  // used until the very end
+    return history;
   }
-  *last = &count.agreement;
-  return "symmetric_memory/" + group + "/" + std::to_string(++count.number) + "/";
-}
+
+  // Of the keys of the next one.
+  std::string next_prefix(const std::string& group, const c10::intrusive_ptr<c10d::Store>& store) {
+    const std::lock_guard lock(mutex_);
+    const auto [found, is_new] = entries_.try_emplace(group, Entry{Weak(store), 0, {}});
+    if (!is_new && found->second.store.lock() != store) {
+      found->second = {Weak(store), 0, {}};
+    }
+    return "symmetric_memory/" + group + "/" + std::to_string(++found->second.number) + "/";
+  }
+
+  // Notes where the ranks have agreed, and returns where they did before; or nothing.
+  std::string exchange_agreement(const std::string& group, std::string agreement) {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(entries_.at(group).agreement, std::move(agreement));
+  }
+
+ private:
+  using Weak = c10::weak_intrusive_ptr<c10d::Store>;
+  struct Entry {
+    Weak store;
+    uint64_t number;
+    std::string agreement;
+  };
+  std::mutex mutex_;
+  std::map<std::string, Entry> entries_;  // by group
+};
 
 std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
 
@@ -114,7 +137,7 @@ class Rendezvous {
   Rendezvous(const SymmetricPiece& mine, std::string group)
       : mine_(mine),
         members_(members_of(group)),
-        prefix_(next_prefix(group, members_, &last_agreement_)),
+        prefix_(History::get().next_prefix(group, members_.store)),
         deadline_(Clock::now() + members_.timeout),
         peers_(new SymmetricPeers, [](SymmetricPeers* peers) {
           const std::unique_ptr<SymmetricPeers> last(peers);
@@ -143,7 +166,7 @@ class Rendezvous {
     agree(agreement, failed);
     // All have read it, and have left the last rendezvous.
     forget(key(members_.rank));
-    const std::string last = std::exchange(*last_agreement_, agreement);
+    const std::string last = History::get().exchange_agreement(peers_->group, agreement);
     if (members_.rank == 0 && !last.empty()) {
       forget(last + kMapped);
       forget(last + kVerdict);
@@ -161,7 +184,7 @@ class Rendezvous {
     try {
       members_.store->deleteKey(key);
     } catch (const std::exception&) {
-      // The store cannot delete: no other rendezvous has this key.
+      return;  // the store cannot delete: no other rendezvous has this key
     }
   }
 
@@ -325,7 +348,6 @@ class Rendezvous {
 
   const SymmetricPiece mine_;
   const Members members_;
-  std::string* last_agreement_ = nullptr;  // of one rendezvous of the group at a time
   const std::string prefix_;
   const Clock::time_point deadline_;
   const std::shared_ptr<SymmetricPeers> peers_;

@@ -83,6 +83,10 @@ def shares_buffers() -> None:
         each.eq(number).all() for number, each in enumerate(ops.get_remote_tensors(tensor, world()))
     )
     handle.barrier()
+    tensor[10:] += 0.5
+    handle.barrier()
+    assert ops.get_remote_tensors(tensor[10:12], world())[peer].tolist() == [peer + 0.5] * 2
+    handle.barrier()
     # Write, at an offset, as another type.
     handle.get_buffer(peer, (4,), torch.int16, 10).copy_(torch.full((4,), 7 + rank))
     handle.barrier()
@@ -284,7 +288,9 @@ def scatters_and_exchanges() -> None:
     out = torch.full((40, 3), -1.0, device=DEVICE)
     numbers = torch.empty(2, size, dtype=torch.int64, device=DEVICE)
     ops.all_to_all_vdev(rows, out, splits, numbers, world())
-    expected_rows, counts, offsets = [], [], []
+    expected_rows: list[Tensor] = []
+    counts: list[int] = []
+    offsets: list[int] = []
     for source in range(size):
         begin = sum(source + 2 * target for target in range(rank))
         count = source + 2 * rank

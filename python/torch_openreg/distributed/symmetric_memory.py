@@ -5,8 +5,13 @@ Here they are a collective of the group before or after the matrix product: the 
 without the overlap of the two. All others are in ``distributed/symmetric_operators.cc``.
 """
 
+from typing import TYPE_CHECKING
+
 import torch
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from torch.distributed.distributed_c10d import GroupName
 
 # torch's key of an out-of-tree device.
 _KEY = "PrivateUse1"
@@ -31,7 +36,7 @@ def fused_all_gather_matmul(
     A_shard: Tensor,
     Bs: list[Tensor],
     gather_dim: int,
-    group_name: str,
+    group_name: "GroupName",
     *,
     return_A: bool = True,
 ) -> tuple[Tensor | None, list[Tensor]]:
@@ -48,17 +53,18 @@ def fused_matmul_reduce_scatter(
     B: Tensor,
     reduce_op: str,
     scatter_dim: int,
-    group_name: str,
+    group_name: "GroupName",
 ) -> Tensor:
     """Multiply, reduce over the ranks, and keep this rank's part of ``scatter_dim``."""
     from torch.distributed import _functional_collectives as funcol
 
     product = A @ B
     part = funcol.reduce_scatter_tensor(product, reduce_op, scatter_dim % product.dim(), group_name)
-    return funcol.wait_tensor(part)
+    waited: Tensor = funcol.wait_tensor(part)
+    return waited
 
 
-def _low_contention_all_gather(tensor: Tensor, group_name: str) -> Tensor:
+def _low_contention_all_gather(tensor: Tensor, group_name: "GroupName") -> Tensor:
     """Gather along the first dimension; ``wait_tensor`` waits for the result."""
     ops = torch.ops._c10d_functional
     size = torch.distributed.distributed_c10d._get_group_size_by_name(group_name)
@@ -66,7 +72,9 @@ def _low_contention_all_gather(tensor: Tensor, group_name: str) -> Tensor:
     return gathered
 
 
-def _low_contention_reduce_scatter(tensor: Tensor, reduce_op: str, group_name: str) -> Tensor:
+def _low_contention_reduce_scatter(
+    tensor: Tensor, reduce_op: str, group_name: "GroupName"
+) -> Tensor:
     """Reduce and keep this rank's part of the first dimension; ``wait_tensor`` waits for it."""
     ops = torch.ops._c10d_functional
     size = torch.distributed.distributed_c10d._get_group_size_by_name(group_name)
