@@ -3,23 +3,28 @@
 
 import contextlib
 import gc
+import itertools
 import os
+import random
 import signal
 import threading
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._functional_collectives as funcol
 import torch.distributed._symmetric_memory as symm_mem
 from torch import Tensor
 from torch._C._distributed_c10d import _SymmetricMemory
+from torch._inductor.utils import run_and_get_code
 
 from tests.distributed.ranks import Group, Ranks, preload, run
 
-preload("torch.distributed._symmetric_memory", "pytest")
+preload("torch.distributed._symmetric_memory", "torch._inductor.compile_fx", "pytest")
 
 DEVICE = "openreg"
 ops = torch.ops.symm_mem
@@ -384,6 +389,39 @@ def test_wrong_calls_are_refused() -> None:
     run(2, refuses)
 
 
+def compiles() -> None:
+    rank = dist.get_rank()
+    group: Any = dist.group.WORLD
+    name = world()
+    tensor, handle = symmetric(8)
+    tensor.fill_(rank)
+    handle.barrier()
+
+    def of_an_input(x: Tensor) -> Any:
+        return ops.one_shot_all_reduce(x, "sum", name) + 1
+
+    def of_a_result(x: Tensor) -> Any:
+        return ops.one_shot_all_reduce(x * 2, "sum", name) + 1
+
+    def of_the_group(x: Tensor) -> Any:
+        return funcol.wait_tensor(funcol.all_reduce(x * 2, "sum", group)) + 1
+
+    with pytest.warns(FutureWarning, match="deprecated"):
+        symm_mem.enable_symm_mem_for_group(name)
+    for function, expected in ((of_an_input, 2), (of_a_result, 3), (of_the_group, 3)):
+        compiled = torch.compile(function, fullgraph=True)
+        with torch._inductor.config.patch({"_collective.auto_select": True}):
+            _, (code,) = run_and_get_code(compiled, tensor)
+        assert "one_shot_all_reduce" in code
+        for _ in range(2):
+            assert compiled(tensor).eq(expected).all()
+    pads_are_zero(handle)
+
+
+def test_all_reduces_are_compiled(tmp_path: Path) -> None:
+    run(2, compiles, group=Group(environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}))
+
+
 # -------------------------------------------------------------------------------------- faults
 
 
@@ -480,6 +518,43 @@ def test_a_rank_that_is_killed() -> None:
         "rank 1, another process, has ended: rank 0 has no signal of rank 1 on channel 2"
     )
     assert first.exit_code == 0
+
+
+def works_on(folder: str) -> None:
+    tensor, handle = symmetric(20_000)
+    handle.barrier()
+    torch.openreg.synchronize()
+    Path(folder, str(dist.get_rank())).touch()
+    for number in itertools.count():
+        ops.one_shot_all_reduce(tensor, "max", world())
+        ops.two_shot_all_reduce_(tensor, "max", world())
+        handle.barrier(channel=1)
+        if number % 3 == 0:
+            torch.openreg.synchronize()
+
+
+@pytest.mark.parametrize("seed", range(int(os.environ.get("OPENREG_KILLS", "2"))))
+def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
+    generator = random.Random(seed)
+    size = generator.choice([2, 4])
+    with Ranks(size, works_on, str(tmp_path), group=Group(timeout=20)) as ranks:
+        end = time.monotonic() + 60
+        while len(list(tmp_path.iterdir())) < size and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1 * generator.random())
+        victim = generator.randrange(size)
+        ranks.kill(victim)
+        start = time.monotonic()
+        outcomes = ranks.outcomes(30)
+        seconds = time.monotonic() - start
+    assert seconds < 5
+    for rank, outcome in enumerate(outcomes):
+        if rank == victim:
+            assert outcome.exit_code == -signal.SIGKILL
+        else:
+            assert outcome.exit_code == 1
+            assert outcome.error is not None
+            assert f"rank {victim}, another process, has ended" in outcome.error, outcome.error
 
 
 def is_missing() -> str:
