@@ -138,15 +138,15 @@ class Rendezvous {
       : mine_(mine),
         members_(members_of(group)),
         prefix_(History::get().next_prefix(group, members_.store)),
-        deadline_(Clock::now() + members_.timeout),
-        peers_(new SymmetricPeers, [](SymmetricPeers* peers) {
-          const std::unique_ptr<SymmetricPeers> last(peers);
-          (void)release_peers(*last);
-        }) {
-    peers_->group = std::move(group);
-    peers_->rank = members_.rank;
-    peers_->global_ranks = members_.global_ranks;
+        deadline_(Clock::now() + members_.timeout) {
+    peers_.group = std::move(group);
+    peers_.rank = members_.rank;
+    peers_.global_ranks = members_.global_ranks;
   }
+  // What is not handed over: the rendezvous has failed.
+  ~Rendezvous() { (void)release_peers(peers_); }
+  Rendezvous(const Rendezvous&) = delete;
+  Rendezvous& operator=(const Rendezvous&) = delete;
 
   std::shared_ptr<const SymmetricPeers> run() {
     members_.store->set(key(members_.rank), announcement());
@@ -157,8 +157,8 @@ class Rendezvous {
       connect(peer, window[static_cast<size_t>(peer)], nonce, failed);
     }
     const occlWindowConfig_t config{mine_.buffer_bytes, mine_.pad_bytes, members_.timeout.count(),
-                                    peers_->group.c_str()};
-    if (failed.empty() && occlWindowCreate(&peers_->window, members_.size, members_.rank,
+                                    peers_.group.c_str()};
+    if (failed.empty() && occlWindowCreate(&peers_.window, members_.size, members_.rank,
                                            window.data(), &config) != occlSuccess) {
       failed = occlGetLastError();
     }
@@ -166,13 +166,13 @@ class Rendezvous {
     agree(agreement, failed);
     // All have read it, and have left the last rendezvous.
     forget(key(members_.rank));
-    const std::string last = History::get().exchange_agreement(peers_->group, agreement);
+    const std::string last = History::get().exchange_agreement(peers_.group, agreement);
     if (members_.rank == 0 && !last.empty()) {
       forget(last + kMapped);
       forget(last + kVerdict);
     }
-    auto done = std::make_shared<SymmetricPeers>(std::move(*peers_));
-    *peers_ = {};
+    auto done = std::make_shared<SymmetricPeers>(std::move(peers_));
+    peers_ = {};
     return done;
   }
 
@@ -227,15 +227,14 @@ class Rendezvous {
       members_.store->wait({key(peer)}, left());
       bytes = members_.store->get(key(peer));
     } catch (const std::exception& error) {
-      TORCH_CHECK_WITH(DistBackendError, false, "symmetric memory: group ", peers_->group,
-                       ", rank ", members_.rank, ": rank ", peer,
-                       " has not come to the rendezvous within ", members_.timeout.count(),
-                       " ms: ", reason(error));
+      TORCH_CHECK_WITH(DistBackendError, false, "symmetric memory: group ", peers_.group, ", rank ",
+                       members_.rank, ": rank ", peer, " has not come to the rendezvous within ",
+                       members_.timeout.count(), " ms: ", reason(error));
     }
     TORCH_CHECK_WITH(DistBackendError,
                      bytes.size() == sizeof(Announcement) + static_cast<size_t>(members_.size) *
                                                                 sizeof(orIpcMemoryHandle),
-                     "symmetric memory: group ", peers_->group, ": rank ", peer,
+                     "symmetric memory: group ", peers_.group, ": rank ", peer,
                      " has another version of torch_openreg, or another number of ranks");
     return bytes;
   }
@@ -275,8 +274,8 @@ class Rendezvous {
       return;
     }
     auto* const start = static_cast<char*>(base);
-    peers_->buffers.push_back(start);
-    peers_->signal_pads.push_back(start + mine_.pad_offset());
+    peers_.buffers.push_back(start);
+    peers_.signal_pads.push_back(start + mine_.pad_offset());
     member = {announcement.process, start, start + mine_.pad_offset(),
               start + mine_.state_offset()};
   }
@@ -311,7 +310,7 @@ class Rendezvous {
     const PrivateStream stream(device);
     const orError_t error = orIpcImport(base, &handle, stream.get());
     if (error == orSuccess) {
-      peers_->imports.emplace_back(*base, device);
+      peers_.imports.emplace_back(*base, device);
     } else {
       failed = text + orGetLastErrorDetail();
     }
@@ -336,21 +335,21 @@ class Rendezvous {
         const std::vector<uint8_t> read = store.get(verdict);
         text.assign(read.begin(), read.end());
       } catch (const std::exception& error) {
-        TORCH_CHECK_WITH(DistBackendError, false, "symmetric memory: group ", peers_->group,
+        TORCH_CHECK_WITH(DistBackendError, false, "symmetric memory: group ", peers_.group,
                          ", rank ", members_.rank,
                          ": not all ranks have mapped each other's memory within ",
                          members_.timeout.count(), " ms: ", reason(error));
       }
     }
-    TORCH_CHECK_WITH(DistBackendError, text == "ok", "symmetric memory: group ", peers_->group,
-                     ": ", text);
+    TORCH_CHECK_WITH(DistBackendError, text == "ok", "symmetric memory: group ", peers_.group, ": ",
+                     text);
   }
 
   const SymmetricPiece mine_;
   const Members members_;
   const std::string prefix_;
   const Clock::time_point deadline_;
-  const std::shared_ptr<SymmetricPeers> peers_;
+  SymmetricPeers peers_;
 };
 
 }  // namespace

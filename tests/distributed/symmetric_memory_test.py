@@ -400,15 +400,12 @@ def compiles() -> None:
     def of_an_input(x: Tensor) -> Any:
         return ops.one_shot_all_reduce(x, "sum", name) + 1
 
-    def of_a_result(x: Tensor) -> Any:
-        return ops.one_shot_all_reduce(x * 2, "sum", name) + 1
-
     def of_the_group(x: Tensor) -> Any:
         return funcol.wait_tensor(funcol.all_reduce(x * 2, "sum", group)) + 1
 
     with pytest.warns(FutureWarning, match="deprecated"):
         symm_mem.enable_symm_mem_for_group(name)
-    for function, expected in ((of_an_input, 2), (of_a_result, 3), (of_the_group, 3)):
+    for function, expected in ((of_an_input, 2), (of_the_group, 3)):
         compiled = torch.compile(function, fullgraph=True)
         with torch._inductor.config.patch({"_collective.auto_select": True}):
             _, (code,) = run_and_get_code(compiled, tensor)
