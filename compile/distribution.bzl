@@ -40,6 +40,7 @@ FILES = [
     "torch_openreg_compile/replay.py",
     "torch_openreg_compile/scheduling.py",
     "torch_openreg_compile/source_text.py",
+    "torch_openreg_compile/symmetric_memory.py",
     "torch_openreg_compile/validation.py",
     "torch_openreg_compile/wrapper.py",
 ]

@@ -13,16 +13,6 @@ namespace openreg {
 
 using c10d::ReduceOp;
 
-namespace {
-
-void check_elements(const char* name, const char* role, const at::Tensor& tensor,
-                    int64_t elements) {
-  TORCH_CHECK_VALUE(tensor.numel() == elements, "occl: ", name, ": the ", role, " has ",
-                    tensor.numel(), " elements, it needs ", elements);
-}
-
-}  // namespace
-
 void check_occl(occlResult_t result) {
   TORCH_CHECK_WITH(DistBackendError, result == occlSuccess, occlGetLastError());
 }
@@ -151,6 +141,12 @@ void check_alike(const char* name, const at::Tensor& input, const at::Tensor& ou
                    input.scalar_type(), ", the output ", output.scalar_type());
   TORCH_CHECK_VALUE(output.device() == input.device(), "occl: ", name, ": the input is on ",
                     input.device(), ", the output on ", output.device());
+}
+
+void check_elements(const char* name, const char* role, const at::Tensor& tensor,
+                    int64_t elements) {
+  TORCH_CHECK_VALUE(tensor.numel() == elements, "occl: ", name, ": the ", role, " has ",
+                    tensor.numel(), " elements, it needs ", elements);
 }
 
 void check_same(const char* name, const at::Tensor& input, const at::Tensor& output) {

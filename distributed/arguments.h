@@ -45,7 +45,9 @@ const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& t
 void check_contiguous(const char* name, const at::Tensor& tensor);
 // Of one type and on one device.
 void check_alike(const char* name, const at::Tensor& input, const at::Tensor& output);
-// And of as many elements.
+// `role`: what the tensor is for the collective, in words.
+void check_elements(const char* name, const char* role, const at::Tensor& tensor, int64_t elements);
+// Of one type, on one device, and of as many elements.
 void check_same(const char* name, const at::Tensor& input, const at::Tensor& output);
 // `output` has an `input` of each of `ranks` ranks, one after the other, in order of elements.
 void check_gathered(const char* name, const at::Tensor& input, const at::Tensor& output, int ranks);

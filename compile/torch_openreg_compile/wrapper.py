@@ -101,6 +101,10 @@ class OpenRegWrapper(_Wrapper):
         graph_policy.judge(V.graph)
         self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
         self.header.writeline(f"empty_strided_openreg = {MODULE}._empty_strided")
+        # Replaces torch's function, which the lines above name.
+        self.header.writeline(
+            "from torch_openreg_compile.symmetric_memory import empty_strided_p2p"
+        )
 
 
 class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):

@@ -24,6 +24,7 @@
 #include "aten/fallback/fallback.h"
 #include "aten/launch/sleep.h"
 #include "compile/csrc/graph_replay.h"
+#include "distributed/occl/window.h"
 #include "profiler/recording.h"
 #include "python/csrc/autograd_threads.h"
 #include "python/csrc/compiled_kernels.h"
@@ -197,6 +198,8 @@ void take_gil_again(void* thread) {
 void shut_down_at_exit() {
   (void)Py_AtExit([] {
     report_leaks_at_exit();
+    // A kernel that runs is waited for, also one that waits for other processes.
+    occlWindowEndWaits();
     shut_down();
   });
 }

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.distributed as dist
+import torch.distributed._symmetric_memory as symm_mem
 import torch.nn.functional as F
 
 from tests.distributed import collectives_test
@@ -202,6 +203,16 @@ def refuses_capture() -> None:
 
 def test_a_capture_is_refused_by_all_ranks() -> None:
     run(4, refuses_capture, group=UNEVEN)
+
+
+def shares_memory() -> str:
+    tensor = symm_mem.empty(4, device=torch.device(DEVICE, torch.openreg.current_device()))
+    return message(symm_mem.rendezvous, tensor, dist.group.WORLD)
+
+
+def test_symmetric_memory_is_of_one_machine() -> None:
+    for text in run(4, shares_memory, group=UNEVEN):
+        assert "it is on another machine" in text
 
 
 def different_messages() -> str:

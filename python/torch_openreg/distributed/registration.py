@@ -9,7 +9,7 @@ import torch
 import torch.distributed as dist
 
 from torch_openreg import _C
-from torch_openreg.distributed import default_backend
+from torch_openreg.distributed import default_backend, symmetric_memory
 from torch_openreg.distributed.import_hook import call_after_import
 from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE
 
@@ -22,6 +22,7 @@ def register() -> None:
         COLLECTIVE_BACKEND, _create, extended_api=True, devices=[DEVICE_TYPE]
     )
     default_backend.install()
+    symmetric_memory.register()
     # Programs without DTensors do not wait for its half a second of imports.
     call_after_import("torch.distributed.tensor", _extend_tensor)
     call_after_import(

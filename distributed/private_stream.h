@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// private_stream.h - a stream of one scope: for what must not wait for the program's own work.
+//
+// Owned by the scope, which waits for what it has queued. Threads: that of the scope.
+#ifndef DISTRIBUTED_PRIVATE_STREAM_H_
+#define DISTRIBUTED_PRIVATE_STREAM_H_
+
+#include "runtime/c10/device.h"
+#include "runtime/c10/error.h"
+
+namespace openreg {
+
+class PrivateStream {
+ public:
+  explicit PrivateStream(c10::DeviceIndex device) {
+    const DeviceScope scope(device);
+    OPENREG_CHECK(orStreamCreate(&stream_));
+  }
+  ~PrivateStream() { (void)orStreamDestroy(stream_); }
+  PrivateStream(const PrivateStream&) = delete;
+  PrivateStream& operator=(const PrivateStream&) = delete;
+
+  orStream_t get() const { return stream_; }
+
+ private:
+  orStream_t stream_ = nullptr;
+};
+
+}  // namespace openreg
+
+#endif  // DISTRIBUTED_PRIVATE_STREAM_H_
