@@ -1,0 +1,281 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "distributed/occl/window_state.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstdio>
+#include <cstring>
+
+#include "distributed/occl/data_type.h"
+#include "runtime/device/openreg_emulation.h"
+#include "runtime/sync/spin_lock.h"
+
+namespace openreg::occl::window {
+namespace {
+
+constexpr auto kDefaultTimeout = std::chrono::minutes(30);
+constexpr auto kSpin = std::chrono::microseconds(10);
+// Between two looks at what nobody rings for: a process that has ended, and signal pads that the
+// kernels of a program write.
+constexpr auto kNap = std::chrono::milliseconds(5);
+
+// This process is about to end: a kernel must not wait any more.
+std::atomic<bool> ending{false};
+
+}  // namespace
+
+// What a window has in the memory of each rank. `bell` counts changes of that rank's signal pad.
+struct State {
+  std::atomic<uint32_t> bell;
+  std::atomic<uint32_t> sleepers;
+  Request request;
+  Verdict verdict;  // each rank that fails writes it to all
+};
+static_assert(sizeof(State) <= OCCL_WINDOW_STATE_BYTES);
+static_assert(sizeof(orIpcFileHandle) <= sizeof(occlProcess));
+
+void EndWaits() { ending = true; }
+
+std::string Describe(const Request& request) {
+  static constexpr const char* kNames[] = {"nothing", "one-shot all-reduce", "two-shot all-reduce",
+                                           "reduce-scatter", "all-to-all"};
+  const uint64_t kind = static_cast<uint64_t>(request.kind);
+  std::string text = kind < std::size(kNames) ? kNames[kind] : "unknown operation";
+  if (request.kind != Request::Kind::kNone) {
+    text += std::string(" of ") + TypeName(request.type) + "[" +
+            (request.rows == 1 ? "" : std::to_string(request.rows) + ", ") +
+            std::to_string(request.count) + "] at byte " + std::to_string(request.offset);
+  }
+  return text;
+}
+
+Window::Window(int ranks, int rank, const occlWindowMember* members,
+               const occlWindowConfig_t& config)
+    : ranks_(ranks),
+      rank_(rank),
+      buffer_bytes_(config.buffer_bytes),
+      channels_(config.signal_pad_bytes / sizeof(uint32_t) / static_cast<size_t>(ranks)),
+      timeout_(config.timeout_ms > 0 ? std::chrono::milliseconds(config.timeout_ms)
+                                     : kDefaultTimeout),
+      members_(static_cast<size_t>(ranks)) {
+  for (int peer = 0; peer < ranks; ++peer) {
+    std::memcpy(&members_[static_cast<size_t>(peer)].process, members[peer].process.internal,
+                sizeof(orIpcFileHandle));
+  }
+}
+
+// By the addresses at which kernels see it.
+Status Window::SetMember(int peer, const occlWindowMember& given) {
+  Member& to = member(peer);
+  void* addresses[3] = {given.buffer, given.signal_pad, given.state};
+  for (void*& address : addresses) {
+    if (const orError_t error = orCheckKernelPointer(address); error != orSuccess) {
+      return DeviceStatus(error);
+    }
+    if (const orError_t error = orGetKernelPointer(&address, address); error != orSuccess) {
+      return DeviceStatus(error);
+    }
+  }
+  for (int aligned = 1; aligned < 3; ++aligned) {
+    if (addresses[aligned] == nullptr ||
+        reinterpret_cast<uintptr_t>(addresses[aligned]) % 64 != 0) {
+      return Error(occlInvalidArgument, "the signal pad and the state of rank " +
+                                            std::to_string(peer) +
+                                            " must be aligned to 64 bytes and not null");
+    }
+  }
+  to.buffer = static_cast<unsigned char*>(addresses[0]);
+  to.pad = static_cast<uint32_t*>(addresses[1]);
+  to.state = static_cast<State*>(addresses[2]);
+  return {};
+}
+
+Status Window::CheckPeer(int peer) const {
+  return peer >= 0 && peer < ranks_
+             ? Status()
+             : Error(occlInvalidArgument, "there is no rank " + std::to_string(peer) + ": " +
+                                              std::to_string(ranks_) +
+                                              " ranks share the symmetric memory");
+}
+
+Status Window::CheckChannel(int channel) const {
+  return channel >= 0 && static_cast<size_t>(channel) < channels_
+             ? Status()
+             : Error(occlInvalidArgument, "there is no channel " + std::to_string(channel) + ": " +
+                                              "the signal pad has room for " +
+                                              std::to_string(channels_) +
+                                              " channels (set_signal_pad_size)");
+}
+
+Status Window::Run(const std::function<Status(Window&)>& operation) {
+  int running = running_.load();
+  do {
+    if (running == kClosed) {
+      return Error(occlInvalidUsage,
+                   "the symmetric memory was freed: keep its tensor or its handle as long as a "
+                   "graph that uses it is replayed");
+    }
+  } while (!running_.compare_exchange_weak(running, running + 1));
+  Status status = Ended();
+  if (status.ok()) {
+    status = operation(*this);
+    if (!status.ok()) {
+      End(status);
+    }
+  }
+  running_.fetch_sub(1);
+  return status;
+}
+
+Limit Window::Start(int64_t timeout_ms) const {
+  const auto asked = timeout_ms > 0 ? std::chrono::milliseconds(timeout_ms) : timeout_;
+  return {Clock::now() + asked, asked};
+}
+
+void Window::Ring(int peer) {
+  State& state = *member(peer).state;
+  state.bell.fetch_add(1, std::memory_order_seq_cst);
+  if (state.sleepers.load(std::memory_order_seq_cst) != 0) {
+    syscall(SYS_futex, &state.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+Status Window::WaitUntil(int owner, int missed, const Limit& limit,
+                         const std::function<bool()>& done,
+                         const std::function<std::string()>& what) {
+  const Clock::time_point start = Clock::now();
+  do {
+    for (int round = 0; round < 16; ++round) {
+      if (done()) {
+        return {};
+      }
+      SpinPause();
+    }
+  } while (Clock::now() - start < kSpin);
+  State& state = *member(owner).state;
+  bool rung = true;
+  for (;;) {
+    const uint32_t bell = state.bell.load(std::memory_order_seq_cst);
+    if (done()) {
+      return {};
+    }
+    if (Status ended = Ended(); !ended.ok()) {
+      return ended;
+    }
+    if (ending.load()) {
+      return Error(occlAborted, "process of rank " + std::to_string(rank_) + " ends: " + what());
+    }
+    int there = 1;
+    if (!rung && orIpcFileIsThere(&there, &member(missed).process) == orSuccess && there == 0) {
+      return done() ? Status()  // it was done, and ended
+                    : Error(occlRemoteError, "rank " + std::to_string(missed) +
+                                                 ", another process, has ended: " + what());
+    }
+    const Clock::time_point now = Clock::now();
+    if (now >= limit.end) {
+      return Error(occlTimeout, what() + " within " + std::to_string(limit.asked.count()) + " ms");
+    }
+    const auto nap = std::min<std::chrono::nanoseconds>(kNap, limit.end - now);
+    const timespec time{0, nap.count()};
+    state.sleepers.fetch_add(1, std::memory_order_seq_cst);
+    rung = syscall(SYS_futex, &state.bell, FUTEX_WAIT, bell, &time, nullptr, 0) == 0 ||
+           errno == EAGAIN;
+    state.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  }
+}
+
+Status Window::Put(int peer, int channel, const Limit& limit) {
+  const std::atomic_ref<uint32_t> word = Word(peer, rank_, channel);
+  const auto set = [&] {
+    uint32_t none = 0;
+    return word.compare_exchange_strong(none, 1, std::memory_order_seq_cst);
+  };
+  const Status status = WaitUntil(peer, peer, limit, set, [&] {
+    return "rank " + std::to_string(peer) + " has not taken the last signal of rank " +
+           std::to_string(rank_) + " on channel " + std::to_string(channel);
+  });
+  if (status.ok()) {
+    Ring(peer);
+  }
+  return status;
+}
+
+Status Window::Take(int peer, int channel, const Limit& limit) {
+  const std::atomic_ref<uint32_t> word = Word(rank_, peer, channel);
+  const auto take = [&] {
+    uint32_t set = 1;
+    return word.compare_exchange_strong(set, 0, std::memory_order_seq_cst);
+  };
+  const Status status = WaitUntil(rank_, peer, limit, take, [&] {
+    return "rank " + std::to_string(rank_) + " has no signal of rank " + std::to_string(peer) +
+           " on channel " + std::to_string(channel);
+  });
+  if (status.ok()) {
+    Ring(rank_);  // a second signal of the peer may wait for it
+  }
+  return status;
+}
+
+Status Window::Barrier(int channel, const Limit& limit) {
+  for (int next = 1; next < ranks_; ++next) {
+    if (Status status = Put((rank_ + next) % ranks_, channel, limit); !status.ok()) {
+      return status;
+    }
+  }
+  for (int next = 1; next < ranks_; ++next) {
+    if (Status status = Take((rank_ + next) % ranks_, channel, limit); !status.ok()) {
+      return status;
+    }
+  }
+  return {};
+}
+
+Status Window::Meet(const Request& request, const Limit& limit) {
+  member(rank_).state->request = request;
+  if (Status status = Barrier(0, limit); !status.ok()) {
+    return status;
+  }
+  for (int peer = 0; peer < ranks_; ++peer) {
+    const Request& theirs = member(peer).state->request;
+    if (theirs != request) {
+      const int first = std::min(rank_, peer), second = std::max(rank_, peer);
+      return Error(occlInvalidUsage, "ranks do not ask for the same: rank " +
+                                         std::to_string(first) + " for " +
+                                         Describe(first == rank_ ? request : theirs) + ", rank " +
+                                         std::to_string(second) + " for " +
+                                         Describe(second == rank_ ? request : theirs));
+    }
+  }
+  return {};
+}
+
+Status Window::Ended() {
+  const Verdict& verdict = member(rank_).state->verdict;
+  if (verdict.state.load(std::memory_order_acquire) != Verdict::kWritten) {
+    return {};
+  }
+  const std::string who =
+      verdict.rank == rank_ ? "" : "rank " + std::to_string(verdict.rank) + " says: ";
+  return Error(verdict.result, who + verdict.text);
+}
+
+void Window::End(const Status& status) {
+  for (int peer = 0; peer < ranks_; ++peer) {
+    Verdict& verdict = member(peer).state->verdict;
+    uint32_t none = Verdict::kNone;
+    if (verdict.state.compare_exchange_strong(none, Verdict::kBeingWritten)) {
+      verdict.rank = rank_;
+      verdict.result = status.result;
+      std::snprintf(verdict.text, sizeof(verdict.text), "%s", status.text.c_str());
+      verdict.state.store(Verdict::kWritten, std::memory_order_release);
+      Ring(peer);
+    }
+  }
+}
+
+}  // namespace openreg::occl::window

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// window_state.h - a window from the inside: the memory of all ranks as kernels see it, and how
+// operations wait for each other: words of the memory are signals, and a rank that waits sleeps on
+// a futex in the memory whose words it waits for.
+//
+// Owned by its handle and by what is enqueued. Threads: those of the kernels; the functions that
+// only read may be called from any.
+#ifndef DISTRIBUTED_OCCL_WINDOW_STATE_H_
+#define DISTRIBUTED_OCCL_WINDOW_STATE_H_
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "distributed/occl/error.h"
+#include "distributed/occl/segment.h"
+#include "distributed/occl/window.h"
+
+namespace openreg::occl::window {
+
+using Clock = std::chrono::steady_clock;
+
+// What a collective asks for; ranks have to agree.
+struct Request {
+  enum class Kind : uint32_t { kNone, kOneShot, kTwoShot, kReduceScatter, kAllToAll };
+  Kind kind = Kind::kNone;
+  occlDataType_t type = occlByte;
+  occlRedOp_t op = occlSum;
+  uint64_t offset = 0;
+  uint64_t count = 0;
+  uint64_t rows = 1;
+  bool operator==(const Request&) const = default;
+};
+
+std::string Describe(const Request& request);
+
+// How long an operation may take.
+struct Limit {
+  Clock::time_point end;
+  std::chrono::milliseconds asked;
+};
+
+// From now on all waits fail: this process is about to end.
+void EndWaits();
+
+// What a window has in the memory of each rank.
+struct State;
+
+class Window {
+ public:
+  Window(int ranks, int rank, const occlWindowMember* members, const occlWindowConfig_t& config);
+
+  // Says where the memory of a rank is.
+  Status SetMember(int peer, const occlWindowMember& given);
+
+  int ranks() const { return ranks_; }
+  int rank() const { return rank_; }
+  size_t buffer_bytes() const { return buffer_bytes_; }
+  unsigned char* buffer(int peer) const { return members_[static_cast<size_t>(peer)].buffer; }
+  Status CheckPeer(int peer) const;
+  Status CheckChannel(int channel) const;
+
+  // From now on no operation begins. False while one runs.
+  bool Close() {
+    int none = 0;
+    return running_.compare_exchange_strong(none, kClosed) || none == kClosed;
+  }
+
+  // Runs an operation, within a kernel.
+  Status Run(const std::function<Status(Window&)>& operation);
+
+  // ------------------------------------------------------------------------ within operations
+
+  Limit Start(int64_t timeout_ms) const;
+  Status Put(int peer, int channel, const Limit& limit);
+  Status Take(int peer, int channel, const Limit& limit);
+  Status Barrier(int channel, const Limit& limit);
+  // A barrier after which it is known that all ranks ask for the same.
+  Status Meet(const Request& request, const Limit& limit);
+
+ private:
+  static constexpr int kClosed = -1;
+
+  struct Member {
+    orIpcFileHandle process;
+    unsigned char* buffer;
+    uint32_t* pad;
+    State* state;
+  };
+
+  Member& member(int peer) { return members_[static_cast<size_t>(peer)]; }
+  std::atomic_ref<uint32_t> Word(int owner, int source, int channel) {
+    return std::atomic_ref<uint32_t>(
+        member(owner).pad[static_cast<size_t>(channel) * static_cast<size_t>(ranks_) +
+                          static_cast<size_t>(source)]);
+  }
+  void Ring(int peer);
+  // Waits until `done`, which looks at the signal pad of `owner`, or `missed` has ended.
+  Status WaitUntil(int owner, int missed, const Limit& limit, const std::function<bool()>& done,
+                   const std::function<std::string()>& what);
+  Status Ended();
+  void End(const Status& status);
+
+  const int ranks_;
+  const int rank_;
+  const size_t buffer_bytes_;
+  const size_t channels_;
+  const std::chrono::milliseconds timeout_;
+  std::vector<Member> members_;
+  std::atomic<int> running_{0};
+};
+
+}  // namespace openreg::occl::window
+
+#endif  // DISTRIBUTED_OCCL_WINDOW_STATE_H_
