@@ -3,7 +3,7 @@
 // network.h - messages between the ranks of a group, from memory of the host, over torch's Gloo.
 //
 // Only Gloo's messages are used, not its collectives: a wait for a message can be ended by abort().
-// Threads: any; calls of different threads use different tags.
+// Threads: any; messages of one peer and tag come from one thread at a time.
 #ifndef DISTRIBUTED_NETWORK_H_
 #define DISTRIBUTED_NETWORK_H_
 

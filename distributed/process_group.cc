@@ -170,7 +170,7 @@ ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
   }
   const DeviceScope scope(device.index());
   Connection made{make_transport(device, "occl/" + std::to_string(number)),
-                  pooled_stream(device.index(), options_->is_high_priority_stream ? -1 : 0)};
+                  pooled_stream(device.index(), stream_priority())};
   const std::lock_guard lock(mutex_);
   if (!first_device_.has_value()) {
     first_device_ = device.index();
@@ -220,6 +220,19 @@ void ProcessGroupOCCL::record(const WorkOCCL::Operation& operation, uint64_t seq
   pending.records.push_back(std::move(recorded));
 }
 
+std::vector<MessageStreams::Key> ProcessGroupOCCL::messages_of(
+    const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts) {
+  std::vector<MessageStreams::Key> keys;
+  const auto add = [&](const WorkOCCL::Operation& one) {
+    if (c10d::isP2POp(one.type)) {
+      keys.push_back({one.device.index(), one.type == OpType::SEND, one.peer});
+    }
+  };
+  add(operation);
+  std::for_each(parts.begin(), parts.end(), add);
+  return keys;
+}
+
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::string& name,
                                                      bool async, std::vector<at::Tensor> inputs,
                                                      std::vector<at::Tensor> outputs,
@@ -235,7 +248,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
     coalesced_->outputs.insert(coalesced_->outputs.end(), outputs.begin(), outputs.end());
     coalesced_->calls.push_back(call);
     coalesced_->operations.push_back(
-        {type, name, 0, device, std::move(inputs), std::move(outputs)});
+        {type, name, 0, device, std::move(inputs), std::move(outputs), peer});
     return nullptr;
   }
   const bool point_to_point =
@@ -254,20 +267,29 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const Connection to = connection(device);
   const DeviceScope scope(device.index());
   const c10::Stream current = current_stream(device.index());
-  const c10::Stream stream = async ? to.stream : current;
+  WorkOCCL::Operation operation{type, name, sequence, device, std::move(inputs), std::move(outputs),
+                                peer};
+  const std::vector<MessageStreams::Key> messages = messages_of(operation, parts);
+  const c10::Stream stream = !async ? current
+                             : c10d::isP2POp(type)
+                                 ? message_streams_.stream(messages[0], stream_priority())
+                                 : to.stream;
   if (async) {
     c10::Event ready(kOpenRegType);
     ready.record(current);
     ready.block(stream);
     // The caller may free them before the operation has run.
-    for (const std::vector<at::Tensor>* tensors : {&inputs, &outputs}) {
+    for (const std::vector<at::Tensor>* tensors : {&operation.inputs, &operation.outputs}) {
       for (const at::Tensor& tensor : *tensors) {
         tensor.record_stream(stream);
       }
     }
   }
-  WorkOCCL::Operation operation{
-      type, name, sequence, device, std::move(inputs), std::move(outputs)};
+  const bool capturing = is_capturing(native_stream(stream));
+  if (!capturing) {
+    // What is captured runs later, at a time that is the program's to order.
+    message_streams_.follow(messages, stream);
+  }
   auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.transport, timed_);
   retire();
   work->begin(stream);
@@ -285,12 +307,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
     }
   }
   work->end(stream);
-  if (is_capturing(native_stream(stream))) {
+  if (capturing) {
     if (type == OpType::RECVANYSOURCE) {
       captured_.push_back(work->events());
     }
     return work;
   }
+  message_streams_.record(messages, stream, work->events());
   if (hook_ != nullptr) {
     hook_->add(work);
   }

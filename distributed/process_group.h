@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "distributed/completion_hook.h"
+#include "distributed/message_streams.h"
 #include "distributed/work.h"
 
 namespace openreg {
@@ -149,6 +150,10 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                      std::vector<at::Tensor> inputs,
                                      std::vector<at::Tensor> outputs, const Call& call,
                                      int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
+  // Those of the operation, or of its parts.
+  static std::vector<MessageStreams::Key> messages_of(
+      const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts);
+  int stream_priority() const { return options_->is_high_priority_stream ? -1 : 0; }
   GroupLabel label() const;
   // Forgets what has passed.
   void retire();
@@ -162,6 +167,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   uint64_t operations_ = 0;
 
   std::deque<Pending> pending_;
+  MessageStreams message_streams_;
   std::unique_ptr<CompletionHook> hook_;
   // Of captured receives from any rank: a graph may run them at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;

@@ -157,7 +157,8 @@ class Rendezvous {
     members_.store->set(key(members_.rank), announcement());
     std::vector<occlWindowMember> window(static_cast<size_t>(members_.size));
     uint64_t nonce = 0;
-    std::string failed;
+    // Before anything is mapped: a rank that finds it gives up, and with it its memory.
+    std::string failed = find_other_machine();
     for (int peer = 0; peer < members_.size && failed.empty(); ++peer) {
       connect(peer, window[static_cast<size_t>(peer)], nonce, failed);
     }
@@ -241,6 +242,19 @@ class Rendezvous {
     return bytes;
   }
 
+  std::string find_other_machine() const {
+    for (int peer = 0; peer < members_.size; ++peer) {
+      Announcement announcement;
+      const std::vector<uint8_t> bytes = read(peer);
+      std::memcpy(&announcement, bytes.data(), sizeof(announcement));
+      if (announcement.machine != this_machine()) {
+        return "rank " + std::to_string(members_.rank) + " cannot map the memory of rank " +
+               std::to_string(peer) + ": it is on another machine";
+      }
+    }
+    return "";
+  }
+
   // Maps the memory of a rank. What goes wrong with it is `failed`, for all ranks to know.
   void connect(int peer, occlWindowMember& member, uint64_t& nonce, std::string& failed) {
     std::vector<uint8_t> bytes = read(peer);
@@ -295,10 +309,6 @@ class Rendezvous {
     if (peer == members_.rank) {
       *base = mine_.base;
       return orSuccess;
-    }
-    if (announcement.machine != this_machine()) {
-      failed = text + "it is on another machine";
-      return orErrorInvalidDevice;
     }
     orIpcMemoryHandle handle;
     std::memcpy(

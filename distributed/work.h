@@ -45,6 +45,7 @@ class WorkOCCL final : public c10d::Work {
     c10::Device device;
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
+    int peer = -1;  // of a message; -1: any rank
   };
 
   WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Transport> transport, bool timed);

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Sends and receives: order, tags, any source, batches."""
 
+import pytest
 import torch
 import torch.distributed as dist
 
@@ -36,6 +37,62 @@ def ring() -> None:
 def test_a_ring() -> None:
     run(2, ring)
     run(4, ring)
+
+
+def unbatched() -> None:
+    rank, ranks = dist.get_rank(), dist.get_world_size()
+    after, before = (rank + 1) % ranks, (rank - 1) % ranks
+    mine = torch.full((300_000,), float(rank), device=DEVICE)
+    theirs = torch.empty_like(mine)
+    for _ in range(3):
+        # All send before they receive, and each message waits for its peer.
+        works = [dist.isend(mine, after), dist.irecv(theirs, before)]
+        total = torch.ones(3, device=DEVICE)
+        dist.all_reduce(total)
+        for work in works:
+            assert work is not None
+            work.wait()
+        assert theirs.eq(before).all()
+        assert total.eq(ranks).all()
+        theirs.zero_()
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_a_ring_of_single_messages(ranks: int) -> None:
+    run(ranks, unbatched)
+
+
+def ordered() -> None:
+    """Messages of one tag, alone and in batches, of a peer and of anybody, on several streams."""
+    rank = dist.get_rank()
+    tensors = [torch.full((40_000,), number + 1.0, device=DEVICE) for number in range(12)]
+    if rank == 1:
+        tensors = [torch.zeros_like(tensor) for tensor in tensors]
+    works: list[dist.Work | None] = []
+    for number, tensor in enumerate(tensors):
+        stream = torch.openreg.Stream() if number % 4 == 3 else torch.openreg.current_stream()
+        stream.wait_stream(torch.openreg.current_stream())
+        with torch.openreg.stream(stream):
+            if rank == 0:
+                if number % 3 == 1:
+                    works += dist.batch_isend_irecv([dist.P2POp(dist.isend, tensor, 1)])
+                else:
+                    works.append(dist.isend(tensor, 1))
+            elif number % 5 == 2:
+                works.append(dist.irecv(tensor))
+            elif number % 2:
+                works += dist.batch_isend_irecv([dist.P2POp(dist.irecv, tensor, 0)])
+            else:
+                works.append(dist.irecv(tensor, 0))
+    for work in works:
+        assert work is not None
+        work.wait()
+    for number, tensor in enumerate(tensors):
+        assert tensor.eq(number + 1).all(), (number, tensor[0].item())
+
+
+def test_messages_keep_the_order_of_their_calls() -> None:
+    run(2, ordered)
 
 
 def tags() -> None:
