@@ -414,7 +414,7 @@ def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> N
     counts = {e.key: e.count for e in profiler.key_averages()}
     assert counts["aten::copy_"] == 2
     assert counts.get("aten::empty", 0) <= 2
-    # torch's sort calls sort.stable, unless the shapes of its results are known from an earlier call.
+    # torch's sort calls sort.stable, unless the results' shapes are known from an earlier call.
     sorts = [e for e in profiler.events() if e.name == "aten::sort" and e.cpu_parent is None]
     assert len(sorts) == 1
 
