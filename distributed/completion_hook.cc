@@ -12,8 +12,8 @@
 namespace openreg {
 
 struct CompletionHook::State {
-  Function function;
-  std::mutex mutex;  // of the next three
+  std::mutex mutex;  // of the next four
+  std::shared_ptr<Function> function;
   std::deque<c10::intrusive_ptr<WorkOCCL>> works;
   bool calling = false;
   bool over = false;
@@ -21,12 +21,16 @@ struct CompletionHook::State {
 };
 
 CompletionHook::CompletionHook(Function function) : state_(std::make_shared<State>()) {
-  state_->function = std::move(function);
+  state_->function = std::make_shared<Function>(std::move(function));
   std::thread([state = state_] { run(state); }).detach();
 }
 
 CompletionHook::~CompletionHook() {
+  // It may need the GIL to be destroyed, which the thread cannot take while the interpreter ends.
+  std::shared_ptr<Function> last;
   const std::lock_guard lock(state_->mutex);
+  last.swap(state_->function);
+  state_->works.clear();
   state_->over = true;
   state_->changed.notify_all();
 }
@@ -53,12 +57,19 @@ void CompletionHook::run(const std::shared_ptr<State>& state) {
     state->works.pop_front();
     state->calling = true;
     lock.unlock();
-    try {
-      state->function(work->wait_for_info());
-    } catch (const std::exception& error) {
-      TORCH_WARN("a completion hook has failed: ", error.what());
-    }
+    const std::shared_ptr<c10d::WorkInfo> info = work->wait_for_info();
     work.reset();
+    lock.lock();
+    std::shared_ptr<Function> function = state->function;
+    lock.unlock();
+    if (function != nullptr) {
+      try {
+        (*function)(info);
+      } catch (const std::exception& error) {
+        TORCH_WARN("a completion hook has failed: ", error.what());
+      }
+      function.reset();
+    }
     lock.lock();
     state->calling = false;
     state->changed.notify_all();

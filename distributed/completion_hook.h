@@ -21,8 +21,8 @@ class CompletionHook {
   using Function = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
   explicit CompletionHook(Function function);
-  // Does not wait: the function may need what the caller holds, such as the GIL. It is still called
-  // for what was added.
+  // Does not wait: the function may need what the caller holds, such as the GIL. It is not called
+  // any more.
   ~CompletionHook();
   CompletionHook(const CompletionHook&) = delete;
   CompletionHook& operator=(const CompletionHook&) = delete;

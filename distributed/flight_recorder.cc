@@ -67,8 +67,11 @@ void retire_operation(const RecordedGroup& group, const RecordedOperation& opera
   const std::lock_guard lock(events_mutex);
   Recorder::get()->retire_id(operation.id, /*compute_duration=*/timed);
   if (passed && !operation.point_to_point) {
-    group.status->lastCompletedSeq = static_cast<int64_t>(operation.sequence);
-    group.status->lastCompletedWorkName = operation.name;
+    const auto sequence = static_cast<int64_t>(operation.sequence);
+    if (sequence > group.status->lastCompletedSeq) {
+      group.status->lastCompletedSeq = sequence;
+      group.status->lastCompletedWorkName = operation.name;
+    }
   }
 }
 

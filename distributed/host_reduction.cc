@@ -95,6 +95,10 @@ ReduceOp within_machine(const ReduceOp& op, at::ScalarType type) {
   return op == ReduceOp::AVG ? ReduceOp(ReduceOp::SUM) : op;
 }
 
+bool sum_is_wider(const ReduceOp& op, at::ScalarType type) {
+  return op == ReduceOp::AVG && is_small_float(type);
+}
+
 at::Tensor reduce_on_host(const at::Tensor& parts, const ReduceOp& op, int ranks) {
   const at::ScalarType type = parts.scalar_type();
   const at::ScalarType plain = signed_type(type);

@@ -15,6 +15,9 @@ namespace openreg {
 // no such reduction.
 c10d::ReduceOp within_machine(const c10d::ReduceOp& op, at::ScalarType type);
 
+// Whether numbers may add up to more than their type has, where the result of the reduction fits.
+bool sum_is_wider(const c10d::ReduceOp& op, at::ScalarType type);
+
 // Reduces the rows of `parts` (on the CPU) in their order; an average is that of `ranks` numbers.
 at::Tensor reduce_on_host(const at::Tensor& parts, const c10d::ReduceOp& op, int ranks);
 

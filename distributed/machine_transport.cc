@@ -8,6 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/exception.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <cstring>
@@ -21,6 +22,7 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
+#include "runtime/device/host_wait.h"
 
 namespace openreg {
 namespace {
@@ -159,7 +161,6 @@ class MachineTransport::State {
       watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
     }
     ++tasks_;
-    begun_.notify_one();
   }
   void end_task() {
     const std::lock_guard lock(mutex_);
@@ -167,6 +168,11 @@ class MachineTransport::State {
   }
 
   void run(Task* task) {
+    {
+      const std::lock_guard lock(mutex_);
+      ++running_;
+      begun_.notify_one();
+    }
     // The tensors may be those of inference mode.
     const at::AutoDispatchBelowADInplaceOrView guard;
     try {
@@ -179,6 +185,7 @@ class MachineTransport::State {
     {
       // A host function cannot give memory back.
       const std::lock_guard lock(mutex_);
+      --running_;
       done_.emplace_back(task);
     }
     end_task();
@@ -190,8 +197,15 @@ class MachineTransport::State {
     done.swap(done_);
   }
 
-  // False if there are functions that will not run, since the process ends.
+  // Of a fork: it has neither the threads nor the connections.
+  bool in_child() const { return getpid() != process_; }
+
+  // False if there are functions that will not run, since the process ends, or in a child.
   bool wait_idle() {
+    if (in_child()) {
+      return false;
+    }
+    const HostWait wait;
     const auto idle = [this] {
       const std::lock_guard lock(mutex_);
       return tasks_ == 0;
@@ -210,14 +224,14 @@ class MachineTransport::State {
   }
 
  private:
-  // While there are functions: has them end if another rank of the machine has ended the
+  // While functions run: has them end if another rank of the machine has ended the
   // communicator, once the next function has had time to tell the other leaders why.
   void watch(const std::stop_token& stop) {
     constexpr std::chrono::milliseconds kInterval{50};
     constexpr int kGrace = 5;  // intervals
     int ended = 0;
     std::unique_lock lock(mutex_);
-    while (begun_.wait(lock, stop, [this] { return tasks_ != 0; })) {
+    while (begun_.wait(lock, stop, [this] { return running_ != 0; })) {
       (void)begun_.wait_for(lock, stop, kInterval, [] { return false; });
       lock.unlock();
       ended = local->ended().has_value() ? ended + 1 : 0;
@@ -229,8 +243,10 @@ class MachineTransport::State {
   }
 
   const Topology& topology_;
-  std::mutex mutex_;  // of the next two
-  int64_t tasks_ = 0;
+  const int process_ = getpid();
+  std::mutex mutex_;   // of the next three
+  int64_t tasks_ = 0;  // enqueued, or running
+  int64_t running_ = 0;
   std::vector<std::unique_ptr<Task>> done_;
   std::condition_variable_any begun_;
   std::jthread watcher_;
@@ -301,7 +317,15 @@ void MachineTransport::in_order(const std::function<void()>& enqueue) {
 
 void MachineTransport::check_not_over() const {
   const std::optional<std::string> ended = this->ended(nullptr);
+  if (ended.has_value()) {
+    state_->network.abort();  // the other machines may wait for this one
+  }
   TORCH_CHECK_WITH(DistBackendError, !ended.has_value(), "occl: ", *ended);
+}
+
+void MachineTransport::check_rank(const char* name, int rank) const {
+  TORCH_CHECK_VALUE(rank >= 0 && rank < topology_.ranks(), "occl: ", name, ": there is no rank ",
+                    rank, ": the group has ", topology_.ranks(), " ranks");
 }
 
 at::Tensor MachineTransport::by_machine(const at::Tensor& by_rank) const {
@@ -326,6 +350,12 @@ void MachineTransport::by_rank(const at::Tensor& output, const at::Tensor& by_ma
 
 // Each leader reduces a part of the result, and all get all parts.
 void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
+  if (sum_is_wider(op, tensor.scalar_type())) {
+    const at::Tensor wide = tensor.to(at::kFloat);
+    all_reduce(wide, op);
+    tensor.copy_(wide);
+    return;
+  }
   in_order([&] {
     local().reduce(tensor, tensor, within_machine(op, tensor.scalar_type()), 0);
     if (topology_.leads()) {
@@ -347,6 +377,7 @@ void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp
 }
 
 void MachineTransport::broadcast(const at::Tensor& output, const at::Tensor& input, int root) {
+  check_rank("broadcast", root);
   in_order([&] {
     const size_t machine = topology_.machine_of(root);
     const bool is_here = machine == topology_.machine;
@@ -377,6 +408,7 @@ void MachineTransport::broadcast(const at::Tensor& output, const at::Tensor& inp
 // An all-reduce whose result only the root keeps.
 void MachineTransport::reduce(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op, int root) {
+  check_rank("reduce", root);
   in_order([&] {
     const at::Tensor all = input.clone();
     all_reduce(all, op);
@@ -408,6 +440,12 @@ void MachineTransport::all_gather(const at::Tensor& output, const at::Tensor& in
 
 void MachineTransport::reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                                       const c10d::ReduceOp& op) {
+  if (sum_is_wider(op, input.scalar_type())) {
+    const at::Tensor wide = output.to(at::kFloat);
+    reduce_scatter(wide, input.to(at::kFloat), op);
+    output.copy_(wide);
+    return;
+  }
   in_order([&] {
     const int64_t count = output.numel();
     at::Tensor result;
@@ -462,6 +500,7 @@ void MachineTransport::all_to_all(const at::Tensor& output, const at::Tensor& in
 }
 
 void MachineTransport::gather(const at::Tensor& output, const at::Tensor& input, int root) {
+  check_rank("gather", root);
   in_order([&] {
     const int64_t count = input.numel();
     const size_t machine = topology_.machine_of(root);
@@ -499,6 +538,7 @@ void MachineTransport::gather(const at::Tensor& output, const at::Tensor& input,
 }
 
 void MachineTransport::scatter(const at::Tensor& output, const at::Tensor& input, int root) {
+  check_rank("scatter", root);
   in_order([&] {
     const int64_t count = output.numel();
     const size_t machine = topology_.machine_of(root);
@@ -615,11 +655,15 @@ int MachineTransport::tag_of_program(int tag) const {
 }
 
 void MachineTransport::send(const at::Tensor& tensor, int peer, int tag) {
+  check_rank("send", peer);
   const int network_tag = tag_of_program(tag);
   enqueue(outgoing(tensor, peer, network_tag));
 }
 
 void MachineTransport::receive(const at::Tensor& tensor, int peer, int tag, int* source) {
+  if (peer != occlAnyRank) {
+    check_rank("recv", peer);
+  }
   const int network_tag = tag_of_program(tag);
   enqueue(incoming(tensor, peer, network_tag, peer == occlAnyRank ? source : nullptr));
 }
@@ -635,11 +679,16 @@ void MachineTransport::set_timeout(std::chrono::milliseconds timeout) {
   state_->network.set_timeout(timeout);
 }
 
-void MachineTransport::abort(const std::string& reason) { state_->fail(reason); }
+void MachineTransport::abort(const std::string& reason) {
+  if (!state_->in_child()) {
+    state_->fail(reason);
+  }
+}
 
 void MachineTransport::finalize() {
-  (void)state_->wait_idle();
-  local().finalize();
+  if (state_->wait_idle()) {
+    local().finalize();
+  }
 }
 
 }  // namespace openreg

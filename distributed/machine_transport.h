@@ -78,6 +78,7 @@ class MachineTransport final : public Transport {
   // Runs what enqueues a collective, behind the one before, whatever its stream.
   void in_order(const std::function<void()>& enqueue);
   void check_not_over() const;
+  void check_rank(const char* name, int rank) const;
   // Has the current stream run a function on the host. What it throws ends the transport.
   void on_host(std::function<void(State&)> function);
   // The leaders' part of a collective: they compare `what` first.

@@ -187,7 +187,12 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
     const at::Tensor words = at::empty({kWords}, at::TensorOptions().dtype(at::kLong));
     const Wait header = receive(message.peer, agreed_tag(message.tag), words);
     const auto receive_it = [this, &message, header, words] {
-      receive_checked(message, header, words);
+      try {
+        receive_checked(message, header, words);
+      } catch (...) {
+        abort();  // ends the other waits
+        throw;
+      }
     };
     if (receives.size() == 1) {
       steps.emplace_back(receive_it);
@@ -200,11 +205,16 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
   for (const Message& message : sends) {
     const int64_t number = sent_.fetch_add(1) % kDataTags;
     const at::Tensor words = header_of(message.data, number);
-    const Wait header = send(message.peer, agreed_tag(message.tag), words);
-    steps.emplace_back([this, header, words] { finish(header); });
-    if (message.data.numel() != 0) {
-      const Wait data = send(message.peer, data_tag(number), message.data);
-      steps.emplace_back([this, data] { finish(data); });
+    try {
+      const Wait header = send(message.peer, agreed_tag(message.tag), words);
+      steps.emplace_back([this, header, words] { finish(header); });
+      if (message.data.numel() != 0) {
+        const Wait data = send(message.peer, data_tag(number), message.data);
+        steps.emplace_back([this, data] { finish(data); });
+      }
+    } catch (...) {
+      abort();  // what was begun ends, too
+      throw;
     }
   }
   finish_all(steps);

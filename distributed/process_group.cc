@@ -10,8 +10,8 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
+#include <sstream>
 #include <string_view>
-#include <thread>
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <utility>
@@ -19,6 +19,7 @@
 #include "distributed/arguments.h"
 #include "distributed/local_transport.h"
 #include "distributed/machine_transport.h"
+#include "distributed/rendezvous.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/stream.h"
 
@@ -82,78 +83,54 @@ void ProcessGroupOCCL::setTimeout(std::chrono::milliseconds timeout) {
   }
 }
 
-std::vector<uint8_t> ProcessGroupOCCL::wait_for_leader(c10::Device device, const std::string& key) {
-  try {
-    store_->wait({key}, options_->timeout);
-  } catch (const std::exception& error) {
-    TORCH_CHECK_WITH(DistBackendError, false, "occl: group ", getGroupUid(), ", rank ", getRank(),
-                     ": this is its first collective on ", device,
-                     ", and another rank has not come to ", key,
-                     " (each rank counts the devices that it gives to the group): ", error.what());
-  }
-  return store_->get(key);
-}
-
-occlComm_t ProcessGroupOCCL::connect(c10::Device device, const std::string& key,
-                                     const std::vector<int>& ranks, int rank) {
-  const auto size = static_cast<int>(ranks.size());
+occlComm_t ProcessGroupOCCL::connect(const std::string& key, const std::vector<int>& ranks,
+                                     size_t position) {
   const occlConfig_t config{options_->timeout.count(), ranks.data()};
   occlUniqueId id;
-  occlComm_t comm = nullptr;
-  if (rank == 0) {
+  if (position == 0) {
     check_occl(occlGetUniqueId(&id));
     std::vector<uint8_t> bytes(sizeof(id));
     std::memcpy(bytes.data(), &id, sizeof(id));
     store_->set(key, bytes);
-    check_occl(occlCommInitRankConfig(&comm, size, id, rank, &config));
-    // All ranks have it. torchrun gives a restarted group the same store.
-    store_->deleteKey(key);
-    return comm;
-  }
-  const auto deadline = std::chrono::steady_clock::now() + options_->timeout;
-  std::vector<uint8_t> bytes;
-  occlResult_t result = occlRemoteError;
-  // It may be the id of a process that is dead, from before a restart: there will be another one.
-  while (result == occlRemoteError && std::chrono::steady_clock::now() < deadline) {
-    const std::vector<uint8_t> next = wait_for_leader(device, key);
-    if (next == bytes || next.size() != sizeof(id)) {
-      std::this_thread::sleep_for(std::chrono::milliseconds(50));
-      continue;
-    }
-    bytes = next;
+  } else {
+    store_->wait({key}, options_->timeout);
+    const std::vector<uint8_t> bytes = store_->get(key);
+    TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(id),
+                     "occl: the store has no id of a communicator at ", key);
     std::memcpy(&id, bytes.data(), sizeof(id));
-    result = occlCommInitRankConfig(&comm, size, id, rank, &config);
   }
-  check_occl(result);
+  occlComm_t comm = nullptr;
+  check_occl(occlCommInitRankConfig(&comm, static_cast<int>(ranks.size()), id,
+                                    static_cast<int>(position), &config));
   return comm;
 }
 
 std::shared_ptr<Transport> ProcessGroupOCCL::make_transport(c10::Device device,
                                                             const std::string& key) {
-  const std::string mine = machine_identity();
-  const std::string my_key = key + "/machine/" + std::to_string(getRank());
-  store_->set(my_key, std::vector<uint8_t>(mine.begin(), mine.end()));
-  std::vector<std::string> identities;
-  for (int rank = 0; rank < getSize(); ++rank) {
-    const std::vector<uint8_t> bytes =
-        wait_for_leader(device, key + "/machine/" + std::to_string(rank));
-    identities.emplace_back(bytes.begin(), bytes.end());
-  }
-  const Topology topology(identities, getRank());
-  auto local = std::make_unique<LocalTransport>(
-      connect(device, key + "/" + std::to_string(topology.machine), topology.local(),
-              static_cast<int>(topology.position)));
+  std::ostringstream what;
+  what << "group " << getGroupUid() << ", rank " << getRank()
+       << ": this is its first collective on " << device << " (" << key
+       << ": each rank counts the devices that it gives to the group)";
+  const Meeting meeting =
+      meet(*store_, key, getRank(), getSize(), machine_identity(), options_->timeout, what.str());
+  const Topology topology(meeting.notes, getRank());
+  const std::string id_key = meeting.prefix + "/" + std::to_string(topology.machine);
+  auto local =
+      std::make_unique<LocalTransport>(connect(id_key, topology.local(), topology.position));
   std::shared_ptr<Transport> transport;
   if (topology.machines.size() == 1) {
     transport = std::move(local);
   } else {
-    auto store = c10::make_intrusive<c10d::PrefixStore>(key + "/gloo/", store_);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix + "/gloo/", store_);
     transport = std::make_shared<MachineTransport>(
         device, topology, std::move(local),
         make_gloo(std::move(store), getRank(), getSize(), options_->timeout), options_->timeout);
   }
-  // All have read it.
-  store_->deleteKey(my_key);
+  // All are connected, and have read it.
+  if (topology.leads()) {
+    store_->deleteKey(id_key);
+  }
+  forget(*store_, key, meeting, getRank());
   return transport;
 }
 
@@ -172,6 +149,8 @@ ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
   Connection made{make_transport(device, "occl/" + std::to_string(number)),
                   pooled_stream(device.index(), stream_priority())};
   const std::lock_guard lock(mutex_);
+  TORCH_CHECK_WITH(DistBackendError, over_.empty(), "occl: process group ", getGroupUid(), " ",
+                   over_);
   if (!first_device_.has_value()) {
     first_device_ = device.index();
   }
@@ -195,11 +174,25 @@ GroupLabel ProcessGroupOCCL::label() const {
 }
 
 void ProcessGroupOCCL::retire() {
-  while (!pending_.empty() && pending_.front().events->passed()) {
-    for (const RecordedOperation& operation : pending_.front().records) {
-      retire_operation(*recorded_, operation, /*passed=*/true, pending_.front().timed);
+  const auto retire_one = [this](const Pending& pending) {
+    for (const RecordedOperation& operation : pending.records) {
+      retire_operation(*recorded_, operation, /*passed=*/true, pending.timed);
     }
+  };
+  while (!pending_.empty() && pending_.front().events->passed()) {
+    retire_one(pending_.front());
     pending_.pop_front();
+  }
+  // A message may wait for long while others pass.
+  if (pending_.size() >= retire_all_at_) {
+    std::erase_if(pending_, [&](const Pending& pending) {
+      const bool passed = pending.events->passed();
+      if (passed) {
+        retire_one(pending);
+      }
+      return passed;
+    });
+    retire_all_at_ = std::max(2 * pending_.size(), kRetireAllAt);
   }
 }
 

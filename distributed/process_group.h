@@ -140,10 +140,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
 
   Connection connection(c10::Device device);
   std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
-  // The communicator of the ranks of one machine; `rank` is a place among them.
-  occlComm_t connect(c10::Device device, const std::string& key, const std::vector<int>& ranks,
-                     int rank);
-  std::vector<uint8_t> wait_for_leader(c10::Device device, const std::string& key);
+  // The communicator of the ranks of one machine; this one is at a position among them.
+  occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
   std::optional<c10::DeviceIndex> first_device();
   // `peer`: the root, or the other side of a message, for profiles; -1 if there is none.
   c10::intrusive_ptr<c10d::Work> run(c10d::OpType type, const std::string& name, bool async,
@@ -167,6 +165,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   uint64_t operations_ = 0;
 
   std::deque<Pending> pending_;
+  static constexpr size_t kRetireAllAt = 64;
+  size_t retire_all_at_ = kRetireAllAt;
   MessageStreams message_streams_;
   std::unique_ptr<CompletionHook> hook_;
   // Of captured receives from any rank: a graph may run them at any time.

@@ -170,6 +170,16 @@ def reduces_numbers() -> None:
     numbers = torch.tensor([float("nan") if rank == 2 else 1.0], device=DEVICE)
     dist.all_reduce(numbers, dist.ReduceOp.MAX)
     assert numbers.isnan().all()
+    # The sum would not fit.
+    for dtype in (torch.float16, torch.float8_e5m2):
+        numbers = torch.full((4 * ranks,), 49152.0).to(dtype).to(DEVICE)
+        dist.all_reduce(numbers, dist.ReduceOp.AVG)
+        part = torch.empty(4, dtype=dtype, device=DEVICE)
+        dist.reduce_scatter_tensor(part, numbers, dist.ReduceOp.AVG)
+        assert part.float().cpu().eq(49152).all(), dtype
+    for wrong in (lambda: dist.broadcast(numbers, 99), lambda: dist.send(numbers, 99)):
+        with pytest.raises(ValueError, match="there is no rank 99: the group has 4 ranks"):
+            wrong()
     with pytest.raises(TypeError, match="bool has no average"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool, device=DEVICE), dist.ReduceOp.AVG)
     # In memory of a parameter, in another order of dimensions, and on another stream.

@@ -2,6 +2,7 @@
 """What a collective returns: when it is done, for which stream, in a graph, after an error."""
 
 import gc
+import pickle
 import time
 from datetime import timedelta
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch_openreg.distributed import dump_flight_recorder
 
 from tests.distributed.ranks import HOSTS, Group, run
 
@@ -181,14 +183,15 @@ def test_durations() -> None:
 
 
 def barriers() -> None:
+    dist.barrier()  # the ranks do not begin at the same time
     start = time.monotonic()
     if dist.get_rank() == 1:
-        time.sleep(0.3)
+        time.sleep(0.8)
     dist.barrier()
     assert time.monotonic() - start > 0.25
     start = time.monotonic()
     if dist.get_rank() == 0:
-        sleep(0.3)  # the device of a rank counts too
+        sleep(0.8)  # the device of a rank counts too
     dist.barrier()
     assert time.monotonic() - start > 0.25
     work = dist.barrier(async_op=True)
@@ -296,3 +299,22 @@ def hooked() -> None:
 
 def test_a_hook_is_called_for_each_operation() -> None:
     run(2, hooked)
+
+
+def waits_for_a_message() -> int:
+    tensor = torch.ones(3, device=DEVICE)
+    dist.all_reduce(tensor)
+    waiting = dist.irecv(torch.empty(3, device=DEVICE), 1) if dist.get_rank() == 0 else None
+    for _ in range(300):
+        dist.all_reduce(tensor)
+        torch.openreg.current_stream().synchronize()
+    dump = pickle.loads(dump_flight_recorder())
+    if waiting is None:
+        dist.send(tensor, 0)
+    else:
+        waiting.wait()
+    return sum(not entry["retired"] for entry in dump["entries"])
+
+
+def test_a_message_that_waits_does_not_keep_what_has_passed() -> None:
+    assert max(run(2, waits_for_a_message)) < 150
