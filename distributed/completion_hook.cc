@@ -2,37 +2,85 @@
 #include "distributed/completion_hook.h"
 
 #include <c10/util/Exception.h>
+#include <unistd.h>
 
 #include <condition_variable>
 #include <deque>
 #include <mutex>
 #include <thread>
 #include <utility>
+#include <vector>
 
 namespace openreg {
 
 struct CompletionHook::State {
-  std::mutex mutex;  // of the next four
+  std::mutex mutex;  // of the next five
   std::shared_ptr<Function> function;
   std::deque<c10::intrusive_ptr<WorkOCCL>> works;
+  bool busy = false;  // with a work that is not among them any more
   bool calling = false;
   bool over = false;
   std::condition_variable changed;
+  const int process = getpid();
+
+  // A child of a fork has no thread that would let go of the lock.
+  bool in_child() const { return getpid() != process; }
+
+  void end() {
+    if (in_child()) {
+      return;
+    }
+    // It may need the GIL to be destroyed, which the thread cannot take while the interpreter ends.
+    std::shared_ptr<Function> last;
+    const std::lock_guard lock(mutex);
+    last.swap(function);
+    works.clear();
+    over = true;
+    changed.notify_all();
+  }
 };
+
+namespace {
+
+// All there are: a process has few of them.
+struct Hooks {
+  std::mutex mutex;
+  std::vector<std::weak_ptr<CompletionHook::State>> states;
+};
+
+Hooks& hooks() {
+  static auto* const hooks = std::make_unique<Hooks>().release();  // the threads may outlive it
+  return *hooks;
+}
+
+}  // namespace
 
 CompletionHook::CompletionHook(Function function) : state_(std::make_shared<State>()) {
   state_->function = std::make_shared<Function>(std::move(function));
+  {
+    const std::lock_guard lock(hooks().mutex);
+    std::erase_if(hooks().states, [](const auto& state) { return state.expired(); });
+    hooks().states.push_back(state_);
+  }
   std::thread([state = state_] { run(state); }).detach();
 }
 
-CompletionHook::~CompletionHook() {
-  // It may need the GIL to be destroyed, which the thread cannot take while the interpreter ends.
-  std::shared_ptr<Function> last;
-  const std::lock_guard lock(state_->mutex);
-  last.swap(state_->function);
-  state_->works.clear();
-  state_->over = true;
-  state_->changed.notify_all();
+CompletionHook::~CompletionHook() { state_->end(); }
+
+void CompletionHook::end_all() {
+  std::vector<std::weak_ptr<State>> states;
+  {
+    const std::lock_guard lock(hooks().mutex);
+    states = hooks().states;
+  }
+  for (const std::weak_ptr<State>& weak : states) {
+    const std::shared_ptr<State> state = weak.lock();
+    if (state != nullptr && !state->in_child()) {
+      state->end();
+      std::unique_lock lock(state->mutex);
+      state->changed.wait(lock, [&] { return !state->calling; });
+    }
+  }
 }
 
 void CompletionHook::add(c10::intrusive_ptr<WorkOCCL> work) {
@@ -43,7 +91,7 @@ void CompletionHook::add(c10::intrusive_ptr<WorkOCCL> work) {
 
 void CompletionHook::wait() {
   std::unique_lock lock(state_->mutex);
-  state_->changed.wait(lock, [&] { return state_->works.empty() && !state_->calling; });
+  state_->changed.wait(lock, [&] { return state_->works.empty() && !state_->busy; });
 }
 
 void CompletionHook::run(const std::shared_ptr<State>& state) {
@@ -55,12 +103,13 @@ void CompletionHook::run(const std::shared_ptr<State>& state) {
     }
     c10::intrusive_ptr<WorkOCCL> work = std::move(state->works.front());
     state->works.pop_front();
-    state->calling = true;
+    state->busy = true;
     lock.unlock();
     const std::shared_ptr<c10d::WorkInfo> info = work->wait_for_info();
     work.reset();
     lock.lock();
     std::shared_ptr<Function> function = state->function;
+    state->calling = function != nullptr;
     lock.unlock();
     if (function != nullptr) {
       try {
@@ -71,7 +120,7 @@ void CompletionHook::run(const std::shared_ptr<State>& state) {
       function.reset();
     }
     lock.lock();
-    state->calling = false;
+    state->busy = state->calling = false;
     state->changed.notify_all();
   }
 }

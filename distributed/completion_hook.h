@@ -31,8 +31,13 @@ class CompletionHook {
   // Until the function has been called for all that was added before.
   void wait();
 
- private:
+  // Of the process: none is called any more when it returns. For the end of the interpreter, which
+  // a thread must not be in at that time.
+  OPENREG_API static void end_all();
+
   struct State;
+
+ private:
   static void run(const std::shared_ptr<State>& state);
 
   const std::shared_ptr<State> state_;

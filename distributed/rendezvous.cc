@@ -74,7 +74,7 @@ class Party {
 
   [[noreturn]] void fail(int late, const std::string& detail) const {
     TORCH_CHECK_WITH(DistBackendError, false, "occl: ", what_, ", and rank ", late,
-                     " has not come within ", timeout_.count(), " ms: ", detail);
+                     " has not come to the rendezvous within ", timeout_.count(), " ms: ", detail);
   }
 
   // A little, and more each time.

@@ -10,13 +10,12 @@
 #include <map>
 #include <mutex>
 #include <numeric>
-#include <random>
-#include <thread>
 #include <torch/csrc/distributed/c10d/GroupRegistry.hpp>
 #include <utility>
 
 #include "distributed/arguments.h"
 #include "distributed/private_stream.h"
+#include "distributed/rendezvous.h"
 #include "distributed/topology.h"
 #include "runtime/c10/error.h"
 #include "runtime/device/host_wait.h"
@@ -24,11 +23,8 @@
 namespace openreg {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-// What a rank puts into the store, followed by a handle for each rank.
+// What a rank tells the others, followed by a handle for each rank.
 struct Announcement {
-  uint64_t nonce;  // of this rendezvous, if rank 0 says it
   uint64_t buffer_bytes;
   uint64_t pad_bytes;
   uint64_t device;
@@ -97,6 +93,12 @@ Members members_of(const std::string& name) {
 // beginning of the group's store. Threads: any.
 class History {
  public:
+  // The second meeting of a rendezvous. Its keys can go when all ranks have come to the next one.
+  struct Left {
+    std::string prefix;
+    Meeting meeting;
+  };
+
   static History& get() {
     static auto& history = *std::make_unique<History>().release();  // used until the very end
     return history;
@@ -112,10 +114,10 @@ class History {
     return "symmetric_memory/" + group + "/" + std::to_string(++found->second.number) + "/";
   }
 
-  // Notes where the ranks have agreed, and returns where they did before; or nothing.
-  std::string exchange_agreement(const std::string& group, std::string agreement) {
+  // Notes how the ranks have left this rendezvous, and returns how they left the one before.
+  Left exchange_left(const std::string& group, Left left) {
     const std::lock_guard lock(mutex_);
-    return std::exchange(entries_.at(group).agreement, std::move(agreement));
+    return std::exchange(entries_.at(group).left, std::move(left));
   }
 
  private:
@@ -123,27 +125,18 @@ class History {
   struct Entry {
     Weak store;
     uint64_t number;
-    std::string agreement;
+    Left left;
   };
   std::mutex mutex_;
   std::map<std::string, Entry> entries_;  // by group
 };
-
-std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
-
-// Without the stack that torch's errors bring along.
-std::string reason(const std::exception& error) {
-  const std::string text = error.what();
-  return text.substr(0, text.find('\n'));
-}
 
 class Rendezvous {
  public:
   Rendezvous(const SymmetricPiece& mine, std::string group)
       : mine_(mine),
         members_(members_of(group)),
-        prefix_(History::get().next_prefix(group, members_.store)),
-        deadline_(Clock::now() + members_.timeout) {
+        prefix_(History::get().next_prefix(group, members_.store)) {
     peers_.group = std::move(group);
     peers_.rank = members_.rank;
     peers_.global_ranks = members_.global_ranks;
@@ -154,27 +147,30 @@ class Rendezvous {
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   std::shared_ptr<const SymmetricPeers> run() {
-    members_.store->set(key(members_.rank), announcement());
+    const std::string announced = prefix_ + "announced", mapped = prefix_ + "mapped";
+    const Meeting first = come_to(announced, announcement());
     std::vector<occlWindowMember> window(static_cast<size_t>(members_.size));
-    uint64_t nonce = 0;
     // Before anything is mapped: a rank that finds it gives up, and with it its memory.
-    std::string failed = find_other_machine();
+    std::string failed = find_other_machine(first.notes);
     for (int peer = 0; peer < members_.size && failed.empty(); ++peer) {
-      connect(peer, window[static_cast<size_t>(peer)], nonce, failed);
+      failed =
+          connect(peer, first.notes[static_cast<size_t>(peer)], window[static_cast<size_t>(peer)]);
     }
     const occlWindowConfig_t config{mine_.buffer_bytes, mine_.pad_bytes, members_.timeout.count()};
     if (failed.empty() && occlWindowCreate(&peers_.window, members_.size, members_.rank,
                                            window.data(), &config) != occlSuccess) {
       failed = occlGetLastError();
     }
-    const std::string agreement = prefix_ + std::to_string(nonce) + "/";
-    agree(agreement, failed);
-    // All have read it, and have left the last rendezvous.
-    forget(key(members_.rank));
-    const std::string last = History::get().exchange_agreement(peers_.group, agreement);
-    if (members_.rank == 0 && !last.empty()) {
-      forget(last + kMapped);
-      forget(last + kVerdict);
+    // All have mapped everything, or say why they cannot.
+    const Meeting second = come_to(mapped, failed);
+    forget(*members_.store, announced, first, members_.rank);
+    if (const History::Left before = History::get().exchange_left(peers_.group, {mapped, second});
+        !before.prefix.empty()) {
+      forget(*members_.store, before.prefix, before.meeting, members_.rank);
+    }
+    for (const std::string& text : second.notes) {
+      TORCH_CHECK_WITH(DistBackendError, text.empty(), "symmetric memory: group ", peers_.group,
+                       ": ", text);
     }
     auto done = std::make_shared<SymmetricPeers>(std::move(peers_));
     peers_ = {};
@@ -182,29 +178,19 @@ class Rendezvous {
   }
 
  private:
-  static constexpr char kMapped[] = "mapped";
-  static constexpr char kVerdict[] = "verdict";
-
-  void forget(const std::string& key) const {
-    try {
-      members_.store->deleteKey(key);
-    } catch (const std::exception&) {
-      return;  // the store cannot delete: no other rendezvous has this key
-    }
+  Meeting come_to(const std::string& prefix, const std::string& note) const {
+    const HostWait wait;
+    return meet(
+        *members_.store, prefix, members_.rank, members_.size, note, members_.timeout,
+        "symmetric memory of group " + peers_.group + ", rank " + std::to_string(members_.rank));
   }
 
-  std::string key(int rank) const { return prefix_ + std::to_string(rank); }
-
-  std::chrono::milliseconds left() const {
-    return std::max(std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()),
-                    std::chrono::milliseconds(1));
-  }
-
-  std::vector<uint8_t> announcement() const {
-    Announcement announcement{std::random_device()(), mine_.buffer_bytes,
-                              mine_.pad_bytes,        static_cast<uint64_t>(mine_.device),
-                              this_machine(),         {}};
-    announcement.nonce = announcement.nonce << 32 | std::random_device()();
+  std::string announcement() const {
+    Announcement announcement{mine_.buffer_bytes,
+                              mine_.pad_bytes,
+                              static_cast<uint64_t>(mine_.device),
+                              this_machine(),
+                              {}};
     check_occl(occlGetProcess(&announcement.process));
     // Not in the order of the program's streams: they may wait for other ranks. A program orders
     // its accesses by barriers.
@@ -216,84 +202,59 @@ class Rendezvous {
                                   stream.get()));
       }
     }
-    const size_t size = handles.size() * sizeof(handles[0]);
-    std::vector<uint8_t> bytes(sizeof(announcement) + size);
-    std::memcpy(bytes.data(), &announcement, sizeof(announcement));
-    std::memcpy(bytes.data() + sizeof(announcement), handles.data(), size);
-    return bytes;
+    const auto bytes = [](const auto* data, size_t count) {
+      return std::string(reinterpret_cast<const char*>(data), count * sizeof(*data));
+    };
+    return bytes(&announcement, 1) + bytes(handles.data(), handles.size());
   }
 
-  std::vector<uint8_t> read(int peer) const {
-    std::vector<uint8_t> bytes;
-    try {
-      const HostWait wait;
-      members_.store->wait({key(peer)}, left());
-      bytes = members_.store->get(key(peer));
-    } catch (const std::exception& error) {
-      TORCH_CHECK_WITH(DistBackendError, false, "symmetric memory: group ", peers_.group, ", rank ",
-                       members_.rank, ": rank ", peer, " has not come to the rendezvous within ",
-                       members_.timeout.count(), " ms: ", reason(error));
-    }
+  Announcement read(int peer, const std::string& note) const {
     TORCH_CHECK_WITH(DistBackendError,
-                     bytes.size() == sizeof(Announcement) + static_cast<size_t>(members_.size) *
-                                                                sizeof(orIpcMemoryHandle),
+                     note.size() == sizeof(Announcement) + static_cast<size_t>(members_.size) *
+                                                               sizeof(orIpcMemoryHandle),
                      "symmetric memory: group ", peers_.group, ": rank ", peer,
                      " has another version of torch_openreg, or another number of ranks");
-    return bytes;
+    Announcement announcement;
+    std::memcpy(&announcement, note.data(), sizeof(announcement));
+    return announcement;
   }
 
-  std::string find_other_machine() const {
+  // What is wrong, or nothing.
+  std::string find_other_machine(const std::vector<std::string>& notes) const {
     for (int peer = 0; peer < members_.size; ++peer) {
-      Announcement announcement;
-      const std::vector<uint8_t> bytes = read(peer);
-      std::memcpy(&announcement, bytes.data(), sizeof(announcement));
-      if (announcement.machine != this_machine()) {
-        return "rank " + std::to_string(members_.rank) + " cannot map the memory of rank " +
-               std::to_string(peer) + ": it is on another machine";
+      if (read(peer, notes[static_cast<size_t>(peer)]).machine != this_machine()) {
+        return cannot_map(peer) + "it is on another machine";
       }
     }
     return "";
   }
 
-  // Maps the memory of a rank. What goes wrong with it is `failed`, for all ranks to know.
-  void connect(int peer, occlWindowMember& member, uint64_t& nonce, std::string& failed) {
-    std::vector<uint8_t> bytes = read(peer);
-    Announcement announcement;
-    void* base = nullptr;
-    for (;;) {
-      std::memcpy(&announcement, bytes.data(), sizeof(announcement));
-      const orError_t error = map(peer, bytes, announcement, &base, failed);
-      // It may be of a process that is dead, from before a restart: there will be another one.
-      const bool stale = error == orErrorProcessEnded || error == orErrorInvalidValue;
-      std::vector<uint8_t> next = bytes;
-      while (stale && next == bytes && Clock::now() < deadline_) {
-        const HostWait wait;
-        std::this_thread::sleep_for(std::chrono::milliseconds(20));
-        next = members_.store->check({key(peer)}) ? members_.store->get(key(peer)) : bytes;
-      }
-      if (next == bytes || next.size() != bytes.size()) {
-        break;
-      }
-      bytes = std::move(next);
-    }
-    if (peer == 0) {
-      nonce = announcement.nonce;
-    }
-    if (!failed.empty()) {
-      return;
-    }
+  // Maps the memory of a rank. Returns what goes wrong with it.
+  std::string connect(int peer, const std::string& note, occlWindowMember& member) {
+    const Announcement announcement = read(peer, note);
     if (announcement.buffer_bytes != mine_.buffer_bytes ||
         announcement.pad_bytes != mine_.pad_bytes) {
-      failed = sizes(members_.rank, mine_.buffer_bytes, mine_.pad_bytes) + ", " +
-               sizes(peer, announcement.buffer_bytes, announcement.pad_bytes) +
-               ": all ranks of a group must allocate the same size";
-      return;
+      return sizes(members_.rank, mine_.buffer_bytes, mine_.pad_bytes) + ", " +
+             sizes(peer, announcement.buffer_bytes, announcement.pad_bytes) +
+             ": all ranks of a group must allocate the same size";
+    }
+    void* base = mine_.base;
+    if (peer != members_.rank) {
+      if (std::string failed = map(peer, note, announcement, &base); !failed.empty()) {
+        return failed;
+      }
     }
     auto* const start = static_cast<char*>(base);
     peers_.buffers.push_back(start);
     peers_.signal_pads.push_back(start + mine_.pad_offset());
     member = {announcement.process, start, start + mine_.pad_offset(),
               start + mine_.state_offset()};
+    return "";
+  }
+
+  std::string cannot_map(int peer) const {
+    return "rank " + std::to_string(members_.rank) + " cannot map the memory of rank " +
+           std::to_string(peer) + ": ";
   }
 
   static std::string sizes(int rank, uint64_t buffer, uint64_t pad) {
@@ -301,70 +262,31 @@ class Rendezvous {
            " bytes and a signal pad of " + std::to_string(pad);
   }
 
-  orError_t map(int peer, const std::vector<uint8_t>& bytes, const Announcement& announcement,
-                void** base, std::string& failed) {
-    const std::string text = "rank " + std::to_string(members_.rank) +
-                             " cannot map the memory of rank " + std::to_string(peer) + ": ";
-    failed.clear();
-    if (peer == members_.rank) {
-      *base = mine_.base;
-      return orSuccess;
+  std::string map(int peer, const std::string& note, const Announcement& announcement,
+                  void** base) {
+    // The driver maps memory for streams of the device that it is of.
+    const auto device = static_cast<c10::DeviceIndex>(announcement.device);
+    if (announcement.device >= static_cast<uint64_t>(device_count())) {
+      return cannot_map(peer) + "it is on device " + std::to_string(announcement.device) +
+             ", and rank " + std::to_string(members_.rank) + " has " +
+             std::to_string(device_count()) + " devices";
     }
     orIpcMemoryHandle handle;
     std::memcpy(
         &handle,
-        bytes.data() + sizeof(announcement) + static_cast<size_t>(members_.rank) * sizeof(handle),
+        note.data() + sizeof(announcement) + static_cast<size_t>(members_.rank) * sizeof(handle),
         sizeof(handle));
-    // The driver maps memory for streams of the device that it is of.
-    const auto device = static_cast<c10::DeviceIndex>(announcement.device);
-    if (announcement.device >= static_cast<uint64_t>(device_count())) {
-      failed = text + "it is on device " + std::to_string(announcement.device) + ", and rank " +
-               std::to_string(members_.rank) + " has " + std::to_string(device_count()) +
-               " devices";
-      return orErrorInvalidDevice;
-    }
     const PrivateStream stream(device);
-    const orError_t error = orIpcImport(base, &handle, stream.get());
-    if (error == orSuccess) {
-      peers_.imports.emplace_back(*base, device);
-    } else {
-      failed = text + orGetLastErrorDetail();
+    if (orIpcImport(base, &handle, stream.get()) != orSuccess) {
+      return cannot_map(peer) + orGetLastErrorDetail();
     }
-    return error;
-  }
-
-  // Waits until all ranks have mapped everything, or one says why it cannot.
-  void agree(const std::string& prefix, const std::string& failed) const {
-    c10d::Store& store = *members_.store;
-    const std::string verdict = prefix + kVerdict;
-    std::string text = failed;
-    if (!failed.empty()) {
-      store.set(verdict, bytes_of(failed));
-    } else if (store.add(prefix + kMapped, 1) == members_.size) {
-      store.set(verdict, bytes_of("ok"));
-      text = "ok";
-    }
-    if (text.empty()) {
-      try {
-        const HostWait wait;
-        store.wait({verdict}, left());
-        const std::vector<uint8_t> read = store.get(verdict);
-        text.assign(read.begin(), read.end());
-      } catch (const std::exception& error) {
-        TORCH_CHECK_WITH(DistBackendError, false, "symmetric memory: group ", peers_.group,
-                         ", rank ", members_.rank,
-                         ": not all ranks have mapped each other's memory within ",
-                         members_.timeout.count(), " ms: ", reason(error));
-      }
-    }
-    TORCH_CHECK_WITH(DistBackendError, text == "ok", "symmetric memory: group ", peers_.group, ": ",
-                     text);
+    peers_.imports.emplace_back(*base, device);
+    return "";
   }
 
   const SymmetricPiece mine_;
   const Members members_;
   const std::string prefix_;
-  const Clock::time_point deadline_;
   SymmetricPeers peers_;
 };
 

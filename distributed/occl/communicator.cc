@@ -1,28 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "distributed/occl/communicator.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "distributed/occl/data_type.h"
-#include "runtime/sync/spin_lock.h"
 
 namespace openreg::occl {
 namespace {
 
 constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-constexpr auto kSpin = std::chrono::microseconds(20);
-constexpr auto kSpinOnLoad = std::chrono::microseconds(5);
-constexpr auto kLongYield = std::chrono::microseconds(100);
-constexpr auto kLoadLasts = std::chrono::milliseconds(50);
 constexpr auto kNap = std::chrono::milliseconds(20);  // between two looks at who is alive
 
 // What a unique id holds.
@@ -31,49 +22,6 @@ struct Id {
   orIpcFileHandle segment;
 };
 static_assert(sizeof(Id) <= sizeof(occlUniqueId));
-
-void Sleep(std::atomic<uint32_t>& word, uint32_t expected) {
-  const timespec time{0, std::chrono::nanoseconds(kNap).count()};
-  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &time, nullptr, 0);
-}
-
-void WakeAll(std::atomic<uint32_t>& word) {
-  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
-
-// When to yield again, in ticks of Clock: where other programs want the processors, a yield gives
-// them a whole time slice, of milliseconds.
-std::atomic<Clock::rep> yield_again{0};
-
-// Waits a moment: the other side is often about to come. Where ranks outnumber the processors it
-// may need this one.
-bool Spin(const std::function<bool()>& done) {
-  const Clock::time_point start = Clock::now();
-  Clock::time_point now = start;
-  const bool yields =
-      start.time_since_epoch().count() >= yield_again.load(std::memory_order_relaxed);
-  const Clock::time_point end = start + (yields ? kSpin : kSpinOnLoad);
-  do {
-    for (int round = 0; round < 16; ++round) {
-      if (done()) {
-        return true;
-      }
-      SpinPause();
-    }
-    if (yields) {
-      const Clock::time_point before = Clock::now();
-      std::this_thread::yield();
-      now = Clock::now();
-      if (now - before > kLongYield) {
-        yield_again.store((now + kLoadLasts).time_since_epoch().count(), std::memory_order_relaxed);
-        return done();
-      }
-    } else {
-      now = Clock::now();
-    }
-  } while (now < end);
-  return false;
-}
 
 const char* OperationName(Operation operation) {
   switch (operation) {
@@ -342,14 +290,6 @@ Clock::time_point Communicator::Deadline() const {
   return Clock::now() + std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
 }
 
-void Communicator::Ring() {
-  Segment& shared = *segment();
-  shared.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (shared.sleepers.load(std::memory_order_seq_cst) != 0) {
-    WakeAll(shared.bell);
-  }
-}
-
 Status Communicator::WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
                                Clock::time_point deadline,
                                const std::function<std::string()>& what) {
@@ -358,7 +298,7 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
   }
   Segment& shared = *segment();
   for (;;) {
-    const uint32_t bell = shared.bell.load(std::memory_order_seq_cst);
+    const uint32_t rings = shared.bell.rings.load(std::memory_order_seq_cst);
     if (done()) {
       return {};
     }
@@ -386,9 +326,7 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
           occlTimeout,
           what() + " within " + std::to_string(timeout_.load(std::memory_order_relaxed)) + " ms");
     }
-    shared.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    Sleep(shared.bell, bell);
-    shared.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    (void)shared.bell.Sleep(rings, kNap);
   }
 }
 

@@ -13,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "distributed/occl/bell.h"
 #include "distributed/occl/occl.h"
 #include "runtime/device/openreg_emulation.h"
 
@@ -85,8 +86,7 @@ struct Segment {
   std::atomic<uint32_t> joined;
 
   // Rung whenever something here has changed that a rank may wait for.
-  alignas(64) std::atomic<uint32_t> bell;
-  std::atomic<uint32_t> sleepers;
+  alignas(64) Bell bell;
 
   alignas(64) std::atomic<uint64_t> arrivals;  // at barriers, of all ranks
   Verdict verdict;

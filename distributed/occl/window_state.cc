@@ -1,25 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "distributed/occl/window_state.h"
 
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <climits>
 #include <cstdio>
 #include <cstring>
 
 #include "distributed/occl/data_type.h"
 #include "runtime/device/openreg_emulation.h"
-#include "runtime/sync/spin_lock.h"
 
 namespace openreg::occl::window {
 namespace {
 
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-constexpr auto kSpin = std::chrono::microseconds(10);
 // Between two looks at what nobody rings for: a process that has ended, and signal pads that the
 // kernels of a program write.
 constexpr auto kNap = std::chrono::milliseconds(5);
@@ -29,10 +21,9 @@ std::atomic<bool> ending{false};
 
 }  // namespace
 
-// What a window has in the memory of each rank. `bell` counts changes of that rank's signal pad.
+// What a window has in the memory of each rank. The bell is for changes of that rank's signal pad.
 struct State {
-  std::atomic<uint32_t> bell;
-  std::atomic<uint32_t> sleepers;
+  Bell bell;
   Request request;
   Verdict verdict;  // each rank that fails writes it to all
 };
@@ -137,30 +128,18 @@ Limit Window::Start(int64_t timeout_ms) const {
   return {Clock::now() + asked, asked};
 }
 
-void Window::Ring(int peer) {
-  State& state = *member(peer).state;
-  state.bell.fetch_add(1, std::memory_order_seq_cst);
-  if (state.sleepers.load(std::memory_order_seq_cst) != 0) {
-    syscall(SYS_futex, &state.bell, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-  }
-}
+void Window::Ring(int peer) { member(peer).state->bell.Ring(); }
 
 Status Window::WaitUntil(int owner, int missed, const Limit& limit,
                          const std::function<bool()>& done,
                          const std::function<std::string()>& what) {
-  const Clock::time_point start = Clock::now();
-  do {
-    for (int round = 0; round < 16; ++round) {
-      if (done()) {
-        return {};
-      }
-      SpinPause();
-    }
-  } while (Clock::now() - start < kSpin);
+  if (Spin(done)) {
+    return {};
+  }
   State& state = *member(owner).state;
   bool rung = true;
   for (;;) {
-    const uint32_t bell = state.bell.load(std::memory_order_seq_cst);
+    const uint32_t rings = state.bell.rings.load(std::memory_order_seq_cst);
     if (done()) {
       return {};
     }
@@ -180,12 +159,7 @@ Status Window::WaitUntil(int owner, int missed, const Limit& limit,
     if (now >= limit.end) {
       return Error(occlTimeout, what() + " within " + std::to_string(limit.asked.count()) + " ms");
     }
-    const auto nap = std::min<std::chrono::nanoseconds>(kNap, limit.end - now);
-    const timespec time{0, nap.count()};
-    state.sleepers.fetch_add(1, std::memory_order_seq_cst);
-    rung = syscall(SYS_futex, &state.bell, FUTEX_WAIT, bell, &time, nullptr, 0) == 0 ||
-           errno == EAGAIN;
-    state.sleepers.fetch_sub(1, std::memory_order_seq_cst);
+    rung = state.bell.Sleep(rings, std::min<std::chrono::nanoseconds>(kNap, limit.end - now));
   }
 }
 

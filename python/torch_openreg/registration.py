@@ -47,6 +47,7 @@ def _register() -> None:
     openreg.sharing.register()
     atexit.register(_C.let_autograd_threads_finish)
     atexit.register(_C.leave_replays_to_exit)
+    atexit.register(_C.end_completion_hooks)
 
 
 def _name_submodules(package: str) -> None:

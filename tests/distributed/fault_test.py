@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What the other ranks see where one is late, asks for something else, aborts, or dies."""
 
-import contextlib
 import gc
 import os
 import random
@@ -9,32 +8,19 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 import torch.distributed as dist
 
+from tests.distributed.faults import errors_after_a_kill, message
 from tests.distributed.ranks import HOSTS, Group, Ranks, run
 
 DEVICE = "openreg"
 SIZES = (1, 3_000, 300_000)
 #: What the others see of an abort: between machines only that the connection is gone.
 ABORTED = "aborted" if HOSTS == 1 else "(aborted|has ended or left the group)"
-
-
-def message(function: Callable[..., Any], *arguments: Any) -> str:
-    """The text of the error of a collective: of its call, if it was found at once, or of a wait."""
-    try:
-        function(*arguments)
-        torch.openreg.synchronize()
-    except RuntimeError as error:
-        with contextlib.suppress(RuntimeError):  # the kernel's own, if the call has raised
-            torch.openreg.synchronize()
-        return str(error)
-    raise AssertionError("there was no error")
 
 
 def late() -> tuple[str, float]:
@@ -174,29 +160,12 @@ def works(seed: int, folder: str) -> None:
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("OPENREG_KILLS", "6"))))
 def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
-    generator = random.Random(seed)
-    size = generator.choice([2, 4])
-    with Ranks(size, works, seed, str(tmp_path), group=Group(timeout=20)) as ranks:
-        end = time.monotonic() + 60
-        while len(list(tmp_path.iterdir())) < size and time.monotonic() < end:
-            time.sleep(0.01)
-        time.sleep(0.1 * generator.random())
-        victim = generator.randrange(size)
-        ranks.kill(victim)
-        start = time.monotonic()
-        outcomes = ranks.outcomes(30)
-        seconds = time.monotonic() - start
-    assert seconds < 5
-    for rank, outcome in enumerate(outcomes):
-        if rank == victim:
-            assert outcome.exit_code == -signal.SIGKILL
-        else:
-            assert outcome.exit_code == 1
-            assert outcome.error is not None
-            # Between machines it may be one that has ended because of the victim.
-            named = f"rank {victim}" if HOSTS == 1 else "rank "
-            assert named in outcome.error, outcome.error
-            assert "ended" in outcome.error
+    victim, errors = errors_after_a_kill(random.Random(seed), tmp_path, works, seed, str(tmp_path))
+    # Between machines it may be one that has ended because of the victim.
+    named = f"rank {victim}" if HOSTS == 1 else "rank "
+    for error in errors:
+        assert named in error, error
+        assert "ended" in error
 
 
 def raises() -> None:

@@ -22,7 +22,7 @@ import torch.distributed._symmetric_memory as symm_mem
 import torch.nn.functional as F
 
 from tests.distributed import collectives_test
-from tests.distributed.fault_test import message
+from tests.distributed.faults import message
 from tests.distributed.ranks import Group, Ranks, run
 
 DEVICE = "openreg"

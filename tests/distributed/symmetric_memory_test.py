@@ -22,6 +22,7 @@ from torch import Tensor
 from torch._C._distributed_c10d import _SymmetricMemory
 from torch._inductor.utils import run_and_get_code
 
+from tests.distributed.faults import errors_after_a_kill, message
 from tests.distributed.ranks import Group, Ranks, preload, run
 
 preload("torch.distributed._symmetric_memory", "torch._inductor.compile_fx", "pytest")
@@ -45,16 +46,6 @@ def symmetric(
 ) -> tuple[Tensor, _SymmetricMemory]:
     tensor = symm_mem.empty(*size, dtype=dtype, device=here())
     return tensor, symm_mem.rendezvous(tensor, group or world())
-
-
-def message(function: Callable[..., Any], *arguments: Any) -> str:
-    """The text of the error of a call, or of the next synchronization."""
-    try:
-        function(*arguments)
-        torch.openreg.synchronize()
-    except (RuntimeError, ValueError) as error:
-        return str(error)
-    raise AssertionError("there was no error")
 
 
 def pads_are_zero(handle: _SymmetricMemory) -> None:
@@ -462,7 +453,9 @@ def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
     else:
         handle.barrier(channel=2, timeout_ms=300 if kind == "barrier" else 60_000)
     assert time.monotonic() - start < 0.25  # the host does not wait
-    text = message(torch.openreg.synchronize).partition("occl: ")[2]
+    with pytest.raises(RuntimeError) as caught:
+        torch.openreg.synchronize()
+    text = str(caught.value).partition("occl: ")[2]
     assert time.monotonic() - start < 5
     torch.openreg.synchronize()  # said once
     assert text in message(handle.barrier)
@@ -532,26 +525,9 @@ def works_on(folder: str) -> None:
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("OPENREG_KILLS", "2"))))
 def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
-    generator = random.Random(seed)
-    size = generator.choice([2, 4])
-    with Ranks(size, works_on, str(tmp_path), group=Group(timeout=20)) as ranks:
-        end = time.monotonic() + 60
-        while len(list(tmp_path.iterdir())) < size and time.monotonic() < end:
-            time.sleep(0.01)
-        time.sleep(0.1 * generator.random())
-        victim = generator.randrange(size)
-        ranks.kill(victim)
-        start = time.monotonic()
-        outcomes = ranks.outcomes(30)
-        seconds = time.monotonic() - start
-    assert seconds < 5
-    for rank, outcome in enumerate(outcomes):
-        if rank == victim:
-            assert outcome.exit_code == -signal.SIGKILL
-        else:
-            assert outcome.exit_code == 1
-            assert outcome.error is not None
-            assert f"rank {victim}, another process, has ended" in outcome.error, outcome.error
+    victim, errors = errors_after_a_kill(random.Random(seed), tmp_path, works_on, str(tmp_path))
+    for error in errors:
+        assert f"rank {victim}, another process, has ended" in error, error
 
 
 def is_missing() -> str:

@@ -12,6 +12,7 @@ import torch
 import torch.distributed as dist
 from torch_openreg.distributed import dump_flight_recorder
 
+from tests import child
 from tests.distributed.ranks import HOSTS, Group, run
 
 DEVICE = "openreg"
@@ -299,6 +300,26 @@ def hooked() -> None:
 
 def test_a_hook_is_called_for_each_operation() -> None:
     run(2, hooked)
+
+
+# The hook is called while the interpreter ends, whose GIL a thread can then not take any more.
+ENDS_WITH_A_HOOK = """
+import torch, torch.distributed as dist
+dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
+group, seen = dist.group.WORLD, []
+group._register_on_completion_hook(lambda info: seen.append(sum(range(10_000))))
+tensor = torch.ones(1000, device="openreg")
+for _ in range(200):
+    dist.all_reduce(tensor, async_op=True)
+torch.openreg.synchronize()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "torch.openreg._sleep(int(1e9)); dist.all_reduce(tensor)"])
+def test_a_program_with_a_hook_may_just_end(end: str) -> None:
+    for _ in range(3):
+        done = child.run(ENDS_WITH_A_HOOK + end)
+        assert done.returncode == 0, done.stderr
 
 
 def waits_for_a_message() -> int:

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "distributed/occl/bell.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <climits>
+#include <thread>
+
+#include "runtime/sync/spin_lock.h"
+
+namespace openreg::occl {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kSpin = std::chrono::microseconds(20);
+constexpr auto kSpinOnLoad = std::chrono::microseconds(5);
+constexpr auto kLongYield = std::chrono::microseconds(100);
+constexpr auto kLoadLasts = std::chrono::milliseconds(50);
+
+// When to yield again, in ticks of Clock: where other programs want the processors, a yield gives
+// them a whole time slice, of milliseconds.
+std::atomic<Clock::rep> yield_again{0};
+
+}  // namespace
+
+void Bell::Ring() {
+  rings.fetch_add(1, std::memory_order_seq_cst);
+  if (sleepers.load(std::memory_order_seq_cst) != 0) {
+    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
+}
+
+bool Bell::Sleep(uint32_t seen, std::chrono::nanoseconds longest) {
+  const timespec time{0, longest.count()};
+  sleepers.fetch_add(1, std::memory_order_seq_cst);
+  const bool rung =
+      syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &time, nullptr, 0) == 0 || errno == EAGAIN;
+  sleepers.fetch_sub(1, std::memory_order_seq_cst);
+  return rung;
+}
+
+// Where ranks outnumber the processors the other side may need this one.
+bool Spin(const std::function<bool()>& done) {
+  const Clock::time_point start = Clock::now();
+  Clock::time_point now = start;
+  const bool yields =
+      start.time_since_epoch().count() >= yield_again.load(std::memory_order_relaxed);
+  const Clock::time_point end = start + (yields ? kSpin : kSpinOnLoad);
+  do {
+    for (int round = 0; round < 16; ++round) {
+      if (done()) {
+        return true;
+      }
+      SpinPause();
+    }
+    if (yields) {
+      const Clock::time_point before = Clock::now();
+      std::this_thread::yield();
+      now = Clock::now();
+      if (now - before > kLongYield) {
+        yield_again.store((now + kLoadLasts).time_since_epoch().count(), std::memory_order_relaxed);
+        return done();
+      }
+    } else {
+      now = Clock::now();
+    }
+  } while (now < end);
+  return false;
+}
+
+}  // namespace openreg::occl

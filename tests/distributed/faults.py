@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Faults of ranks: a rank that is killed at a random time, and the text of an error."""
+
+import contextlib
+import random
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.distributed.ranks import Group, Ranks
+
+
+def message(function: Callable[..., Any], *arguments: Any) -> str:
+    """Return the text of the error of an operation: of its call, or of the synchronization."""
+    try:
+        function(*arguments)
+    except (RuntimeError, ValueError) as error:
+        with contextlib.suppress(RuntimeError):  # the kernel's own
+            torch.openreg.synchronize()
+        return str(error)
+    with pytest.raises(RuntimeError) as caught:
+        torch.openreg.synchronize()
+    return str(caught.value)
+
+
+def errors_after_a_kill(
+    generator: random.Random, folder: Path, function: Callable[..., None], *arguments: Any
+) -> tuple[int, list[str]]:
+    """Kill one of two or four ranks at a random time, and see that the others end within 5 s.
+
+    Args:
+        generator: says how many ranks there are, who is killed, and when.
+        folder: empty. Each rank puts a file named by its number there when it is ready.
+        function: what each rank runs, without end.
+        arguments: of the function.
+
+    Returns:
+        The rank that was killed, and the tracebacks of the others.
+    """
+    size = generator.choice([2, 4])
+    with Ranks(size, function, *arguments, group=Group(timeout=20)) as ranks:
+        end = time.monotonic() + 60
+        while len(list(folder.iterdir())) < size and time.monotonic() < end:
+            time.sleep(0.01)
+        time.sleep(0.1 * generator.random())
+        victim = generator.randrange(size)
+        ranks.kill(victim)
+        start = time.monotonic()
+        outcomes = ranks.outcomes(30)
+        seconds = time.monotonic() - start
+    assert seconds < 5
+    assert outcomes.pop(victim).exit_code == -signal.SIGKILL
+    assert all(outcome.exit_code == 1 for outcome in outcomes)
+    return victim, [outcome.error or "" for outcome in outcomes]
