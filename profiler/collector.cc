@@ -109,7 +109,8 @@ void ActivityCollector::complete(void* buffer, size_t used) {
     return;
   }
   const orActivity* const first = found->second.get();
-  self.returned_.emplace_back(first, first + used / sizeof(orActivity));
+  const size_t count = used / sizeof(orActivity);
+  self.returned_.emplace_back(first, first + count);
   self.bytes_left_ += kBufferBytes - used;
   self.lent_.erase(found);
 }
