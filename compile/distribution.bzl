@@ -20,6 +20,7 @@ FILES = [
     "torch_openreg_compile/kernel_launch.h",
     "torch_openreg_compile/kernel_module.py",
     "torch_openreg_compile/lowering.py",
+    "torch_openreg_compile/model_constants.h",
     "torch_openreg_compile/name.py",
     "torch_openreg_compile/options.py",
     "torch_openreg_compile/passes/__init__.py",

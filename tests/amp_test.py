@@ -215,8 +215,7 @@ def test_module_is_found_by_import() -> None:
 
 
 def test_its_names_are_those_of_cuda() -> None:
-    missing = set(torch.cuda.amp.__all__) - set(torch.openreg.amp.__all__)
-    assert missing == {"amp_definitely_not_available"}  # of cuda alone
+    assert set(torch.cuda.amp.__all__) <= set(torch.openreg.amp.__all__)
 
 
 def test_its_region_is_the_device_s() -> None:

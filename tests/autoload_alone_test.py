@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import Environment, runfile
+from tests.environment import Environment, wheel
 
-WHEEL = runfile("autoload", "torch_openreg_autoload-0.1.0-py3-none-any.whl")
+WHEEL = wheel("autoload")
 
 
 @pytest.fixture(scope="module")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.environment import Environment, runfile
+from tests.environment import Environment, wheel
 
-WHEEL = runfile("python", "torch_openreg-0.1.0-cp311-cp311-linux_x86_64.whl")
+WHEEL = wheel("python")
 
 # What a program sees afterwards. Exit status 0: torch works, and each way to the device raises with
 # the same cause.
@@ -216,6 +216,6 @@ def test_sound_package_that_nobody_installed_is_used(environment: Environment) -
 
 
 def test_both_distributions_warn_once(environment: Environment) -> None:
-    environment.install(runfile("autoload", "torch_openreg_autoload-0.1.0-py3-none-any.whl"))
+    environment.install(wheel("autoload"))
     (environment.site / "torch_openreg/version.py").unlink()
     assert "version.py" in warning(environment)

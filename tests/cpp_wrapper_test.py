@@ -4,6 +4,7 @@
 Each compilation takes seconds, so a test has as much in one graph as its subject allows.
 """
 
+import copy
 import gc
 from collections.abc import Callable
 from pathlib import Path
@@ -191,15 +192,66 @@ def test_constants_of_a_package_stay_the_callers(package: tuple[Model, str]) -> 
     loaded: Any = torch._inductor.aoti_load_package(path)
     constants = {name: value.to(DEVICE) for name, value in model.state_dict().items()}
     with pytest.raises(RuntimeError):  # with the reason on stderr, where torch writes it
-        loaded.load_constants(constants, check_full_update=True)
-    with pytest.raises(RuntimeError):
         loaded.load_constants(model.state_dict(), check_full_update=True, user_managed=True)
     loaded.load_constants(constants, check_full_update=True, user_managed=True)
     x = random(5, 6)
     torch.testing.assert_close(loaded(x.to(DEVICE)).cpu(), model(x).detach())
 
 
-def test_constants_in_the_library_are_refused_when_it_is_compiled(tmp_path: Path) -> None:
-    program = torch.export.export(Model().to(DEVICE), (random(3, 6).to(DEVICE),))
-    with pytest.raises(RuntimeError, match=r"package_constants_in_so.*user_managed=True"):
-        torch._inductor.aoti_compile_and_package(program, package_path=str(tmp_path / "m.pt2"))
+class Views(nn.Module):
+    """A model whose constants share memory, lie in it with an offset and a stride, or are empty."""
+
+    empty: Tensor
+    expanded: Tensor
+    calls: Tensor
+    halves: Tensor
+    rows: Tensor
+
+    def __init__(self, model: Model, device: str) -> None:
+        super().__init__()
+        self.model = copy.deepcopy(model).to(device)
+        table = torch.arange(240.0, device=device).reshape(20, 12)
+        column = torch.arange(20.0, device=device)[:, None]
+        self.register_buffer("rows", table[3:5])
+        self.register_buffer("halves", torch.arange(24, dtype=torch.bfloat16, device=device)[::2])
+        self.register_buffer("expanded", column.expand(20, 12))
+        self.register_buffer("empty", torch.zeros(0, 12, device=device))
+        self.register_buffer("calls", torch.zeros(16, device=device))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Turn (N, 6) into (N, 12), and count."""
+        self.calls += 1
+        y = self.model(x) + self.rows[1] + self.halves + self.expanded.sum(0)
+        return torch.cat([y, self.empty]), self.calls * 1
+
+
+def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
+    """The default: a package is all that a program needs, on each device."""
+    path = str(tmp_path / "model.pt2")
+    model = Views(Model(), "cpu")
+    x = random(3, 6)
+    with torch.no_grad():
+        expected = model(x)[0]
+        program = torch.export.export(Views(model.model, DEVICE), (x.to(DEVICE),))
+        torch._inductor.aoti_compile_and_package(program, package_path=path)
+    for index in (0, 1):
+        device = f"{DEVICE}:{index}"
+        loaded: Any = torch._inductor.aoti_load_package(path, device_index=index)
+        for count in (1.0, 2.0):
+            result, calls = loaded(x.to(device))
+            assert result.device == torch.device(device)
+            torch.testing.assert_close(result.cpu(), expected)
+            assert calls.tolist() == [count] * 16
+        # Others, which are copied: of the device, or of the CPU where that is asked for.
+        others = {f"model.{name}": value for name, value in model.model.state_dict().items()}
+        for more in (7.0, 14.0):
+            others["model.offset"] = model.model.offset + more
+            given = {name: value.to(device) for name, value in others.items()}
+            if more == 7:
+                loaded.load_constants(given, check_full_update=False)
+            else:
+                loaded.load_constants(others, check_full_update=False, allow_h2d_copy=True)
+            for value in given.values():
+                value.zero_()
+            result = loaded(x.to(device))[0].cpu()
+            torch.testing.assert_close(result, expected + more)

@@ -111,6 +111,22 @@ def test_exchange_device() -> None:
     assert torch.openreg._maybe_exchange_device(0) == 1
 
 
+def test_a_guard_of_an_index() -> None:
+    torch.openreg.set_device(0)
+    with torch.openreg._DeviceGuard(1):
+        assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_device() == 0
+
+
+def test_a_lazy_call_is_made_at_once() -> None:
+    code = """
+        import torch
+        torch.openreg._lazy_call(lambda: torch.openreg.manual_seed(5), seed=True)
+        print(torch.openreg.initial_seed(), torch.openreg.is_initialized())
+    """
+    assert child.output(code) == "5 False"
+
+
 def test_current_device_belongs_to_the_thread() -> None:
     torch.openreg.set_device(1)
     seen: list[int] = []
@@ -128,6 +144,11 @@ def test_properties() -> None:
     assert torch.openreg.get_device_name("openreg:1") == properties.name != ""
     assert torch.openreg.get_device_capability() == (properties.major, properties.minor)
     assert torch.openreg.mem_get_info(1)[1] == properties.total_memory
+    assert properties.warp_size == properties.max_threads_per_multi_processor == 1
+    assert properties.L2_cache_size >= 0
+    assert properties.uuid != torch.openreg.get_device_properties(0).uuid
+    code = "import torch; print(torch.openreg.get_device_properties(1).uuid)"
+    assert child.output(code) == str(properties.uuid)
 
 
 def test_memory_is_a_setting() -> None:

@@ -16,6 +16,12 @@ def runfile(*parts: str) -> Path:
     return Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], *parts)
 
 
+def wheel(folder: str) -> Path:
+    """The wheel that the build has made in a folder; its tag is that of the machine."""
+    (path,) = runfile(folder).glob("*.whl")
+    return path
+
+
 class Environment:
     """A virtual environment; nothing of this workspace is in it until it is installed there."""
 

@@ -102,14 +102,14 @@ def test_elapsed_time_needs_timing_records_and_completion() -> None:
 
 
 def test_an_event_of_one_device_is_not_recorded_on_another() -> None:
-    event = torch.openreg.Event("openreg:0")
+    event = torch.openreg.Event(device="openreg:0")
     event.record()
     with pytest.raises(RuntimeError, match="does not match"):
         event.record(torch.openreg.current_stream(1))
 
 
 def test_types() -> None:
-    event = torch.openreg.Event("openreg:1", enable_timing=True)
+    event = torch.openreg.Event(True, device="openreg:1")
     assert isinstance(event, torch.Event)
     assert isinstance(event, torch.openreg.Event)
     assert event.device.type == "openreg"
@@ -121,6 +121,19 @@ def test_types() -> None:
     plain.record(torch.openreg.current_stream(1))
     plain.synchronize()
     assert event.elapsed_time(plain) >= 0
+
+
+def test_the_first_argument_is_that_of_cuda() -> None:
+    start, end = torch.openreg.Event(True), torch.openreg.Event(True, False)
+    start.record()
+    end.record()
+    end.synchronize()
+    assert start.elapsed_time(end) >= 0
+    for device in ("openreg:1", torch.device("openreg:1")):
+        with pytest.raises(TypeError, match="Event\\(device="):
+            torch.openreg.Event(device)
+    with pytest.raises(NotImplementedError, match="enable_timing=True"):
+        torch.openreg.Event(external=True)
 
 
 def test_many_events_do_not_pile_up() -> None:
@@ -218,7 +231,7 @@ def test_recording_again_does_not_change_a_wait() -> None:
 def test_elapsed_time_between_two_devices_is_an_error() -> None:
     events = []
     for index in range(2):
-        event = torch.openreg.Event(index, enable_timing=True)
+        event = torch.openreg.Event(enable_timing=True, device=index)
         event.record(torch.openreg.current_stream(index))
         events.append(event)
     with pytest.raises(RuntimeError, match=r"the start event is of device 0 .* of device 1"):

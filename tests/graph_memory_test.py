@@ -81,6 +81,59 @@ def test_memory_that_a_captured_stream_uses_is_freed_during_the_capture() -> Non
     assert not z.any()
 
 
+def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> None:
+    x = torch.ones(1000, device="openreg")
+    other = torch.ones(1000, device="openreg", requires_grad=True)
+    graph = torch.openreg.OpenRegGraph()
+    with torch.openreg.graph(graph, check_input_liveness=True):
+        inside = x + 1
+        y = (inside * other).sum()
+        (grad,) = torch.autograd.grad(y, other)
+        del inside
+    x.fill_(2)
+    graph.replay()
+    assert y.item() == 3000
+    assert grad.tolist() == [3.0] * 1000
+    kept = x[10:]
+    del x
+    graph.replay()  # a view keeps the memory
+    del kept
+    with pytest.raises(
+        RuntimeError, match=r"1 of the tensors .*\n.*\(1000,\).*aten.add.Tensor uses"
+    ):
+        graph.replay()
+    other.data = torch.ones(1000, device="openreg")  # the tensor lives, and has other memory
+    with pytest.raises(RuntimeError, match="2 of the tensors"):
+        graph.replay()
+    graph.reset()
+    with torch.openreg.graph(graph):
+        other.detach().add_(1)
+    graph.replay()
+
+
+def test_results_of_a_graph_in_the_same_pool_are_no_lost_inputs() -> None:
+    x = torch.ones(1000, device="openreg")
+    first, y = capture(lambda: x + 1)
+    results = [y]
+    second, z = capture(lambda: results[0] * 2, pool=first.pool(), check_input_liveness=True)
+    del y
+    results.clear()
+    first.replay()
+    second.replay()
+    assert z.tolist() == [4.0] * 1000
+
+
+def test_inputs_are_followed_no_longer_after_a_capture_that_fails() -> None:
+    x = torch.ones(4, device="openreg")
+    graph = torch.openreg.OpenRegGraph()
+    context = torch.openreg.graph(graph, check_input_liveness=True)
+    with pytest.raises(RuntimeError), context:
+        x.sum().item()
+    assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
+    with pytest.raises(NotImplementedError, match="names the operators"):
+        torch.openreg.graph(graph, enable_annotations=True)
+
+
 def test_pinned_memory_is_read_and_written_by_each_replay() -> None:
     source = torch.zeros(1000).pin_memory()
     back = torch.zeros(1000).pin_memory()

@@ -104,7 +104,7 @@ def test_what_is_no_handle_is_refused() -> None:
 
 
 def test_an_event_of_the_other_device(other: Peer) -> None:
-    event = torch.openreg.Event("openreg:1", interprocess=True)
+    event = torch.openreg.Event(interprocess=True, device="openreg:1")
     assert event.device == torch.device("openreg:1")
     assert isinstance(event, torch.openreg.Event)
     event.record(torch.openreg.current_stream(1))

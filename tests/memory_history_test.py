@@ -372,6 +372,7 @@ def test_segments_agree_with_the_figures() -> None:
         assert block["requested_size"] == parameter.nbytes
         assert "train" in names(block)
     assert memory.memory_snapshot() == memory._snapshot()["segments"]
+    assert memory.memory_snapshot(include_traces=False) == memory._snapshot()["segments"]
 
 
 def test_the_events_lead_to_the_state() -> None:

@@ -152,7 +152,7 @@ def test_threads_in_one_pool_end_their_own_contexts() -> None:
 
 
 def test_a_pool_of_another_device() -> None:
-    pool = torch.openreg.MemPool(1)
+    pool = torch.openreg.MemPool(device=1)
     assert pool.device == 1
     for device in (0, "openreg:0"):
         context = torch.openreg.use_mem_pool(pool, device=device)
@@ -172,9 +172,46 @@ def test_bad_arguments() -> None:
     with pytest.raises(TypeError, match="MemPool"), context:
         pass
     with pytest.raises(RuntimeError, match="out of range"):
-        torch.openreg.MemPool(99)
+        torch.openreg.MemPool(device=99)
     with pytest.raises(ValueError, match="type openreg"):
-        torch.openreg.MemPool("cpu")
+        torch.openreg.MemPool(device="cpu")
+    with pytest.raises(TypeError, match="MemPool\\(device=1\\)"):
+        torch.openreg.MemPool(1)
+
+
+def test_a_pool_that_splits_nothing() -> None:
+    pool = torch.openreg.MemPool(no_split=True)
+    with torch.openreg.use_mem_pool(pool):
+        held = [tensor(1), tensor(3), torch.ones(5, device="openreg")]
+    segments = pool.snapshot(include_traces=False)
+    assert len(segments) == len(held)
+    assert {segment["address"] for segment in segments} == {each.data_ptr() for each in held}
+    assert all(len(segment["blocks"]) == 1 for segment in segments)
+    assert held[2].sum().item() == 5
+    with torch.openreg.use_mem_pool(torch.openreg.MemPool()):
+        first, second = tensor(3), tensor(3)
+    assert abs(second.data_ptr() - first.data_ptr()) == 3 * MB  # one segment for both
+
+
+def test_a_pool_lends_before_memory_runs_out() -> None:
+    code = """
+        import torch
+        def tensor(megabytes):
+            return torch.empty(megabytes << 20, dtype=torch.uint8, device="openreg")
+        for lends in (False, True):
+            pool = torch.openreg.MemPool(use_on_oom=lends)
+            with torch.openreg.use_mem_pool(pool):
+                address = tensor(60).data_ptr()
+            try:
+                result = tensor(50)
+                print(result.data_ptr() == address)
+                del result
+            except torch.OutOfMemoryError:
+                print("no room")
+            del pool
+            torch.openreg.empty_cache()
+    """
+    assert child.output(code, OPENREG_DEVICE_MEMORY="100M").split("\n") == ["no room", "True"]
 
 
 def test_streams_in_a_pool_do_not_share() -> None:
@@ -218,7 +255,7 @@ def test_a_full_device_gets_back_dropped_pools_and_keeps_live_ones() -> None:
 
 
 def test_the_name_of_a_pool() -> None:
-    pool = torch.openreg.MemPool(1)
+    pool = torch.openreg.MemPool(device=1)
     assert repr(pool) == f"<torch.openreg.MemPool device=openreg:1 id={pool.id}>"
 
 

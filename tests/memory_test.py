@@ -81,6 +81,40 @@ def test_free_and_total() -> None:
     assert torch.openreg.mem_get_info() == (free, total)
 
 
+def test_what_is_used_of_a_device() -> None:
+    before = torch.openreg.device_memory_used(1)
+    pointer = torch.openreg.caching_allocator_alloc(8 * MB, 1)
+    assert torch.openreg.device_memory_used(1) >= before + 8 * MB
+    listed = torch.openreg.list_gpu_processes(1)
+    used = torch.openreg.device_memory_used(1) / MB
+    assert listed.startswith("openreg:1\n")
+    assert re.search(rf"process +{os.getpid()} uses +{used:.3f} MB", listed)
+    torch.openreg.caching_allocator_delete(pointer)
+    code = "import torch; print(torch.openreg.list_gpu_processes())"
+    assert child.output(code).endswith("no processes are running")
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [("memory_cached", "memory_reserved"), ("max_memory_cached", "max_memory_reserved")],
+)
+def test_old_names_of_figures(old: str, new: str) -> None:
+    held = torch.empty(8 * MB, dtype=torch.uint8, device="openreg:1")
+    with pytest.warns(FutureWarning, match=f"use torch.openreg.{new}"):
+        value = getattr(torch.openreg, old)(1)
+    assert value == getattr(torch.openreg, new)(1) >= held.nbytes
+
+
+@pytest.mark.parametrize("name", ["reset_max_memory_allocated", "reset_max_memory_cached"])
+def test_old_names_of_the_reset_of_peaks(name: str) -> None:
+    tensor = torch.empty(8 * MB, dtype=torch.uint8, device="openreg")
+    del tensor
+    assert torch.openreg.max_memory_allocated() > torch.openreg.memory_allocated()
+    with pytest.warns(FutureWarning, match="use torch.openreg.reset_peak_memory_stats"):
+        getattr(torch.openreg, name)()
+    assert torch.openreg.max_memory_allocated() == torch.openreg.memory_allocated()
+
+
 def test_statistics_count_allocations() -> None:
     before = torch.openreg.memory_stats()["allocation.all.allocated"]
     tensors = [torch.empty(1000, device="openreg") for _ in range(5)]

@@ -82,6 +82,27 @@ def test_has(name: str) -> None:
     assert hasattr(torch.openreg, name)
 
 
+def test_torch_backends_has_the_device() -> None:
+    code = """
+        import torch.backends.openreg
+        print(torch.backends.openreg.is_built(), torch.backends.openreg.is_available())
+        import torch.openreg.amp.autocast_mode as mode
+        print(mode.autocast is torch.openreg.amp.autocast)
+        print(torch.openreg.amp.amp_definitely_not_available(), torch.openreg.is_initialized())
+    """
+    assert child.output(code).split() == ["True", "True", "True", "False", "False"]
+
+
+def test_errors_of_the_driver_have_their_number() -> None:
+    stream = torch.openreg.Stream()
+    with pytest.raises(torch.openreg.AcceleratorError, match="is not a stream") as error:
+        torch.openreg.ExternalStream(12345).synchronize()
+    assert error.value.error_code > 0
+    stream.synchronize()
+    with pytest.raises(torch.openreg.OutOfMemoryError):
+        torch.empty(1 << 50, device="openreg")
+
+
 def test_unknown_attribute_is_an_attribute_error() -> None:
     assert not hasattr(torch.openreg, "no_such_thing")
 

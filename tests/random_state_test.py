@@ -392,6 +392,16 @@ def test_own_generator_of_each_device(index: int) -> None:
         assert torch.equal(state, after)
 
 
+def test_offsets_of_the_default_generators() -> None:
+    torch.openreg.manual_seed_all(3)
+    offset = torch.openreg._get_rng_state_offset(1)
+    first = torch.rand(64, device="openreg:1")
+    assert torch.openreg._get_rng_state_offset("openreg:1") > offset
+    assert torch.openreg._get_rng_state_offset() == torch.openreg._get_rng_state_offset(0)
+    torch.openreg._set_rng_state_offset(offset, "openreg:1")
+    assert torch.equal(torch.rand(64, device="openreg:1"), first)
+
+
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_dropout(reentrant: bool, index: int) -> None:

@@ -239,6 +239,10 @@ def test_external_streams() -> None:
         assert isinstance(stream, torch.openreg.Stream)
         assert stream.device == torch.device("openreg:1")
         assert stream.native_handle == handle
+        assert torch.openreg.Stream(1, stream_ptr=handle) == stream
+        assert torch.openreg.get_stream_from_external(handle, 1) == stream
+        with pytest.raises(ValueError, match="priority=-1"):
+            torch.openreg.ExternalStream(handle, 1, priority=-1)
         assert stream != torch.openreg.default_stream(1)
         with torch.openreg.stream(stream):
             assert torch.openreg.current_stream() == stream
@@ -258,6 +262,15 @@ def test_a_native_handle_names_its_stream() -> None:
     default = torch.openreg.default_stream(0)
     assert default.native_handle != 0
     assert torch.openreg.ExternalStream(default.native_handle, 0) == default
+
+
+def test_a_stream_is_made_current_by_its_numbers() -> None:
+    stream = torch.openreg.Stream(1)
+    numbers = {name: getattr(stream, name) for name in ("stream_id", "device_index", "device_type")}
+    torch.openreg._set_stream_by_id(**numbers)
+    assert torch.openreg.current_device() == 1
+    assert torch.openreg.current_stream() == stream
+    torch.openreg.set_stream(torch.openreg.default_stream(1))
 
 
 def test_wrong_handles_are_refused() -> None:

@@ -9,13 +9,20 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.metadata import Metadata
 from torch.utils.cpp_extension import include_paths
 
-from tests.environment import Environment, runfile
+from tests.environment import Environment, wheel
 from tools.wheel import archive
 
 NAME = "torch_openreg-0.1.0"
-WHEEL = runfile("python", f"{NAME}-cp311-cp311-linux_x86_64.whl")
+WHEEL = wheel("python")
+TAG = WHEEL.name.removeprefix(f"{NAME}-").removesuffix(".whl")
+
+# What a library may export without another of ours that uses it: interfaces in C, and modules of
+# Python; members of classes, which are exported as a whole.
+INTERFACES = re.compile(r"(or[A-Z]|occl|aoti_torch_openreg_|openreg_kernel_|PyInit_)\w+")
+OF_A_CLASS = re.compile(r"((typeinfo( name)?|vtable) for )?openreg::(\w+::)*[A-Z]\w*(::|$)")
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +75,7 @@ def test_members(members: dict[str, bytes]) -> None:
         "torch_openreg_compile/kernel.h",
         "torch_openreg_compile/kernel_call.h",
         "torch_openreg_compile/kernel_launch.h",
+        "torch_openreg_compile/model_constants.h",
         "torch_openreg_compile/py.typed",
         f"{NAME}.dist-info/METADATA",
         f"{NAME}.dist-info/RECORD",
@@ -78,13 +86,74 @@ def test_members(members: dict[str, bytes]) -> None:
 
 
 def test_metadata(members: dict[str, bytes]) -> None:
-    metadata = members[f"{NAME}.dist-info/METADATA"].decode().splitlines()
-    assert "Requires-Dist: torch==2.13.0" in metadata
-    assert "License-Expression: BSD-3-Clause" in metadata
+    text = members[f"{NAME}.dist-info/METADATA"]
+    metadata = Metadata.from_email(text)  # raises for what is not valid
+    assert [str(requirement) for requirement in metadata.requires_dist or []] == ["torch==2.13.0"]
+    assert metadata.license_expression == "BSD-3-Clause"
+    assert metadata.description_content_type == "text/markdown"
+    assert (metadata.description or "").startswith("# torch_openreg\n")
+    assert "Programming Language :: Python :: 3.11" in (metadata.classifiers or [])
+    assert metadata.keywords
     entry_points = members[f"{NAME}.dist-info/entry_points.txt"].decode()
     assert "[torch.backends]\ntorch_openreg = torch_openreg_autoload:load\n" in entry_points
     compiler = "[torch_dynamo_backends]\nopenreg = torch_openreg_compile.backend:openreg\n"
     assert compiler in entry_points
+
+
+def test_the_tag_says_which_glibc_it_needs(members: dict[str, bytes], tmp_path: Path) -> None:
+    interpreter, abi, platform = TAG.split("-")
+    assert interpreter == abi == "cp311"
+    found = re.fullmatch(r"manylinux_2_(\d+)_\w+", platform)
+    assert found is not None
+    needed = [
+        int(minor)
+        for library in libraries(members, tmp_path)
+        for minor in re.findall(r"\bGLIBC_2\.(\d+)", tool("objdump", "-T", library))
+    ]
+    assert max(needed) <= int(found[1])
+
+
+def libraries(members: dict[str, bytes], folder: Path) -> list[Path]:
+    """Write the shared libraries of the wheel to a folder."""
+    paths = []
+    for name, data in members.items():
+        if name.endswith(".so"):
+            paths.append(folder / Path(name).name)
+            paths[-1].write_bytes(data)
+    return paths
+
+
+def tool(*command: str | Path) -> str:
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+def test_libraries_are_stripped(members: dict[str, bytes], tmp_path: Path) -> None:
+    for library in libraries(members, tmp_path):
+        sections = tool("readelf", "--section-headers", "--wide", library)
+        assert ".dynsym" in sections
+        assert ".symtab" not in sections, library.name
+        assert ".debug" not in sections, library.name
+
+
+def symbols(library: Path, which: str) -> set[str]:
+    """Return what a library exports or imports, in the words of C++."""
+    lines = tool("nm", "--dynamic", "--extern-only", "--demangle", which, library).splitlines()
+    return {re.split(r" [A-Za-z] ", line, maxsplit=1)[1].partition("@")[0] for line in lines}
+
+
+def test_libraries_export_what_others_use(members: dict[str, bytes], tmp_path: Path) -> None:
+    paths = libraries(members, tmp_path)
+    exported = {path.name: symbols(path, "--defined-only") for path in paths}
+    used = set[str]().union(*(symbols(path, "--undefined-only") for path in paths))
+    unused = {
+        (name, symbol)
+        for name, of_library in exported.items()
+        for symbol in of_library - used
+        if not INTERFACES.fullmatch(symbol) and not OF_A_CLASS.match(symbol)
+    }
+    # block_of(), which is inline in device_allocator.h, compares with it.
+    assert unused <= {("libopenreg_c10.so", "openreg::free_block(void*)")}
+    assert exported["libopenreg_amp.so"] == set()
 
 
 def test_no_path_of_the_build_is_in_it(members: dict[str, bytes]) -> None:
@@ -102,7 +171,7 @@ def test_packing_twice_gives_the_same_bytes(members: dict[str, bytes], tmp_path:
     made = {f"{info}/WHEEL", f"{info}/RECORD"}
     contents = {name: data for name, data in members.items() if name not in made}
     again = tmp_path / WHEEL.name
-    archive.pack(again, contents, info, "cp311-cp311-linux_x86_64")
+    archive.pack(again, contents, info, TAG)
     assert again.read_bytes() == WHEEL.read_bytes()
 
 

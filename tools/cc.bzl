@@ -24,10 +24,12 @@ TORCH_COPTS = COPTS + [
 ]
 
 def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"], extension = False, linkopts = [], **kwargs):
-    """A shared object as it is installed, with our own RUNPATH only.
+    """A shared object as it is installed: with our own RUNPATH only, stripped, few exports.
 
     libs are files on the link line and not deps: for each .so in deps Bazel adds a RUNPATH into
     its own output tree, which has no place in a package, and no feature turns that off.
+
+    exports.lds says what it exports. `-c dbg` and `--strip=never` keep the symbols.
 
     Args:
       name: file name of the output.
@@ -40,13 +42,18 @@ def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"],
     """
     cc_binary(
         name = name,
-        additional_linker_inputs = libs,
+        additional_linker_inputs = libs + ["//tools:exports.lds"],
         linkopts = (["$(location %s)" % lib for lib in libs] +
                     (["-Wl,-soname," + soname] if soname else []) +
                     ([] if extension else ["-Wl,-z,defs"]) +
                     ["-Wl,--enable-new-dtags"] +
+                    ["-Wl,--version-script=$(location //tools:exports.lds)"] +
                     ["-Wl,-rpath," + rpath for rpath in rpaths] +
-                    linkopts),
+                    linkopts) + select({
+            "//tools:debug": [],
+            "//tools:with_symbols": [],
+            "//conditions:default": ["-Wl,--strip-all"],
+        }),
         linkshared = True,
         linkstatic = True,
         **kwargs

@@ -36,10 +36,26 @@ def _file_name(distribution):
     """The name as it stands in file names."""
     return distribution.replace("-", "_").replace(".", "_").lower()
 
+def _write_metadata(ctx, path, fields):
+    """METADATA: the fields, and the description as their body."""
+    metadata = ctx.actions.declare_file(path)
+    if not ctx.file.description:
+        ctx.actions.write(metadata, fields)
+        return metadata
+    head = ctx.actions.declare_file(ctx.label.name + "_metadata_fields")
+    ctx.actions.write(head, fields)
+    ctx.actions.run_shell(
+        outputs = [metadata],
+        inputs = [head, ctx.file.description],
+        command = "cat \"$1\" \"$2\" > \"$3\"",
+        arguments = [head.path, ctx.file.description.path, metadata.path],
+        mnemonic = "WheelMetadata",
+    )
+    return metadata
+
 def _dist_info_impl(ctx):
     folder = "%s-%s.dist-info/" % (_file_name(ctx.attr.distribution), ctx.attr.version)
 
-    metadata = ctx.actions.declare_file(folder + "METADATA")
     lines = [
         "Metadata-Version: 2.4",
         "Name: " + ctx.attr.distribution,
@@ -48,8 +64,14 @@ def _dist_info_impl(ctx):
         "License-Expression: " + ctx.attr.license,
         "License-File: " + ctx.file.license_file.basename,
         "Requires-Python: " + ctx.attr.requires_python,
-    ] + ["Requires-Dist: " + requirement for requirement in ctx.attr.requires]
-    ctx.actions.write(metadata, "".join([line + "\n" for line in lines]))
+    ]
+    if ctx.attr.keywords:
+        lines.append("Keywords: " + ",".join(ctx.attr.keywords))
+    lines += ["Classifier: " + classifier for classifier in ctx.attr.classifiers]
+    lines += ["Requires-Dist: " + requirement for requirement in ctx.attr.requires]
+    if ctx.file.description:
+        lines += ["Description-Content-Type: text/markdown", ""]
+    metadata = _write_metadata(ctx, folder + "METADATA", "".join([line + "\n" for line in lines]))
 
     entry_points = ctx.actions.declare_file(folder + "entry_points.txt")
     lines = []
@@ -66,10 +88,13 @@ def _dist_info_impl(ctx):
 dist_info = rule(
     implementation = _dist_info_impl,
     attrs = {
+        "classifiers": attr.string_list(doc = "Of the list of the Python Package Index."),
+        "description": attr.label(allow_single_file = True, doc = "A page in Markdown."),
         "distribution": attr.string(doc = "Name of the distribution.", mandatory = True),
         "entry_points": attr.string_list_dict(
             doc = "Group to entries, each 'NAME = MODULE:OBJECT'.",
         ),
+        "keywords": attr.string_list(),
         "license": attr.string(doc = "SPDX expression.", mandatory = True),
         "license_file": attr.label(allow_single_file = True, mandatory = True),
         "requires": attr.string_list(doc = "Requirements, as pip reads them."),

@@ -26,20 +26,6 @@ device_type_ = aoti_torch_device_type_privateuse1();
 device_idx_ = device_idx_ < 0 ? 0 : device_idx_;
 """
 
-# torch's code around a model copies constants with memcpy where the device is none of those that it
-# knows. Constants are device memory here, so it has to be the caller's own.
-_NO_COPY = """
-#include <cstddef>
-#include <stdexcept>
-namespace torch::aot_inductor {
-[[maybe_unused]] static void* memcpy(void*, const void*, size_t) {
-  throw std::runtime_error(
-      "openreg: constants of a compiled model are used where they are: pass tensors of the device "
-      "to load_constants(..., user_managed=True), and keep them as long as the model");
-}
-}  // namespace torch::aot_inductor
-"""
-
 
 class OpenRegCppWrapper(CppWrapperCpu):
     """The C++ of one compiled graph."""
@@ -67,7 +53,9 @@ class OpenRegCppWrapper(CppWrapperCpu):
     @staticmethod
     def get_device_include_path_aot(device: str) -> str:
         """Return the lines that include torch's header, for what is compiled ahead of time."""
-        return _NO_COPY + str(CppWrapperCpu.get_device_include_path_aot("cpu"))
+        return source_text.read("model_constants.h") + str(
+            CppWrapperCpu.get_device_include_path_aot("cpu")
+        )
 
     def add_device_include(self, device: str) -> None:
         """Write what code for a device uses."""
@@ -157,17 +145,6 @@ class OpenRegCppWrapper(CppWrapperCpu):
             return str(super().codegen_device(device))
         self.used_cached_devices.add("privateuse1")
         return f"cached_torch_device_type_privateuse1, {device.index or 0}"
-
-    def codegen_model_constructor(self) -> None:
-        """Write the constructor of a model that is compiled ahead of time."""
-        if V.graph.constants and config.aot_inductor.package_constants_in_so:
-            raise RuntimeError(
-                "openreg: the constants of a compiled model cannot be part of its library, which "
-                "is memory of the host: compile with "
-                'inductor_configs={"aot_inductor.package_constants_in_so": False}, and give them '
-                "to the loaded model by load_constants(..., user_managed=True)"
-            )
-        super().codegen_model_constructor()
 
     def codegen_write_arg_with_large_length_string(
         self, arg_name: str, *others: Any, **more: Any

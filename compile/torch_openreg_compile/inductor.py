@@ -12,6 +12,11 @@ from torch._inductor.codegen.common import (
 )
 from torch._inductor.kernel.mm import aten_bias_addmm
 from torch._inductor.runtime.benchmarking import Benchmarker, register_benchmarker
+from torch._inductor.scheduler import (
+    BaseSchedulerNode,
+    ForeachKernelSchedulerNode,
+    Scheduler,
+)
 from torch._inductor.template_heuristics.base import TemplateConfigHeuristics
 from torch._inductor.template_heuristics.registry import register_template_heuristic
 
@@ -73,6 +78,23 @@ def _register_candidates() -> None:
     )
 
 
+def _leave_out_of_combinations() -> None:
+    """Keep kernels of the device out of ``config.combo_kernels``, which knows Triton's alone.
+
+    What it is for is there without it: kernels that follow each other become one launch
+    (``KernelGroup``), with or without a dependency between them.
+    """
+    group = ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels
+
+    def of_other_devices(scheduler: Scheduler) -> list[list[BaseSchedulerNode]]:
+        return [
+            [node for node in nodes if getattr(node.get_device(), "type", None) != DEVICE_TYPE]
+            for nodes in group(scheduler)
+        ]
+
+    ForeachKernelSchedulerNode.set_group_algorithm_for_combo_kernels(of_other_devices)
+
+
 def register() -> None:
     """Register scheduling, wrapper, lines of code, candidates, how to measure, and graphs."""
     torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
@@ -85,5 +107,6 @@ def register() -> None:
     )
     register_device_op_overrides(DEVICE_TYPE, _OpenRegOverrides())
     _register_candidates()
+    _leave_out_of_combinations()
     register_benchmarker(DEVICE_TYPE, _benchmark, override=True)
     graph_policy.register()

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiles a model for device openreg ahead of time, for a program without Python.
 
-Writes the package, and beside it what the program needs to check itself: an input, the output
-that the CPU computes, and the model's constants.
+Writes the package, weights included, and beside it what the program needs to check itself: an
+input, and the output that the CPU computes.
 """
 
 import argparse
@@ -13,9 +13,6 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-
-#: Constants are memory of the device, so they are given to the model when it is loaded.
-SETTINGS = {"aot_inductor.package_constants_in_so": False}
 
 
 class Classifier(nn.Module):
@@ -43,12 +40,9 @@ def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> No
     """
     with torch.no_grad():
         expected = model(inputs)
-        constants = {name: value.cpu() for name, value in model.state_dict().items()}
-        torch.save({"input": inputs, "expected": expected, **constants}, tensors)
+        torch.save({"input": inputs, "expected": expected}, tensors)
         program = torch.export.export(model.to("openreg"), (inputs.to("openreg"),))
-        torch._inductor.aoti_compile_and_package(
-            program, package_path=str(package), inductor_configs=SETTINGS
-        )
+        torch._inductor.aoti_compile_and_package(program, package_path=str(package))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

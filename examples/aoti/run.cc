@@ -4,8 +4,7 @@
 //
 //   run PACKAGE TENSORS [DEVICE INDEX]
 //
-// TENSORS is a dict that torch.save wrote: "input", "expected", and the model's constants by their
-// names. Exit status: 0 if the result is as expected, 1 if not, 2 for what cannot be run.
+// TENSORS is a dict that torch.save wrote: "input" and "expected". Exit status: 0 if the result is as expected, 1 if not, 2 for what cannot be run.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/allclose.h>
@@ -19,7 +18,6 @@
 #include <iostream>
 #include <iterator>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 namespace {
@@ -39,14 +37,6 @@ int run(const std::string& package, const std::string& tensors, int index) {
 
   torch::inductor::AOTIModelPackageLoader model(package, "model", /*run_single_threaded=*/false,
                                                 /*num_runners=*/1, device.index());
-  // Constants are used where they are: they have to live as long as the model.
-  std::unordered_map<std::string, at::Tensor> constants;
-  for (const std::string& name : model.get_constant_fqns()) {
-    constants.emplace(name, given.at(name).toTensor().to(device));
-  }
-  model.load_constants(constants, /*use_inactive=*/false, /*check_full_update=*/true,
-                       /*user_managed=*/true);
-
   const at::Tensor result = model.run({given.at("input").toTensor().to(device)}).at(0);
   const at::Tensor expected = given.at("expected").toTensor();
   const bool same = at::allclose(result.cpu(), expected, 1e-4, 1e-5);

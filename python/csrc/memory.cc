@@ -65,10 +65,12 @@ void bind_memory(py::module_& module) {
   using torch::wrap_pybind_function_no_gil;
 
   module.def("new_pool_id", wrap_pybind_function([] { return PythonPoolId(new_pool_id()); }));
-  module.def("use_pool", wrap_pybind_function_no_gil([](int64_t device, PythonPoolId id) {
-               use_pool(resolve_device(device), id);
+  module.def("use_pool",
+             wrap_pybind_function_no_gil([](int64_t device, PythonPoolId id, bool last_resort,
+                                            bool whole) {
+               use_pool(resolve_device(device), id, {.last_resort = last_resort, .whole = whole});
              }),
-             py::arg("device"), py::arg("id"));
+             py::arg("device"), py::arg("id"), py::arg("last_resort"), py::arg("whole"));
   module.def("begin_allocate_current_thread_to_pool",
              wrap_pybind_function_no_gil([](int64_t device, PythonPoolId id) {
                begin_allocate_to_pool(resolve_device(device), id,

@@ -154,12 +154,18 @@ py::dict trace_entry(const allocator::History::Entry& event, int device, const F
   return entry;
 }
 
-// {"segments": [...], "device_traces": [[...] of each device]}
-py::dict snapshot() {
+// {"segments": [...], "device_traces": [[...] of each device]}; without `events` the latter are
+// empty, and their stacks, the most of the work, are not looked up.
+py::dict snapshot(bool events) {
   std::vector<MemorySnapshot> snapshots;
   {
     const py::gil_scoped_release released;  // allocators have locks
     snapshots = memory_snapshot();
+    if (!events) {
+      for (MemorySnapshot& of_device : snapshots) {
+        of_device.history.entries.clear();
+      }
+    }
   }
   Frames frames;
   for (const MemorySnapshot& of_device : snapshots) {
@@ -216,7 +222,7 @@ void bind_memory_history(py::module& module) {
              py::arg("contexts"), py::arg("cpp"), py::arg("capacity"), py::arg("clear"),
              py::arg("skipped"));
   module.def("stop_memory_history", wrap_pybind_function_no_gil(&stop_memory_history));
-  module.def("memory_snapshot", wrap_pybind_function(&snapshot));
+  module.def("memory_snapshot", wrap_pybind_function(&snapshot), py::arg("events"));
 }
 
 }  // namespace openreg

@@ -64,6 +64,12 @@ py::dict get_device_properties(int64_t device) {
   result["major"] = properties.major;
   result["minor"] = properties.minor;
   result["multi_processor_count"] = properties.multi_processor_count;
+  result["max_threads_per_multi_processor"] = properties.max_threads_per_multi_processor;
+  result["warp_size"] = properties.warp_size;
+  result["L2_cache_size"] = properties.l2_cache_size;
+  result["uuid"] = py::module_::import("uuid").attr("UUID")(
+      py::arg("bytes") =
+          py::bytes(reinterpret_cast<const char*>(properties.uuid), sizeof(properties.uuid)));
   return result;
 }
 

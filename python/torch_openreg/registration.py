@@ -30,13 +30,15 @@ def _register() -> None:
     if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
         return
     require_compatible(DEVICE_TYPE)
-    from torch_openreg import _C, openreg  # loads the libraries
+    from torch_openreg import _C, backends, openreg  # loads the libraries
     from torch_openreg.distributed import registration as collectives
     from torch_openreg.openreg import dlpack, fakes, storage
 
     rename_privateuse1_backend(DEVICE_TYPE)
     torch._register_device_module(DEVICE_TYPE, openreg)
     _name_submodules(openreg.__name__)
+    sys.modules[f"torch.backends.{DEVICE_TYPE}"] = backends
+    setattr(torch.backends, DEVICE_TYPE, backends)
     generate_methods_for_privateuse1_backend(for_storage=True)
     dlpack.register()
     storage.register()

@@ -82,7 +82,7 @@ def _copies(device: torch.device) -> None:
 
 def _streams(device: torch.device) -> None:
     producer, consumer = openreg.Stream(device), openreg.Stream(device)
-    started, written = (openreg.Event(device, enable_timing=True) for _ in range(2))
+    started, written = (openreg.Event(enable_timing=True, device=device) for _ in range(2))
     value = torch.zeros(4096, device=device)
     openreg.synchronize(device)
     with openreg.stream(producer):

@@ -85,6 +85,8 @@ Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
   Pool* pool = private_.find(id, stream);
   if (pool == nullptr) {
     pool = private_.assign(id, stream, [&] { return &make_pool(stream); });
+    const std::lock_guard lock(pool->lock);
+    pool->set_split_limit(pool->whole ? SplitLimit::whole() : settings()->split);
   }
   return *pool;
 }
@@ -107,11 +109,18 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
   }
   const PrivatePools::Visit visit =
       (modes & kRedirect) != 0 ? private_.visit(stream) : PrivatePools::Visit();
-  Block* block = allocate_from(visit ? private_pool_of(visit.id(), stream) : pool_of(stream), size);
+  Pool& pool = visit ? private_pool_of(visit.id(), stream) : pool_of(stream);
+  Block* block = allocate_from(pool, size_in(pool, size));
   if (Observer* observer = this->observer(); observer != nullptr) {
     observer->observe(event_of(Action::kAlloc, *block));
   }
   return block;
+}
+
+// Where each block is a segment there are no slabs, and no segments of small ranges.
+CachingAllocator::Size CachingAllocator::size_in(const Pool& pool, Size size) {
+  return {.requested = size.requested,
+          .bytes = pool.whole ? std::max(size.bytes, kLargestSmall + 1) : size.bytes};
 }
 
 inline Block* CachingAllocator::allocate_from(Pool& pool, Size size) {
@@ -186,10 +195,28 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (Block* block = attempt(); block != nullptr) {
     return block;
   }
+  if (Block* block = allocate_from_last_resort(pool, size); block != nullptr) {
+    return block;
+  }
   if (!kept.empty()) {
     reason += (reason.empty() ? "" : "; ") + kept;
   }
   throw_out_of_memory(pool, size.requested, reason);
+}
+
+// The free memory of private pools that lend it, for the stream of `pool`.
+Block* CachingAllocator::allocate_from_last_resort(const Pool& pool, Size size) {
+  for (const PoolId& id : private_.last_resorts()) {
+    const PrivatePools::Visit visit = private_.visit_by_id(id);
+    Pool* other = visit && id != pool.id ? private_.find(id, pool.stream()) : nullptr;
+    if (other == nullptr) {
+      continue;
+    }
+    if (Block* block = allocate_cached(*other, size_in(*other, size)); block != nullptr) {
+      return block;
+    }
+  }
+  return nullptr;
 }
 
 Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
@@ -197,7 +224,8 @@ Block* CachingAllocator::grow(Pool& pool, Size wanted, std::string* reason) {
   const bool large = bytes > kLargestSmall;
   const size_t needed = round_up(bytes <= kLargestClass ? slab_bytes(size_class(bytes)) : bytes,
                                  kTightSegmentGranule);
-  size_t size = !large                ? kSmallSegment
+  size_t size = pool.whole            ? needed
+                : !large              ? kSmallSegment
                 : bytes < kOwnSegment ? std::max(settings()->large_segment, needed)
                                       : round_up(bytes, kSegmentGranule);
   reclaim_.collect_garbage(size, settings()->collect_above);
@@ -313,7 +341,9 @@ void CachingAllocator::set_settings(const Settings& settings) {
   }
   const PoolList::Lock all(&pools_);
   for (Pool& pool : pools_) {
-    pool.set_split_limit(settings.split);
+    if (!pool.whole) {
+      pool.set_split_limit(settings.split);
+    }
   }
   if (settings.rounds()) {
     modes_.fetch_or(kRound);
@@ -327,11 +357,11 @@ std::shared_ptr<const Settings> CachingAllocator::settings() const {
   return settings_;
 }
 
-void CachingAllocator::use_pool(PoolId id) {
+void CachingAllocator::use_pool(PoolId id, PoolTraits traits) {
   if (in_forked_child()) {
     throw_forked();
   }
-  private_.use(id);
+  private_.use(id, traits);
 }
 
 void CachingAllocator::begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter) {

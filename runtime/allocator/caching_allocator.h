@@ -84,11 +84,12 @@ class OPENREG_API CachingAllocator {
   // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the
   // allocating thread, comes from pool `id` until end_allocate_to_pool(); other memory of the
   // pool's stays as it is. use_pool() and begin_allocate_to_pool() make the pool if there is none,
-  // and count one use; release_pool() takes one back. While a pool has a use, its segments stay,
-  // also those that are free: a captured graph goes on to use their addresses. After that, segments
-  // without a block in use go back to the device by themselves, when their stream has no work: at
-  // release_pool(), or when any pool takes a segment. Throw Error for an id that does not fit.
-  void use_pool(PoolId id);
+  // and count one use; release_pool() takes one back. The traits are those of the first use. While
+  // a pool has a use, its segments stay, also those that are free: a captured graph goes on to use
+  // their addresses. After that, segments without a block in use go back to the device by
+  // themselves, when their stream has no work: at release_pool(), or when any pool takes a segment.
+  // Throw Error for an id that does not fit.
+  void use_pool(PoolId id, PoolTraits traits = {});
   void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
   void end_allocate_to_pool(PoolId id);
   void release_pool(PoolId id);
@@ -148,12 +149,14 @@ class OPENREG_API CachingAllocator {
     size_t requested;
     size_t bytes;
   };
+  static Size size_in(const Pool& pool, Size size);
   Block* allocate_in_mode(size_t bytes, orStream_t stream);
   Block* allocate_from(Pool& pool, Size size);
 
   void check_may_wait(const char* what) const;
   Block* allocate_slow(Pool& pool, Size size);
   Block* allocate_cached(Pool& pool, Size size);
+  Block* allocate_from_last_resort(const Pool& pool, Size size);
   Block* grow(Pool& pool, Size size, std::string* reason);
   [[noreturn]] void throw_out_of_memory(const Pool& pool, size_t bytes, const std::string& reason);
 

@@ -46,7 +46,9 @@ class Pool {
   SpinLock lock;
   const size_t index;                // in the order of creation
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
-  PoolId id = kCommonPool;           // changes only while there is no segment
+  // These change only while there is no segment.
+  PoolId id = kCommonPool;
+  bool whole = false;  // each block is a segment (PoolTraits)
 
   orStream_t stream() const { return stream_; }
 

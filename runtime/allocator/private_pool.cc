@@ -16,7 +16,7 @@ namespace {
 
 }  // namespace
 
-void PrivatePools::use(PoolId id) {
+void PrivatePools::use(PoolId id, PoolTraits traits) {
   if (id == kCommonPool) {
     refuse(id, "is the memory that all allocations share, not a private pool");
   }
@@ -25,7 +25,9 @@ void PrivatePools::use(PoolId id) {
   if (pool.uses == 0 && !pool.pools.empty()) {
     refuse(id, "was released: what is left of its memory is used to the end, and no more is given");
   }
-  ++pool.uses;
+  if (pool.uses++ == 0) {
+    pool.traits = traits;
+  }
 }
 
 void PrivatePools::begin(PoolId id, Filter filter) {
@@ -132,6 +134,27 @@ PrivatePools::Visit PrivatePools::visit(orStream_t stream) {
   return {};
 }
 
+std::vector<PoolId> PrivatePools::last_resorts() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<PoolId> ids;
+  for (const auto& [id, pool] : pools_) {
+    if (pool.traits.last_resort) {
+      ids.push_back(id);
+    }
+  }
+  return ids;
+}
+
+PrivatePools::Visit PrivatePools::visit_by_id(PoolId id) {
+  const std::lock_guard lock(mutex_);
+  const auto found = pools_.find(id);
+  if (found == pools_.end()) {
+    return {};
+  }
+  ++found->second.visits;
+  return {this, id};
+}
+
 void PrivatePools::leave(PoolId id) {
   const std::lock_guard lock(mutex_);
   --pools_.at(id).visits;
@@ -161,6 +184,7 @@ Pool* PrivatePools::assign(PoolId id, orStream_t stream, const std::function<Poo
   {
     const std::lock_guard pool_lock(pool->lock);
     pool->id = id;
+    pool->whole = pools_.at(id).traits.whole;
   }
   pools_.at(id).pools.push_back(pool);
   return pool;

@@ -8,6 +8,8 @@
 // Under it stands one Pool for each stream, which the allocator owns; when the private
 // pool ends, they serve a later one on the same stream.
 //
+// PoolTraits say how its memory is given out; the first use() decides.
+//
 // begin() sends allocations to the pool: those which `filter` accepts, asked with the stream on the
 // allocating thread, the latest begin() first. The filter is called without any lock, and must
 // not allocate from this allocator.
@@ -33,13 +35,18 @@
 
 namespace openreg::allocator {
 
+struct PoolTraits {
+  bool last_resort = false;  // its free memory serves others, too, before they run out of memory
+  bool whole = false;        // each block is a segment: nothing is split, or joined with others
+};
+
 class PrivatePools {
  public:
   using Filter = std::function<bool(orStream_t)>;
 
   // Each throws Error for what it cannot do. begin() counts a use, too; end() ends the latest
   // begin() of the calling thread, or if it has none, that of any thread, and leaves the use.
-  void use(PoolId id);
+  void use(PoolId id, PoolTraits traits = {});
   void begin(PoolId id, Filter filter);
   void end(PoolId id);
   void release(PoolId id);
@@ -72,6 +79,10 @@ class PrivatePools {
   // The private pool that an allocation on `stream` by this thread belongs to, if any.
   Visit visit(orStream_t stream);
 
+  // The private pools with PoolTraits::last_resort, and a visit to one of them, if it still exists.
+  std::vector<PoolId> last_resorts() const;
+  Visit visit_by_id(PoolId id);
+
   // The Pool of a private pool that is being visited, or null; assign() gives it one: a spare one
   // of that stream if there is one, otherwise what `make` makes.
   Pool* find(PoolId id, orStream_t stream) const;
@@ -85,6 +96,7 @@ class PrivatePools {
     int64_t uses = 0;
     int64_t redirects = 0;  // begin() without end()
     int64_t visits = 0;     // allocations under way
+    PoolTraits traits;
     std::vector<Pool*> pools;
   };
   struct Redirect {

@@ -140,6 +140,62 @@ TEST_F(PrivatePoolTest, AFullDeviceGetsBackWhatReleasedPoolsHold) {
   EXPECT_FALSE(allocator_.pool_exists(kPool));
 }
 
+TEST_F(PrivatePoolTest, ALastResortServesOthersBeforeTheyFail) {
+  allocator_.use_pool(kPool, {.last_resort = true});
+  Block* small = allocate_in(kPool, 100, stream_);
+  allocator_.free(allocate_in(kPool, 60 * kMiB, stream_));
+  Block* common = allocator_.allocate(20 * kMiB, stream_);
+  EXPECT_EQ(pool_of(common), kCommonPool);  // there was room
+  Block* lent = allocator_.allocate(50 * kMiB, stream_);
+  EXPECT_EQ(pool_of(lent), kPool);
+  EXPECT_THROW(allocator_.allocate(50 * kMiB, stream_), OutOfMemoryError);
+  allocator_.free(lent);
+  // Streams never share memory.
+  EXPECT_THROW(allocator_.allocate(50 * kMiB, other_), OutOfMemoryError);
+  // Another private pool may borrow, too.
+  lent = allocate_in(kOtherPool, 50 * kMiB, stream_);
+  EXPECT_EQ(pool_of(lent), kPool);
+  allocator_.free(lent);
+  for (Block* block : {small, common}) {
+    allocator_.free(block);
+  }
+  allocator_.release_pool(kPool);
+  EXPECT_NE(allocator_.allocate(90 * kMiB, stream_), nullptr);
+}
+
+TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
+  allocator_.use_pool(kPool, {.whole = true});
+  std::vector<Block*> blocks;
+  for (const size_t bytes : {size_t{100}, size_t{100}, 300 * kKiB, 3 * kMiB, 3 * kMiB, 11 * kMiB}) {
+    blocks.push_back(allocate_in(kPool, bytes, stream_));
+    const SegmentDescription segment = segment_of(blocks.back());
+    EXPECT_EQ(segment.blocks.size(), 1U);
+    EXPECT_EQ(segment.base, blocks.back()->pointer);
+    EXPECT_EQ(segment.size, blocks.back()->size);
+    EXPECT_LT(segment.size, bytes + 2 * kMiB);
+  }
+  EXPECT_EQ(source_.segments().size(), blocks.size());
+  allocator_.set_settings({});  // does not change that
+  // Free ones serve requests that fit, as they are.
+  void* const address = blocks.back()->pointer;
+  allocator_.free(blocks.back());
+  blocks.back() = allocate_in(kPool, 10 * kMiB, stream_);
+  EXPECT_EQ(blocks.back()->pointer, address);
+  EXPECT_EQ(segment_of(blocks.back()).blocks.size(), 1U);
+  for (Block* block : blocks) {
+    allocator_.free(block);
+  }
+  allocator_.release_pool(kPool);
+  EXPECT_TRUE(source_.segments().empty());
+  // The records of its streams serve other pools, which split.
+  allocator_.use_pool(kOtherPool);
+  Block* first = allocate_in(kOtherPool, 3 * kMiB, stream_);
+  Block* second = allocate_in(kOtherPool, 3 * kMiB, stream_);
+  EXPECT_EQ(segment_of(first).base, segment_of(second).base);
+  allocator_.free(first);
+  allocator_.free(second);
+}
+
 TEST_F(PrivatePoolTest, EndsWithItsLastBlock) {
   Block* block = allocate_in(kPool, 100, stream_);
   EXPECT_EQ(allocator_.pool_uses(kPool), 0);

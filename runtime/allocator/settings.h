@@ -20,6 +20,9 @@ struct SplitLimit {
   size_t largest = std::numeric_limits<size_t>::max();
   size_t slack = 20 * kMiB;
 
+  // None is divided, and any may serve a smaller request.
+  static SplitLimit whole() { return {.largest = 0, .slack = std::numeric_limits<size_t>::max()}; }
+
   // Whether a range of `size` bytes may serve a request of `wanted`, which it has room for.
   bool fits(size_t size, size_t wanted) const {
     return wanted < largest ? size < largest : size - wanted <= slack;

@@ -356,8 +356,11 @@ double memory_fraction(c10::DeviceIndex device) {
                            : allocator_settings().memory_fraction.value_or(1);
 }
 
-void use_pool(c10::DeviceIndex device, c10::MempoolId_t id) {
-  translate_errors([&] { caching_allocator(device).use_pool(id); });
+void use_pool(c10::DeviceIndex device, c10::MempoolId_t id, PoolTraits traits) {
+  translate_errors([&] {
+    caching_allocator(device).use_pool(id,
+                                       {.last_resort = traits.last_resort, .whole = traits.whole});
+  });
 }
 
 void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,

@@ -33,8 +33,7 @@ OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
 // The same for work on `stream`, which is one of that device.
-OPENREG_API c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes,
-                                            orStream_t stream);
+c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream);
 
 // Deleter of every DataPtr of that allocator.
 OPENREG_API void free_block(void* block);
@@ -53,7 +52,14 @@ inline allocator::Block* block_of(const c10::DataPtr& data) {
 // back to the device (at the next emptyCache, or when memory is needed), and the pool ends with its
 // last segment. The filter is called on the allocating thread without any lock of the allocator,
 // and must not allocate. c10::Error for an id or a device that does not fit.
-OPENREG_API void use_pool(c10::DeviceIndex device, c10::MempoolId_t id);
+//
+// The traits are those of the first use. last_resort: the pool's free memory serves allocations
+// outside of it before they fail. whole: each allocation has a segment of its own.
+struct PoolTraits {
+  bool last_resort = false;
+  bool whole = false;
+};
+OPENREG_API void use_pool(c10::DeviceIndex device, c10::MempoolId_t id, PoolTraits traits = {});
 OPENREG_API void begin_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id,
                                         std::function<bool(orStream_t)> filter);
 OPENREG_API void end_allocate_to_pool(c10::DeviceIndex device, c10::MempoolId_t id);
@@ -70,7 +76,7 @@ OPENREG_API double memory_fraction(c10::DeviceIndex device);
 
 // The core of `device`, for what torch's interface has no function for. The first makes it if
 // necessary, the second returns null before the first allocation there. Lives forever.
-OPENREG_API allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
+allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 
 // The block that a device address lies in, for the report of a fault. False if there is none.

@@ -118,7 +118,7 @@ struct DiagnosticHooks {
 // Registers the table, which must live until the end of the process. One per process; a static
 // initializer calls this.
 OPENREG_API void set_diagnostic_hooks(const DiagnosticHooks* hooks) noexcept;
-OPENREG_API const DiagnosticHooks& diagnostic_hooks() noexcept;
+const DiagnosticHooks& diagnostic_hooks() noexcept;
 
 // Has `wait`, a call of the driver, make the host wait for `awaited`, reports that, and throws the
 // error of the call.

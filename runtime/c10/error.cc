@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "runtime/c10/shutdown.h"
@@ -37,7 +38,8 @@ void throw_error(orError_t error) {
   TORCH_CHECK(error != orErrorForked,
               "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with "
               "multiprocessing, you must use the 'spawn' start method");
-  TORCH_CHECK(false, detail.empty() ? orGetErrorString(error) : detail.c_str());
+  throw c10::AcceleratorError({__func__, __FILE__, static_cast<uint32_t>(__LINE__)}, error,
+                              detail.empty() ? orGetErrorString(error) : detail);
 }
 
 }  // namespace openreg

@@ -18,9 +18,11 @@
 namespace openreg {
 
 // Throws the exception for `error`, with the calling thread's last error detail:
-//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise c10::Error
+//   orErrorLaunchFailure  the kernel's own exception if it has one, otherwise as others
 //   orErrorOutOfMemory    c10::OutOfMemoryError (torch.OutOfMemoryError)
-//   others                c10::Error (RuntimeError)
+//   orErrorInvalidDevice, orErrorForked  c10::Error (RuntimeError), in torch's words
+//   others                c10::AcceleratorError (torch.AcceleratorError, a RuntimeError) with
+//                         `error` as its error_code
 [[noreturn]] OPENREG_API void throw_error(orError_t error);
 
 // Called by throw_error() for the error of a kernel: throws the exception of that kernel, or

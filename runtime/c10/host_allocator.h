@@ -15,7 +15,7 @@
 
 namespace openreg {
 
-OPENREG_API c10::Allocator* pinned_allocator() noexcept;
+c10::Allocator* pinned_allocator() noexcept;
 
 // Whether `pointer` lies in pinned memory, ours or registered. Starts nothing.
 OPENREG_API bool is_pinned(const void* pointer) noexcept;

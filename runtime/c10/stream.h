@@ -23,7 +23,7 @@ OPENREG_API orStream_t native_stream(const c10::Stream& stream);
 // The handle of the current stream of `device`, which must exist. On the path of every launch.
 OPENREG_API orStream_t current_native_stream(c10::DeviceIndex device);
 
-OPENREG_API c10::Stream default_stream(c10::DeviceIndex device);
+c10::Stream default_stream(c10::DeviceIndex device);
 OPENREG_API c10::Stream current_stream(c10::DeviceIndex device);
 
 // Makes `stream` current for its device in this thread and returns the previous one.

@@ -69,8 +69,8 @@ OPENREG_API void set_tensor_meta(const at::Tensor& tensor, TensorMetaPtr meta);
 OPENREG_API void copy_tensor_meta(const at::Tensor& from, const at::Tensor& to);
 
 // "openreg:version=1;format=2;data=00ff", and back; parse throws c10::ValueError for other text.
-OPENREG_API std::string to_text(const TensorMeta& meta);
-OPENREG_API TensorMetaPtr parse_tensor_meta(std::string_view text);
+std::string to_text(const TensorMeta& meta);
+TensorMetaPtr parse_tensor_meta(std::string_view text);
 
 }  // namespace openreg
 

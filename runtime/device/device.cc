@@ -1,8 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The C functions of devices: how many, which one is current, what they are, waiting for one.
+#include <unistd.h>
+
 #include <cstdio>
+#include <fstream>
 #include <memory>
+#include <string>
 
 #include "runtime/device/activity.h"
 #include "runtime/device/allocation.h"
@@ -29,6 +33,30 @@ orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelEr
   }
   *error = Streams::Get().TakeError(device);
   return orSuccess;
+}
+
+// Of the CPU, whose caches kernels use.
+size_t LastCacheSize() {
+  for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
+    if (const long size = sysconf(level); size > 0) {
+      return static_cast<size_t>(size);
+    }
+  }
+  return 0;
+}
+
+// The number that the kernel gives each start of the machine, and the device's index in it.
+void MakeUuid(int device, uint8_t (&uuid)[16]) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string text;
+  std::getline(file, text);
+  std::erase(text, '-');
+  for (size_t i = 0; i < 16 && 2 * i + 1 < text.size(); ++i) {
+    unsigned byte = 0;
+    (void)std::sscanf(text.c_str() + 2 * i, "%2x", &byte);
+    uuid[i] = static_cast<uint8_t>(byte);
+  }
+  uuid[15] ^= static_cast<uint8_t>(device + 1);
 }
 
 }  // namespace
@@ -91,6 +119,10 @@ OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int 
   properties->major = OPENREG_VERSION / 10000;
   properties->minor = OPENREG_VERSION / 100 % 100;
   properties->multi_processor_count = CoreCount();
+  properties->max_threads_per_multi_processor = 1;
+  properties->warp_size = 1;
+  properties->l2_cache_size = LastCacheSize();
+  MakeUuid(device, properties->uuid);
   return orSuccess;
 }
 

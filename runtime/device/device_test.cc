@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include <climits>
 #include <cstring>
+#include <iterator>
+#include <set>
 #include <thread>
+#include <vector>
 
 #include "runtime/device/device_fixture.h"
 
@@ -41,6 +44,7 @@ TEST_F(DeviceTest, AWrongIndexIsRefusedAndChangesNothing) {
 }
 
 TEST_F(DeviceTest, PropertiesDescribeTheDevice) {
+  std::set<std::vector<uint8_t>> uuids;
   for (int device = 0; device < count_; ++device) {
     orDeviceProperties properties;
     std::memset(&properties, 0xff, sizeof(properties));
@@ -51,6 +55,13 @@ TEST_F(DeviceTest, PropertiesDescribeTheDevice) {
     EXPECT_EQ(properties.allocation_granularity, 4096u);
     EXPECT_EQ(properties.major, OPENREG_VERSION / 10000);
     EXPECT_GE(properties.multi_processor_count, 1);
+    EXPECT_EQ(properties.max_threads_per_multi_processor, 1);
+    EXPECT_EQ(properties.warp_size, 1);
+    EXPECT_LT(properties.l2_cache_size, size_t{1} << 40);
+    EXPECT_TRUE(uuids.emplace(std::begin(properties.uuid), std::end(properties.uuid)).second);
+    orDeviceProperties again{};
+    ASSERT_OK(orGetDeviceProperties(&again, device));
+    EXPECT_EQ(std::memcmp(properties.uuid, again.uuid, sizeof(again.uuid)), 0);
   }
   EXPECT_FAILS(orGetDeviceProperties(nullptr, 0), orErrorInvalidValue, "properties is null");
 }

@@ -59,7 +59,7 @@
 
 // Version of this interface: major * 10000 + minor * 100 + patch. A library serves all callers of
 // its major version with the same or a smaller minor version.
-#define OPENREG_VERSION 20100
+#define OPENREG_VERSION 30000
 
 #define OPENREG_MAX_DEVICES 16
 
@@ -115,10 +115,14 @@ OPENREG_API orError_t orGetVersion(int* version);
 
 typedef struct orDeviceProperties {
   char name[64];
-  size_t total_memory;            // bytes
-  size_t allocation_granularity;  // bytes: orMalloc rounds up to it
-  int major, minor;               // capability
-  int multi_processor_count;      // CPU cores that kernels may use
+  size_t total_memory;                  // bytes
+  size_t allocation_granularity;        // bytes: orMalloc rounds up to it
+  int major, minor;                     // capability
+  int multi_processor_count;            // CPU cores that kernels may use
+  int max_threads_per_multi_processor;  // of kernels, at the same time
+  int warp_size;                        // threads that run in lockstep; 1: each for itself
+  size_t l2_cache_size;                 // bytes of the last cache before memory; 0: not known
+  uint8_t uuid[16];  // of the device, the same in all processes until the machine restarts
 } orDeviceProperties;
 
 // Sets up the driver for this process: reads the environment and reserves what the devices need.

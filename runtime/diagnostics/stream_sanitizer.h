@@ -35,7 +35,7 @@ enum class RaceAction : uint8_t { kOff, kWarn, kError };
 
 // Forgets what an earlier use has found, and starts. Earlier launches are not known.
 OPENREG_API void start_stream_sanitizer(RaceAction action);
-OPENREG_API void stop_stream_sanitizer();
+void stop_stream_sanitizer();
 OPENREG_API RaceAction stream_sanitizer_action();
 
 // Races since the start, the first kRacesKept of them.

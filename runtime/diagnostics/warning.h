@@ -20,7 +20,7 @@ OPENREG_API c10::WarningHandler* kernel_warning_handler() noexcept;
 
 // Hands all warnings that were kept to the handler of the calling thread. One relaxed load if there
 // are none.
-OPENREG_API void deliver_warnings();
+void deliver_warnings();
 
 }  // namespace openreg
 

@@ -16,7 +16,7 @@ namespace openreg {
 
 // Inside a kernel, in a catch block: leaves the exception with the stream. Returns what the kernel
 // has to return.
-OPENREG_API orError_t fail_kernel(std::exception_ptr exception) noexcept;
+orError_t fail_kernel(std::exception_ptr exception) noexcept;
 
 }  // namespace openreg
 

@@ -20,7 +20,7 @@ def enter(program: Program, mode: str) -> None:
     elif mode.startswith("pool"):
         device = int(mode[-1])
         if device not in program.pools:
-            program.pools[device] = torch.openreg.MemPool(device)
+            program.pools[device] = torch.openreg.MemPool(device=device)
         context.enter_context(torch.openreg.use_mem_pool(program.pools[device]))
     else:
         context.enter_context(

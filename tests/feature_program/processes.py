@@ -44,7 +44,7 @@ def share(program: Program, a: int, n: int, give_back: bool) -> None:
 @rule(device=devices, wait_there=flags)
 def share_event(program: Program, device: int, wait_there: bool) -> None:
     place = program.place(device)
-    event = torch.openreg.Event(device, interprocess=True)
+    event = torch.openreg.Event(interprocess=True, device=device)
     event.record(program.streams[place])
     other().call(peer.keep, "e", event)
     if wait_there:

@@ -12,7 +12,9 @@ PYTHON_ENVIRON = [
 
 # What the build has to know of the interpreter, as JSON.
 _PROBE = """
-import importlib.metadata, json, sys, sysconfig
+import importlib.metadata, json, os, platform, sys, sysconfig
+libc, libc_version = os.confstr("CS_GNU_LIBC_VERSION").split()
+major, minor = libc_version.split(".")[:2]
 version = sys.version_info
 print(json.dumps(dict(
     executable = sys.executable,
@@ -20,7 +22,8 @@ print(json.dumps(dict(
     include = sysconfig.get_paths()["include"],
     ext_suffix = sysconfig.get_config_var("EXT_SUFFIX"),
     tag = "cp%d%d" % version[:2],
-    platform_tag = sysconfig.get_platform().replace("-", "_").replace(".", "_"),
+    # Libraries that were linked here run wherever this glibc is, or a later one.
+    platform_tag = "manylinux_%s_%s_%s" % (major, minor, platform.machine()),
     packages = sorted(
         {"%s==%s" % (d.metadata["Name"], d.version) for d in importlib.metadata.distributions()}
     ),

@@ -50,6 +50,7 @@ from torch_openreg.openreg.devices import (
     init,
     is_available,
     is_initialized,
+    is_tf32_supported,
     set_device,
     synchronize,
 )
@@ -65,16 +66,20 @@ from torch_openreg.openreg.memory import (
     MemPool,
     caching_allocator_alloc,
     caching_allocator_delete,
+    device_memory_used,
     empty_cache,
     empty_host_cache,
     get_allocator_backend,
     get_per_process_memory_fraction,
     host_memory_stats,
     host_memory_stats_as_nested_dict,
+    list_gpu_processes,
     max_memory_allocated,
+    max_memory_cached,
     max_memory_reserved,
     mem_get_info,
     memory_allocated,
+    memory_cached,
     memory_reserved,
     memory_snapshot,
     memory_stats,
@@ -82,6 +87,8 @@ from torch_openreg.openreg.memory import (
     memory_summary,
     reset_accumulated_host_memory_stats,
     reset_accumulated_memory_stats,
+    reset_max_memory_allocated,
+    reset_max_memory_cached,
     reset_peak_host_memory_stats,
     reset_peak_memory_stats,
     set_per_process_memory_fraction,
@@ -108,16 +115,19 @@ from torch_openreg.openreg.streams import (
     StreamContext,
     current_stream,
     default_stream,
+    get_stream_from_external,
     set_stream,
     stream,
 )
 
 __all__ = [
+    "AcceleratorError",
     "DeviceProperties",
     "Event",
     "ExternalStream",
     "MemPool",
     "OpenRegGraph",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "amp",
@@ -132,6 +142,7 @@ __all__ = [
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
     "empty_host_cache",
@@ -146,11 +157,13 @@ __all__ = [
     "get_per_process_memory_fraction",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
     "get_sync_debug_mode",
     "get_tensor_meta",
     "graph",
     "graph_pool_handle",
     "graphs",
+    "has_half",
     "host_memory_stats",
     "host_memory_stats_as_nested_dict",
     "init",
@@ -161,15 +174,19 @@ __all__ = [
     "is_current_stream_capturing",
     "is_float16_supported",
     "is_initialized",
+    "is_tf32_supported",
+    "list_gpu_processes",
     "make_graphed_callables",
     "manual_seed",
     "manual_seed_all",
     "max_memory_allocated",
+    "max_memory_cached",
     "max_memory_reserved",
     "mem_get_info",
     "memcheck",
     "memory",
     "memory_allocated",
+    "memory_cached",
     "memory_reserved",
     "memory_snapshot",
     "memory_stats",
@@ -179,6 +196,8 @@ __all__ = [
     "random",
     "reset_accumulated_host_memory_stats",
     "reset_accumulated_memory_stats",
+    "reset_max_memory_allocated",
+    "reset_max_memory_cached",
     "reset_peak_host_memory_stats",
     "reset_peak_memory_stats",
     "seed",
@@ -201,17 +220,31 @@ __all__ = [
     "use_mem_pool",
 ]
 
+# What failing allocations and kernels raise.
+AcceleratorError = torch.AcceleratorError
+OutOfMemoryError = torch.OutOfMemoryError
+
+#: Whether float16 works, which it does on every device: an old name of ``is_float16_supported``.
+has_half = True
+
 # These torch calls, what its compiler generated, or programs that were written for CUDA.
+_DeviceGuard = devices._DeviceGuard
 _compiled_operators = compiled.operators
 _empty_strided = empty_strided
 _exchange_device = devices._exchange_device
 _get_generator = default_generator
+_get_rng_state_offset = random._get_rng_state_offset
+_is_compiled = devices._is_compiled
 _is_in_bad_fork = devices._is_in_bad_fork
+_lazy_call = devices._lazy_call
 _lazy_init = devices._lazy_init
 _load_compiled_operators = compiled.load
 _maybe_exchange_device = devices._maybe_exchange_device
 _Recording = graphs.Recording
+_set_rng_state_offset = random._set_rng_state_offset
+_set_stream_by_id = streams._set_stream_by_id
 _sleep = devices._sleep
+_tls = devices._tls
 
 # FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.
 globals().update(legacy_types())
@@ -231,3 +264,7 @@ def __getattr__(name: str) -> Any:
         )
         return generators
     raise AttributeError(f"module '{MODULE}' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), "_initialized", "default_generators"])

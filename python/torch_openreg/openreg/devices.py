@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The devices of this process: how many, which one is current, what they are, waiting for them."""
 
+import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
+from typing import Any
+from uuid import UUID
 
 import torch
 
 from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
+
+#: Has the attribute ``is_initializing`` in a thread that is in ``_lazy_init``.
+_tls = threading.local()
 
 _FORKED = (
     "Cannot re-initialize OpenReg in forked subprocess. To use OpenReg with multiprocessing, you "
@@ -39,10 +46,29 @@ def _is_in_bad_fork() -> bool:
     return _C.is_in_bad_fork()
 
 
+def _is_compiled() -> bool:
+    """Tell whether the device's libraries are loaded: they are, or there is no such module."""
+    return True
+
+
 def _lazy_init() -> None:
     if _C.is_in_bad_fork():
         raise RuntimeError(_FORKED)
-    _C.init()
+    _tls.is_initializing = True
+    try:
+        _C.init()
+    finally:
+        del _tls.is_initializing
+
+
+def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
+    """Call ``callable``, now: CUDA puts it off until its first use, before which nothing works.
+
+    Here seeds, states and the current device may be set before the first use. What ``callable``
+    does decides whether the device is initialized. CUDA's keywords say what to do with deferred
+    calls, and change nothing.
+    """
+    callable()
 
 
 def init() -> None:
@@ -99,6 +125,25 @@ class device:
             _C.exchange_device(self.prev_idx)
 
 
+class _DeviceGuard:
+    """Context manager of torch's internals: the device with this index is current inside of it."""
+
+    def __init__(self, index: int) -> None:
+        self.idx = index
+        self.prev_idx = -1
+
+    def __enter__(self) -> None:
+        self.prev_idx = _exchange_device(self.idx)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.idx = _maybe_exchange_device(self.prev_idx)
+
+
 class device_of(device):
     """Context manager: the device of a tensor or storage is current; others change nothing."""
 
@@ -137,6 +182,14 @@ class DeviceProperties:
     minor: int
     #: CPU cores that kernels may use.
     multi_processor_count: int
+    #: Of a kernel, that one such core runs at the same time.
+    max_threads_per_multi_processor: int
+    #: Threads that run in lockstep: 1, each runs for itself.
+    warp_size: int
+    #: Bytes of the CPU's last cache before its memory; 0 if the system does not tell.
+    L2_cache_size: int
+    #: Of the device, the same in all processes until the machine restarts.
+    uuid: UUID
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
@@ -163,6 +216,15 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
     """Return major and minor version of what ``device`` can do."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
+
+
+def is_tf32_supported() -> bool:
+    """Tell whether the device has TF32: it does not; ``float32`` has all of its 24 bits.
+
+    What the CPU may do with products of float32 (``torch.set_float32_matmul_precision``) is done
+    on the device as well.
+    """
+    return False
 
 
 def _sleep(ns: int) -> None:

@@ -15,6 +15,7 @@ from torch.utils import _pytree
 from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE, MODULE
 from torch_openreg.openreg.devices import synchronize
+from torch_openreg.openreg.graph_inputs import GraphInputs
 from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
 
@@ -45,6 +46,7 @@ class OpenRegGraph(_C._Graph):
 
     def __init__(self, keep_graph: bool = False) -> None:
         super().__init__(keep_graph)
+        self._inputs: GraphInputs | None = None
 
     def __repr__(self) -> str:
         try:
@@ -53,7 +55,10 @@ class OpenRegGraph(_C._Graph):
             return f"<{MODULE}.OpenRegGraph without a capture>"
 
     def capture_begin(
-        self, pool: PoolHandle | None = None, capture_error_mode: str = "global"
+        self,
+        pool: PoolHandle | None = None,
+        capture_error_mode: str = "global",
+        check_input_liveness: bool = False,
     ) -> None:
         """Capture what is launched on the current stream from now on, by whatever thread.
 
@@ -63,12 +68,17 @@ class OpenRegGraph(_C._Graph):
                 order of their captures, and one that is replayed overwrites the results of others.
             capture_error_mode: which threads may not wait or allocate without torch meanwhile:
                 ``"global"``, ``"thread_local"`` or ``"relaxed"``.
+            check_input_liveness: follow which tensors from outside the captured operators use, and
+                have ``replay`` raise an error once one of them is gone. Capturing takes longer.
 
         Raises:
             RuntimeError: if the graph holds a capture, or the stream is captured already.
             ValueError: for another mode.
         """
         super().capture_begin(pool, capture_error_mode)
+        self._inputs = GraphInputs() if check_input_liveness else None
+        if self._inputs is not None:
+            self._inputs.follow()
 
     def capture_end(self) -> None:
         """End the capture, on the stream on which it began.
@@ -77,6 +87,8 @@ class OpenRegGraph(_C._Graph):
             RuntimeError: with the reason, if the capture became invalid or a stream was not
                 joined. The graph is then empty, as before.
         """
+        if self._inputs is not None:
+            self._inputs.stop()
         super().capture_end()
 
     def instantiate(self) -> None:
@@ -84,12 +96,20 @@ class OpenRegGraph(_C._Graph):
         super().instantiate()
 
     def replay(self) -> None:
-        """Queue the graph on the current stream of its device."""
+        """Queue the graph on the current stream of its device.
+
+        Raises:
+            RuntimeError: if the graph holds no capture; with ``check_input_liveness``, if a tensor
+                that it reads or writes is gone.
+        """
+        if self._inputs is not None:
+            self._inputs.require(self.pool())
         super().replay()
 
     def reset(self) -> None:
         """Wait for the replays that are queued and give the graph and its memory back."""
         super().reset()
+        self._inputs = None
 
     def pool(self) -> PoolHandle:
         """Return the name of the pool that the graph's memory is from."""
@@ -122,6 +142,12 @@ class graph:
         pool: see ``OpenRegGraph.capture_begin``.
         stream: that is captured and current in the block; one for all graphs if None.
         capture_error_mode: see ``OpenRegGraph.capture_begin``.
+        enable_annotations: of torch.cuda, whose driver numbers the kernels of a graph for them.
+            Here a profile has the names of the operators of a replay without them.
+        check_input_liveness: see ``OpenRegGraph.capture_begin``.
+
+    Raises:
+        NotImplementedError: for ``enable_annotations=True``.
     """
 
     default_capture_stream: ClassVar[torch.Stream | None] = None
@@ -132,7 +158,14 @@ class graph:
         pool: PoolHandle | None = None,
         stream: torch.Stream | None = None,
         capture_error_mode: str = "global",
+        enable_annotations: bool = False,
+        check_input_liveness: bool = False,
     ) -> None:
+        if enable_annotations:
+            raise NotImplementedError(
+                "enable_annotations=True: annotations of kernels (torch.cuda._graph_annotations) "
+                "need CUDA's driver; a profile of this device names the operators of a replay"
+            )
         if stream is None:
             if graph.default_capture_stream is None:
                 graph.default_capture_stream = Stream()
@@ -143,6 +176,7 @@ class graph:
         self.pool = pool
         self.capture_stream = stream
         self.capture_error_mode = capture_error_mode
+        self.check_input_liveness = check_input_liveness
         self._context: StreamContext | None = None
 
     def __enter__(self) -> None:
@@ -154,7 +188,9 @@ class graph:
         self._context = stream(self.capture_stream)
         self._context.__enter__()
         try:
-            self.openreg_graph.capture_begin(self.pool, self.capture_error_mode)
+            self.openreg_graph.capture_begin(
+                self.pool, self.capture_error_mode, self.check_input_liveness
+            )
         except BaseException:
             self._context.__exit__(None, None, None)
             raise

@@ -4,13 +4,15 @@
 The figures are those of ``torch.accelerator``; before the first allocation they are 0.
 """
 
+import os
+import warnings
 from collections import OrderedDict
 from typing import Any
 
 import torch
 
 from torch_openreg import _C
-from torch_openreg.name import DEVICE_TYPE
+from torch_openreg.name import DEVICE_TYPE, MODULE
 from torch_openreg.openreg._utils import DeviceLike, resolve
 from torch_openreg.openreg.memory_history import _dump_snapshot as _dump_snapshot
 from torch_openreg.openreg.memory_history import _record_memory_history as _record_memory_history
@@ -62,6 +64,56 @@ def max_memory_reserved(device: DeviceLike = None) -> int:
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     """Let the peaks start from what is held now."""
     torch.accelerator.reset_peak_memory_stats(resolve(device))
+
+
+def _old_name(name: str, new: str) -> None:
+    warnings.warn(
+        f"{MODULE}.{name} is an old name: use {MODULE}.{new}", FutureWarning, stacklevel=3
+    )
+
+
+def reset_max_memory_allocated(device: DeviceLike = None) -> None:
+    """Do what ``reset_peak_memory_stats`` does, whose old name it is: all peaks start anew."""
+    _old_name("reset_max_memory_allocated", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def reset_max_memory_cached(device: DeviceLike = None) -> None:
+    """Do what ``reset_peak_memory_stats`` does, whose old name it is: all peaks start anew."""
+    _old_name("reset_max_memory_cached", "reset_peak_memory_stats")
+    reset_peak_memory_stats(device)
+
+
+def memory_cached(device: DeviceLike = None) -> int:
+    """Return what ``memory_reserved`` does, whose old name it is."""
+    _old_name("memory_cached", "memory_reserved")
+    return memory_reserved(device)
+
+
+def max_memory_cached(device: DeviceLike = None) -> int:
+    """Return what ``max_memory_reserved`` does, whose old name it is."""
+    _old_name("max_memory_cached", "max_memory_reserved")
+    return max_memory_reserved(device)
+
+
+def device_memory_used(device: DeviceLike = None) -> int:
+    """Return the bytes of ``device`` that are taken, whether by the allocator or past it."""
+    free, total = mem_get_info(device)
+    return total - free
+
+
+def list_gpu_processes(device: DeviceLike = None) -> str:
+    """Return, as a text, the processes that use ``device``, with the memory that each has of it.
+
+    That is this one, or none before it has used the device: each process emulates devices of its
+    own, and sees of others only what they shared with it.
+    """
+    index = resolve(device)
+    name = f"{DEVICE_TYPE}:{index}"
+    if not _C.is_initialized():
+        return f"{name}\nno processes are running"
+    used = device_memory_used(index) / 2**20
+    return f"{name}\nprocess {os.getpid():>10d} uses {used:>12.3f} MB memory of the device"
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:

@@ -112,7 +112,7 @@ def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -
         ValueError: for a device of another type.
         RuntimeError: for an index that is out of range.
     """
-    found: dict[str, Any] = {**_C.memory_snapshot()}
+    found: dict[str, Any] = {**_C.memory_snapshot(events=True)}
     if device is not None:
         index = resolve(device)
         found["segments"] = [entry for entry in found["segments"] if entry["device"] == index]
@@ -143,13 +143,17 @@ def _dump_snapshot(
         pickle.dump(found, file)
 
 
-def memory_snapshot(mempool_id: tuple[int, int] | None = None) -> list[dict[str, Any]]:
+def memory_snapshot(
+    mempool_id: tuple[int, int] | None = None, include_traces: bool = True
+) -> list[dict[str, Any]]:
     """Return the segments of all devices, as ``_snapshot`` describes them.
 
     Args:
         mempool_id: only those of this pool; None: all.
+        include_traces: of torch.cuda, which gathers the recorded events unless this is False. They
+            are no part of the result, so here they are never gathered.
     """
-    segments: list[dict[str, Any]] = _C.memory_snapshot()["segments"]
+    segments: list[dict[str, Any]] = _C.memory_snapshot(events=False)["segments"]
     if mempool_id is None:
         return segments
     return [entry for entry in segments if entry["segment_pool_id"] == tuple(mempool_id)]

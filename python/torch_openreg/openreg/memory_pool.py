@@ -20,17 +20,34 @@ class MemPool:
     and the pool is gone when its last tensor is.
 
     Args:
+        allocator: of torch.cuda, which takes segments from it; here the driver gives them.
+        use_on_oom: let allocations outside of the pool, on a stream that used it, have its free
+            memory before they fail with an ``OutOfMemoryError``.
+        no_split: give each allocation a segment of its own, as large as it is (and at least 1 MiB).
         device: whose memory it is; the current device for None.
 
     Raises:
+        TypeError: if ``allocator`` is not None.
         ValueError: for a device of another type.
         RuntimeError: for an index that is out of range.
     """
 
-    def __init__(self, device: DeviceLike = None) -> None:
+    def __init__(
+        self,
+        allocator: None = None,
+        use_on_oom: bool = False,
+        no_split: bool = False,
+        *,
+        device: DeviceLike = None,
+    ) -> None:
+        if allocator is not None:
+            raise TypeError(
+                f"allocator is {allocator!r}: the driver alone gives memory of this device, so it "
+                f"has to be None; a device is MemPool(device={allocator!r})"
+            )
         self._device = resolve(device)
         self._id = _C.new_pool_id()
-        _C.use_pool(self._device, self._id)
+        _C.use_pool(self._device, self._id, last_resort=use_on_oom, whole=no_split)
         release = weakref.finalize(self, _C.release_pool, self._device, self._id)
         release.atexit = False
 
@@ -51,9 +68,9 @@ class MemPool:
         """Return how many hold the pool: this object, contexts of ``use_mem_pool``, graphs."""
         return _C.pool_use_count(self._device, self._id)
 
-    def snapshot(self) -> list[dict[str, Any]]:
-        """Return the pool's segments, as ``torch.openreg.memory._snapshot`` describes them."""
-        return memory_snapshot(self._id)
+    def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
+        """Return the pool's segments, as ``torch.openreg.memory_snapshot`` does."""
+        return memory_snapshot(self._id, include_traces)
 
 
 @contextmanager
@@ -76,7 +93,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
             f"memory pool {pool.id} belongs to device {pool.device}, so it cannot serve device "
-            f"{resolve(device)}: make a pool of that device, MemPool({resolve(device)})"
+            f"{resolve(device)}: make a pool of that device, MemPool(device={resolve(device)})"
         )
     _C.begin_allocate_current_thread_to_pool(pool.device, pool.id)
     try:

@@ -65,3 +65,13 @@ def seed_all() -> None:
 def initial_seed() -> int:
     """Return the seed of the current device."""
     return default_generator().initial_seed()
+
+
+def _get_rng_state_offset(device: DeviceLike = DEVICE_TYPE) -> int:
+    """Return how far a device's generator has come, a multiple of 4."""
+    return default_generator(device).get_offset()
+
+
+def _set_rng_state_offset(offset: int, device: DeviceLike = DEVICE_TYPE) -> None:
+    """Have a device's generator go on from ``offset``, a multiple of 4, with the same seed."""
+    default_generator(device).set_offset(offset)

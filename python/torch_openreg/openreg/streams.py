@@ -6,7 +6,7 @@ measures time. A stream lives in a pool of the device and is not destroyed with 
 """
 
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import torch
 
@@ -29,17 +29,31 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
 
     def __call__(
         cls,
-        device: DeviceLike = None,
-        *,
         enable_timing: bool = False,
         blocking: bool = False,
         interprocess: bool = False,
+        external: bool = False,
+        *,
+        device: DeviceLike = None,
     ) -> torch.Event:
+        if not isinstance(enable_timing, int):
+            raise TypeError(
+                f"enable_timing is {enable_timing!r}: expected True or False, as the first "
+                f"argument of torch.cuda.Event; a device is Event(device={enable_timing!r})"
+            )
+        if external:
+            raise NotImplementedError(
+                "external=True: an event of this device that a capture records means nothing "
+                "outside of the graph, except that one with enable_timing=True is recorded by "
+                "each replay"
+            )
         if interprocess:
             if enable_timing:
                 raise ValueError("an event between processes keeps no time: enable_timing=False")
             return InterprocessEvent._new(resolve(device))
-        return torch.Event(_as_device(device), enable_timing=enable_timing, blocking=blocking)
+        return torch.Event(
+            _as_device(device), enable_timing=bool(enable_timing), blocking=bool(blocking)
+        )
 
     def __instancecheck__(cls, instance: object) -> bool:
         return isinstance(instance, torch.Event) and instance.device.type == DEVICE_TYPE
@@ -51,13 +65,16 @@ class Event(torch.Event, metaclass=_EventType):
     Calling it gives a ``torch.Event``; every event of the device is an instance.
 
     Args:
-        device: where it will be recorded; the current device for None.
         enable_timing: whether ``elapsed_time`` (milliseconds) works.
         blocking: as with other devices; a wait always sleeps.
         interprocess: whether other processes may open it: it has ``ipc_handle()`` then.
+        external: whether a capture's record and wait reach out of the graph: not on this device.
+        device: where it will be recorded; the current device for None.
 
     Raises:
+        TypeError: if ``enable_timing`` is a device.
         ValueError: for one that is both timed and between processes.
+        NotImplementedError: for ``external=True``.
     """
 
     from_ipc_handle = InterprocessEvent.from_ipc_handle
@@ -70,6 +87,11 @@ class Stream(torch.Stream):
         device: the stream's device; the current one for None.
         priority: a lower number is more urgent; cut to ``priority_range()``.
         stream_id, device_index, device_type: the three together name an existing stream.
+        stream_ptr: as for ``ExternalStream``.
+
+    Raises:
+        ValueError: for a stream that is named incompletely, or whose priority is given as well.
+        RuntimeError: for a ``stream_ptr`` that is no stream.
     """
 
     def __new__(
@@ -80,8 +102,19 @@ class Stream(torch.Stream):
         stream_id: int | None = None,
         device_index: int | None = None,
         device_type: int | None = None,
+        stream_ptr: int | None = None,
     ) -> Self:
         """Take a stream from the device's pool, or name an existing one."""
+        if stream_ptr is not None:
+            if priority != 0:
+                raise ValueError(
+                    f"priority={priority} of a stream that exists: it has the one that "
+                    "orStreamCreate gave it"
+                )
+            where = _as_device(device)
+            device_index = where.index
+            device_type = torch.accelerator.current_stream(where).device_type
+            stream_id = _external_stream_id(stream_ptr, device_index)
         if stream_id is None:
             return super().__new__(cls, _as_device(device), priority=priority)
         if device_index is None or device_type is None:
@@ -120,22 +153,35 @@ class ExternalStream(Stream):
     Args:
         stream_ptr: its ``orStream_t`` as an integer, what ``Stream.native_handle`` gives.
         device: the stream's device; the current one for None.
+        kwargs: as for ``Stream``; a priority is refused.
+
+    Raises:
+        ValueError: if a priority is given.
+        RuntimeError: if it is no stream, was destroyed, or belongs to another device.
+    """
+
+    def __new__(cls, stream_ptr: int, device: DeviceLike = None, **kwargs: Any) -> Self:
+        """Name the stream."""
+        return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
+
+
+def _external_stream_id(stream_ptr: int, device: int) -> int:
+    if not 0 <= stream_ptr < 2**64:
+        raise RuntimeError(f"{stream_ptr} is not a stream: a handle has 64 bits")
+    return _C.external_stream_id(stream_ptr, device)
+
+
+def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream:
+    """Return the stream that other code made through the driver's interface: ``ExternalStream``.
+
+    Args:
+        data_ptr: its ``orStream_t`` as an integer.
+        device: the stream's device; the current one for None.
 
     Raises:
         RuntimeError: if it is no stream, was destroyed, or belongs to another device.
     """
-
-    def __new__(cls, stream_ptr: int, device: DeviceLike = None) -> Self:
-        """Name the stream."""
-        where = _as_device(device)
-        if not 0 <= stream_ptr < 2**64:
-            raise RuntimeError(f"{stream_ptr} is not a stream: a handle has 64 bits")
-        return super().__new__(
-            cls,
-            stream_id=_C.external_stream_id(stream_ptr, where.index),
-            device_index=where.index,
-            device_type=current_stream(where).device_type,
-        )
+    return Stream(device, stream_ptr=data_ptr)
 
 
 def _wrap(found: torch.Stream) -> Stream:
@@ -158,6 +204,13 @@ def default_stream(device: DeviceLike = None) -> Stream:
         stream_id=0,
         device_index=current.device_index,
         device_type=current.device_type,
+    )
+
+
+def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
+    """Make the stream that the three name the current one of its device, and its device current."""
+    set_stream(
+        torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
     )
 
 

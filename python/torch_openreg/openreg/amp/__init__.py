@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mixed precision: ``torch.openreg.amp``, which has what ``torch.cuda.amp`` has.
+
+It is torch's own, told which device. Programs for several devices write ``torch.autocast(type)``
+and ``torch.amp.GradScaler(type)``, which do the same. See docs/amp.md.
+"""
+
+import torch
+
+from torch_openreg.openreg.amp.autocast_mode import autocast, custom_bwd, custom_fwd
+from torch_openreg.openreg.amp.grad_scaler import GradScaler
+from torch_openreg.openreg.devices import is_available
+
+__all__ = [
+    "GradScaler",
+    "amp_definitely_not_available",
+    "autocast",
+    "custom_bwd",
+    "custom_fwd",
+    "get_amp_supported_dtype",
+    "is_bf16_supported",
+    "is_float16_supported",
+]
+
+
+def amp_definitely_not_available() -> bool:
+    """Tell whether there is no device, so that regions and scalers do nothing."""
+    return not is_available()
+
+
+def get_amp_supported_dtype() -> list[torch.dtype]:
+    """Return the types that ``torch.autocast("openreg")`` takes, the default one first."""
+    return [torch.float16, torch.bfloat16]
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Tell whether bfloat16 works, which it does on every device."""
+    return True
+
+
+def is_float16_supported() -> bool:
+    """Tell whether float16 works, which it does on every device."""
+    return True

@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The interface of torch.cuda: each public name is here as well, or there is a reason why not.
+
+A program for CUDA becomes one for this device by replacing the name. What it cannot replace stands
+in the tables below, and nothing else does: a name in them that the device has is an error, too.
+"""
+
+import importlib
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+
+# Reasons that several names have.
+IMPORT = "an import of torch's file, not part of its interface"
+RUNTIME = "CUDA's runtime library; the driver of this device is runtime/device/openreg.h"
+ARCHITECTURE = "kernels are code of the CPU; there are no architectures to compile for"
+SENSOR = "nothing measures it while kernels run; torch.profiler has the time that each of them took"
+LIBRARY = "a handle of a library of NVIDIA; kernels call the CPU's libraries, which have no handles"
+PLUGGABLE = (
+    "functions of a C library in place of the allocator; another driver (openreg.h) is how this "
+    "device gets its memory from elsewhere"
+)
+CACHE = (
+    "the allocator has no way around its cache; torch.openreg.memcheck finds what the cache hides"
+)
+DEFERRED = "calls before the first use are not deferred, so none fails late"
+MULTIPROCESSOR = "a part of a device for itself; streams share all cores"
+SDPA = "holds for all devices where it stands: torch.nn.attention.sdpa_kernel"
+SDPA_CUDA = "asks about kernels of CUDA; torch chooses among the kernels of this device by itself"
+CPU_LIBRARY = "a library of CUDA; the device runs the CPU's, whose settings are in torch.backends"
+GRAPH_HANDLE = "a handle for CUDA's runtime library"
+
+# Pairs of names, of classes whose name says CUDA.
+RENAMED = {"CUDAGraph": "OpenRegGraph"}
+
+ABSENT: dict[str, dict[str, str]] = {
+    "torch.cuda": {
+        "CUDAPluggableAllocator": PLUGGABLE,
+        "Callable": IMPORT,
+        "CudaError": RUNTIME,
+        "DEVICE_REQUIREMENT": ARCHITECTURE,
+        "DeferredCudaCallError": DEFERRED,
+        "Device": IMPORT,
+        "GreenContext": MULTIPROCESSOR,
+        "NewType": IMPORT,
+        "Optional": IMPORT,
+        "PYTORCH_RELEASES_CODE_CC": ARCHITECTURE,
+        "TYPE_CHECKING": IMPORT,
+        "caching_allocator_disabled": CACHE,
+        "caching_allocator_enable": CACHE,
+        "cast": IMPORT,
+        "change_current_allocator": PLUGGABLE,
+        "check_error": RUNTIME,
+        "classproperty": IMPORT,
+        "clock_rate": SENSOR,
+        "cudaStatus": RUNTIME,
+        "cudart": RUNTIME,
+        "current_blas_handle": LIBRARY,
+        "current_solver_handle": LIBRARY,
+        "gds": "storage that a GPU reads by itself; files are for the CPU to read",
+        "get_arch_list": ARCHITECTURE,
+        "get_gencode_flags": ARCHITECTURE,
+        "green_contexts": MULTIPROCESSOR,
+        "has_magma": "MAGMA is a library of CUDA; linear algebra is the CPU's LAPACK",
+        "importlib": IMPORT,
+        "jiterator": "compiles C++ of CUDA; torch.compile makes kernels for this device",
+        "lru_cache": IMPORT,
+        "memory_usage": SENSOR,
+        "nccl": "collectives of NVIDIA; here they are the backend occl of torch.distributed",
+        "nvtx": "ranges for NVIDIA's tools; torch.profiler.record_function is for every device",
+        "os": IMPORT,
+        "platform": IMPORT,
+        "power_draw": SENSOR,
+        "sparse": "old types of sparse tensors; layout=torch.sparse_coo makes them",
+        "temperature": SENSOR,
+        "threading": IMPORT,
+        "traceback": IMPORT,
+        "tunable": "chooses among products of several libraries; there is one of each here",
+        "utilization": SENSOR,
+        "warnings": IMPORT,
+    },
+    "torch.cuda.amp": {"common": "the file of amp_definitely_not_available, which is in amp"},
+    "torch.cuda.amp.autocast_mode": {
+        "Any": IMPORT,
+        "deprecated": IMPORT,
+        "functools": IMPORT,
+        "sys": IMPORT,
+    },
+    "torch.cuda.amp.grad_scaler": {"deprecated": IMPORT},
+    "torch.cuda.graphs": {
+        "ParamSpec": IMPORT,
+        "Self": IMPORT,
+        "TYPE_CHECKING": IMPORT,
+        "Tensor": IMPORT,
+        "TypeAlias": IMPORT,
+        "TypeVar": IMPORT,
+        "Union": IMPORT,
+        "annotations": IMPORT,
+        "overload": IMPORT,
+        "typing": IMPORT,
+    },
+    "torch.cuda.memory": {
+        "CUDAPluggableAllocator": PLUGGABLE,
+        "Literal": IMPORT,
+        "TYPE_CHECKING": IMPORT,
+        "caching_allocator_disabled": CACHE,
+        "caching_allocator_enable": CACHE,
+        "change_current_allocator": PLUGGABLE,
+        "collections": IMPORT,
+        "contextlib": IMPORT,
+        "ctypes": IMPORT,
+        "deprecated": IMPORT,
+        "is_initialized": IMPORT,
+        "pickle": IMPORT,
+        "signature": IMPORT,
+        "sys": IMPORT,
+    },
+    "torch.cuda.profiler": {
+        "DEFAULT_FLAGS": "options of an earlier profiler of NVIDIA, of no effect",
+        "check_error": RUNTIME,
+        "contextlib": IMPORT,
+        "cudart": RUNTIME,
+    },
+    "torch.cuda.random": {
+        "Tensor": IMPORT,
+        "current_device": IMPORT,
+        "device_count": IMPORT,
+        "is_initialized": IMPORT,
+    },
+    "torch.cuda.streams": {"annotations": IMPORT, "ctypes": IMPORT},
+    "torch.backends.cuda": {
+        "Any": IMPORT,
+        "SDPAParams": SDPA_CUDA,
+        "SDPBackend": IMPORT,
+        "allow_fp16_bf16_reduction_math_sdp": SDPA,
+        "blas_workspace_size": CPU_LIBRARY,
+        "can_use_cudnn_attention": SDPA_CUDA,
+        "can_use_efficient_attention": SDPA_CUDA,
+        "can_use_flash_attention": SDPA_CUDA,
+        "contextlib": IMPORT,
+        "cuBLASModule": CPU_LIBRARY,
+        "cuFFTPlanCache": CPU_LIBRARY,
+        "cuFFTPlanCacheAttrContextProp": CPU_LIBRARY,
+        "cuFFTPlanCacheManager": CPU_LIBRARY,
+        "cublas_workspace_size": CPU_LIBRARY,
+        "cublaslt_workspace_size": CPU_LIBRARY,
+        "cudnn_sdp_enabled": SDPA,
+        "cufft_plan_cache": CPU_LIBRARY,
+        "deprecated": IMPORT,
+        "enable_cudnn_sdp": SDPA,
+        "enable_flash_sdp": SDPA,
+        "enable_math_sdp": SDPA,
+        "enable_mem_efficient_sdp": SDPA,
+        "flash_sdp_enabled": SDPA,
+        "fp16_bf16_reduction_math_sdp_allowed": SDPA,
+        "is_ck_sdpa_available": SDPA_CUDA,
+        "is_flash_attention_available": SDPA_CUDA,
+        "math_sdp_enabled": SDPA,
+        "matmul": CPU_LIBRARY,
+        "mem_efficient_sdp_enabled": SDPA,
+        "preferred_blas_library": CPU_LIBRARY,
+        "preferred_linalg_library": CPU_LIBRARY,
+        "preferred_rocm_fa_library": CPU_LIBRARY,
+        "sdp_kernel": SDPA,
+        "torch": IMPORT,
+    },
+}
+
+# The same of classes: what torch writes into them in Python.
+ABSENT_MEMBERS: dict[str, dict[str, str]] = {
+    "CUDAGraph": {
+        "get_graph_data": GRAPH_HANDLE,
+        "raw_cuda_graph": GRAPH_HANDLE,
+        "raw_cuda_graph_exec": GRAPH_HANDLE,
+    },
+}
+CLASSES = ["CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"]
+
+# Parameters that have another name here.
+RENAMED_PARAMETERS = {"cuda_graph": "openreg_graph", "handle": "ipc_handle"}
+
+# Members of classes whose signature is C++'s.
+WITHOUT_SIGNATURE = {"Stream", "Event"}
+
+
+def ours(name: str) -> Any:
+    """Return the counterpart of a module of torch."""
+    return importlib.import_module(name.replace("cuda", "openreg"))
+
+
+def public(names: object) -> set[str]:
+    """Return the public names of a module or a class."""
+    return {name for name in dir(names) if not name.startswith("_")}
+
+
+def check(theirs: set[str], has: set[str], absent: Mapping[str, str]) -> None:
+    """Fail unless each of torch's names is there or in the table, and none in both."""
+    found = {name for name in theirs if RENAMED.get(name, name) in has}
+    assert theirs - found - absent.keys() == set(), "neither here nor in the table"
+    assert found & absent.keys() == set(), "here, and in the table as well"
+    assert absent.keys() - theirs == set(), "in the table, and not a name of torch"
+
+
+@pytest.mark.parametrize("name", ABSENT)
+def test_names(name: str) -> None:
+    theirs = importlib.import_module(name)
+    check(public(theirs), public(ours(name)), ABSENT[name])
+
+
+@pytest.mark.parametrize(
+    ("theirs", "has", "absent", "message"),
+    [
+        ({"a", "b"}, {"a"}, {}, "neither here"),
+        ({"a"}, {"a"}, {"a": ""}, "here, and in"),
+        ({"a"}, set(), {"a": "", "b": ""}, "not a name of torch"),
+    ],
+)
+def test_the_check_fails(
+    theirs: set[str], has: set[str], absent: dict[str, str], message: str
+) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check(theirs, has, absent)
+
+
+def test_every_module_is_compared() -> None:
+    """A module that torch.cuda and torch.openreg both have is in the table of pairs."""
+    modules = {name for name in public(torch.cuda) if inspect.ismodule(getattr(torch.cuda, name))}
+    both = {f"torch.cuda.{name}" for name in modules & public(torch.openreg)}
+    assert both - ABSENT.keys() == {"torch.cuda.torch"}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_members(name: str) -> None:
+    theirs = {member for member in vars(getattr(torch.cuda, name)) if not member.startswith("_")}
+    has = public(getattr(torch.openreg, RENAMED.get(name, name)))
+    if name == "Event":
+        has |= public(type(torch.openreg.Event(interprocess=True)))
+    check(theirs, has, ABSENT_MEMBERS.get(name, {}))
+
+
+def parameters(function: Any) -> list[inspect.Parameter]:
+    """Return the parameters that a caller may give."""
+    return [
+        parameter
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+    ]
+
+
+def signature(function: Any) -> list[inspect.Parameter]:
+    """Return the parameters of a function, or of the constructor of a class."""
+    if not inspect.isclass(function):
+        return parameters(function)
+    for constructor in (function.__new__, function.__init__):
+        found = parameters(constructor)[1:]
+        if found:
+            return found
+    return []
+
+
+def with_signature() -> list[tuple[str, str]]:
+    """Return the functions and classes, with their modules, that both have."""
+    found = []
+    for name, absent in ABSENT.items():
+        module = importlib.import_module(name)
+        declared = getattr(module, "__all__", public(module))
+        for member in sorted(set(declared) & public(module) - absent.keys()):
+            value = getattr(module, member)
+            of_torch = str(getattr(value, "__module__", "")).startswith("torch")
+            legacy = member.endswith(("Tensor", "Storage")) or member.endswith("Error")
+            if callable(value) and of_torch and not legacy:
+                found.append((name, member))
+    return found
+
+
+@pytest.mark.parametrize(("module", "name"), with_signature())
+def test_signatures(module: str, name: str) -> None:
+    """What a program for CUDA passes by position or by name means the same here."""
+    theirs = signature(getattr(importlib.import_module(module), name))
+    here = getattr(ours(module), RENAMED.get(name, name))
+    if isinstance(here, type) and issubclass(here, torch.Event):
+        has = parameters(type(here).__call__)[1:]
+    else:
+        has = signature(here)
+    positional = [each.name for each in has if each.kind is not inspect.Parameter.KEYWORD_ONLY]
+    expected = [
+        RENAMED_PARAMETERS.get(each.name, each.name)
+        for each in theirs
+        if each.kind is not inspect.Parameter.KEYWORD_ONLY
+    ]
+    assert positional[: len(expected)] == expected
+    keywords = {each.name for each in theirs if each.kind is inspect.Parameter.KEYWORD_ONLY}
+    assert keywords <= {each.name for each in has}
+    required = {each.name for each in has if each.default is inspect.Parameter.empty}
+    assert required <= {
+        RENAMED_PARAMETERS.get(each.name, each.name)
+        for each in theirs
+        if each.default is inspect.Parameter.empty
+    }
