@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Autocast for device openreg: which operators run in lower precision, in float32, or in the widest
-// type of their arguments.
+// dtype of their arguments.
 //
 // The lists and the wrappers are torch's own, those of device cuda, so that a model behaves the
-// same on both and a new release brings its changes here. An operator that is in no list falls
-// through: it runs in the type of its arguments. docs/amp.md says how a vendor changes the policy
-// of one operator.
+// same on both devices and a new release of torch updates this one. An operator that is in no list
+// falls through: it runs in the dtype of its arguments. docs/amp.md shows how a vendor changes the
+// policy of one operator.
 //
-// There is no header: the library acts by being loaded. The kernels keep no state; torch keeps the
-// switch and the type of each thread, and the cache of cast weights.
+// There is no header: loading the library registers the kernels. They keep no state; torch keeps
+// the enabled flag and the dtype of each thread, and the cache of cast weights.
 
 #include <ATen/autocast_mode.h>
 
@@ -18,10 +18,10 @@ namespace {
 
 using at::Tensor;
 
-// Inputs of float16 would round to 0 and 1, where the loss and its gradient are infinite; and a
-// cast to float32 is no way out, as backward would cast the gradient back. So it is refused, as on
-// cuda.
-Tensor RefuseBinaryCrossEntropy(const Tensor& /*self*/, const Tensor& /*target*/,
+// float16 inputs would round to 0 and 1, where the loss and its gradient are infinite. A cast to
+// float32 does not help, because backward would cast the gradient back. The operator therefore
+// raises an error, as on cuda.
+Tensor RejectBinaryCrossEntropy(const Tensor& /*self*/, const Tensor& /*target*/,
                                 const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
   TORCH_CHECK(
       false,
@@ -49,7 +49,7 @@ TORCH_LIBRARY_IMPL(aten, AutocastPrivateUse1, m) {
   AT_FORALL_FP32_SET_OPT_DTYPE(OPENREG_FP32_SET_OPT_DTYPE)
   AT_FORALL_DIFFERENT_REDISPATCH_SIGNATURE(KERNEL_DIFFERENT_REDISPATCH_SIGNATURE_PRIVATEUSEONE)
   AT_FORALL_PROMOTE(OPENREG_PROMOTE)
-  m.impl("binary_cross_entropy", RefuseBinaryCrossEntropy);
+  m.impl("binary_cross_entropy", RejectBinaryCrossEntropy);
 #undef OPENREG_LOWER_PRECISION_FP
 #undef OPENREG_FP32
 #undef OPENREG_FP32_SET_OPT_DTYPE

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Autocast without a device and without operators: tensors have types and no memory, and each
-// operator is replaced, below autocast, by one kernel that notes what autocast hands down.
+// Tests autocast without a device and without operators: tensors have dtypes but no memory. One
+// kernel replaces each operator below autocast and records the arguments that it receives.
 
 #include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -36,7 +36,7 @@ using ::testing::SizeIs;
 
 constexpr at::DeviceType kDevice = at::DeviceType::PrivateUse1;
 
-// A tensor of shape [2, 3] on the device. It has no memory: no kernel of these tests looks into it.
+// A tensor of shape [2, 3] on the device. It has no memory, which no kernel of these tests reads.
 Tensor MakeTensor(ScalarType dtype) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(dtype),
@@ -45,12 +45,12 @@ Tensor MakeTensor(ScalarType dtype) {
   return tensor;
 }
 
-// What the operator below autocast was called with.
+// The arguments that the operator below autocast received.
 struct Call {
   std::string op;
-  // Of all tensors among the arguments, those in lists too.
+  // The dtypes of all tensor arguments, including those in lists.
   std::vector<ScalarType> tensors;
-  // Of the argument "dtype".
+  // The argument "dtype".
   std::optional<ScalarType> dtype;
 };
 
@@ -65,7 +65,7 @@ void AppendTypes(const c10::IValue& value, std::vector<ScalarType>& types) {
   }
 }
 
-// Notes the call; the results are tensors of no meaning.
+// Records the call. The results are arbitrary tensors.
 void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const auto& arguments = schema.arguments();
@@ -87,7 +87,7 @@ void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   g_call = call;
 }
 
-// What `tensor.to(dtype)` comes down to.
+// The operator that `tensor.to(dtype)` calls.
 Tensor Cast(const Tensor& /*self*/, std::optional<ScalarType> dtype, std::optional<at::Layout>,
             std::optional<at::Device>, std::optional<bool>, bool, std::optional<at::MemoryFormat>) {
   ++g_casts;
@@ -96,7 +96,7 @@ Tensor Cast(const Tensor& /*self*/, std::optional<ScalarType> dtype, std::option
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_to_copy", Cast); }
 
-// Autograd asks for the stream of a weight that it notes.
+// Autograd queries the stream of a weight that it records.
 using DeviceGuard = c10::impl::NoOpDeviceGuardImpl<kDevice>;
 C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuard)
 
@@ -144,13 +144,13 @@ c10::OperatorHandle Find(const std::string& op) {
                                                         overload.c_str());
 }
 
-// A value that the schema takes; `index` is the position of the argument.
+// Makes a value that the schema accepts; `index` is the position of the argument.
 using MakeArgument = std::function<Tensor(size_t index)>;
 
 c10::IValue Fill(const c10::Argument& argument, size_t index, const MakeArgument& make) {
   c10::TypePtr type = argument.type();
   if (auto optional = type->cast<c10::OptionalType>()) {
-    // A tensor also where none is needed: it is cast like the others.
+    // Optional tensors are passed too, because autocast casts them like the others.
     if (!optional->getElementType()->isSubtypeOf(*c10::TensorType::get())) return {};
     type = optional->getElementType();
   }
@@ -185,7 +185,7 @@ c10::IValue Fill(const c10::Argument& argument, size_t index, const MakeArgument
   }
 }
 
-// Calls an operator and returns what came out of autocast; overrides replaces arguments by name.
+// Calls an operator and returns the call below autocast; `overrides` replaces arguments by name.
 Call CallWith(const std::string& op, const MakeArgument& make,
               const std::map<std::string, c10::IValue>& overrides = {}) {
   const c10::OperatorHandle handle = Find(op);
@@ -217,7 +217,7 @@ class AutocastTest : public ::testing::Test {
     at::autocast::set_autocast_enabled(kDevice, false);
   }
 
-  // Lets an operator end in Record, as long as this test runs.
+  // Replaces the operator by Record for the duration of this test.
   void Intercept(const std::string& op) {
     library_.impl(op.c_str(), torch::CppFunction::makeFromBoxedFunction<&Record>());
   }
@@ -230,7 +230,7 @@ class AutocastTest : public ::testing::Test {
 class PolicyTest : public AutocastTest,
                    public ::testing::WithParamInterface<std::tuple<Listed, ScalarType>> {};
 
-TEST_P(PolicyTest, HandsDownTheTypesOfItsList) {
+TEST_P(PolicyTest, PassesTheTypesOfItsListToOperators) {
   const auto& [listed, lower] = GetParam();
   at::autocast::set_autocast_dtype(kDevice, lower);
   Intercept(listed.op);
@@ -272,7 +272,7 @@ TEST_P(PolicyTest, HandsDownTheTypesOfItsList) {
   }
 }
 
-TEST_P(PolicyTest, LeavesDoubleAndIntegersAlone) {
+TEST_P(PolicyTest, DoesNotCastDoubleAndIntegers) {
   const Listed& listed = std::get<0>(GetParam());
   Intercept(listed.op);
   for (const ScalarType dtype : {at::kDouble, at::kLong}) {
@@ -282,7 +282,7 @@ TEST_P(PolicyTest, LeavesDoubleAndIntegersAlone) {
     }
     const Call call = CallAllOf(listed.op, dtype);
     EXPECT_THAT(call.tensors, Each(dtype));
-    // Where a type is appended, it is the input's own.
+    // A dtype that autocast appends is the input's own.
     const bool appended = listed.policy == Policy::kAppendFloat32;
     EXPECT_EQ(call.dtype, appended ? std::optional(dtype) : std::nullopt);
   }
@@ -312,7 +312,7 @@ INSTANTIATE_TEST_SUITE_P(EachListedOperator, PolicyTest,
                            return name;
                          });
 
-// Without overload only: the name of an operator as it is registered.
+// The names of registered operators without an overload name.
 std::set<std::string> Registered(c10::DispatchKey key) {
   std::set<std::string> names;
   for (const c10::OperatorName& name :
@@ -322,32 +322,32 @@ std::set<std::string> Registered(c10::DispatchKey key) {
   return names;
 }
 
-TEST_F(AutocastTest, KnowsTheOperatorsOfCuda) {
+TEST_F(AutocastTest, HasTheOperatorsOfCuda) {
   const std::set<std::string> cuda = Registered(c10::DispatchKey::AutocastCUDA);
   const std::set<std::string> ours = Registered(c10::DispatchKey::AutocastPrivateUse1);
   std::vector<std::string> missing;
   std::set_difference(cuda.begin(), cuda.end(), ours.begin(), ours.end(),
                       std::back_inserter(missing));
-  // Those of a library that only cuda has; torch's build with CUDA has one more than that without.
+  // Operators of a library that only cuda has; a torch built with CUDA has one more of them.
   EXPECT_THAT(missing, Each(HasSubstr("cudnn_")));
   EXPECT_TRUE(std::includes(cuda.begin(), cuda.end(), ours.begin(), ours.end()));
 }
 
-TEST_F(AutocastTest, LetsOtherOperatorsThrough) {
+TEST_F(AutocastTest, OtherOperatorsFallThrough) {
   Intercept("relu");
   for (const ScalarType dtype : {at::kFloat, at::kHalf}) {
     EXPECT_THAT(CallAllOf("relu", dtype).tensors, Each(dtype));
   }
 }
 
-TEST_F(AutocastTest, LeavesTensorsOfOtherDevicesAlone) {
+TEST_F(AutocastTest, DoesNotCastTensorsOfOtherDevices) {
   Intercept("mm");
   const Tensor cpu = at::ones({2, 3});
   const Call call = CallWith("mm", [&](size_t) { return MakeTensor(at::kFloat); }, {{"mat2", cpu}});
   EXPECT_EQ(call.tensors, std::vector<ScalarType>({at::kHalf, at::kFloat}));
 }
 
-TEST_F(AutocastTest, RefusesBinaryCrossEntropy) {
+TEST_F(AutocastTest, RejectsBinaryCrossEntropy) {
   const Tensor input = MakeTensor(at::kFloat);
   try {
     at::binary_cross_entropy(input, input);
@@ -381,7 +381,7 @@ TEST_F(AutocastTest, CastsAWeightOnceInARegion) {
   EXPECT_EQ(g_casts, 4);
 }
 
-// What docs/amp.md shows to vendors.
+// The example that docs/amp.md shows to vendors.
 TEST_F(AutocastTest, PolicyOfOneOperatorCanBeChanged) {
   Intercept("exp");
   {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a distribution ships, and declares, so that `import torch` loads the device."""
+"""The files and the entry point of a distribution, so that `import torch` loads its device."""
 
 FILES = [
     "torch_openreg_autoload/__init__.py",

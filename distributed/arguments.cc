@@ -54,7 +54,7 @@ occlDataType_t type_of(const at::Tensor& tensor) {
     case at::kBool:
       return occlBool;
     default:
-      return occlByte;  // moved as bytes
+      return occlByte;  // other types are moved as bytes
   }
 }
 
@@ -91,7 +91,8 @@ Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t co
     case ReduceOp::PREMUL_SUM: {
       const auto* const factor =
           dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
-      TORCH_CHECK(factor != nullptr, "occl: PREMUL_SUM needs a factor: _make_nccl_premul_sum");
+      TORCH_CHECK(factor != nullptr,
+                  "occl: PREMUL_SUM needs a factor: create it with _make_nccl_premul_sum");
       const at::Tensor scalar =
           factor->tensor_factor.defined()
               ? factor->tensor_factor.to(at::kCPU, tensor.scalar_type())
@@ -101,7 +102,7 @@ Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t co
       break;
     }
     default:
-      TORCH_CHECK(false, "occl: there is no such reduction: ", static_cast<int>(op.op_));
+      TORCH_CHECK(false, "occl: unsupported reduction ", static_cast<int>(op.op_));
   }
 }
 
@@ -113,10 +114,10 @@ Reduction::~Reduction() {
 
 void check_tensor(const char* name, const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.device().type() == kOpenRegType, "occl: ", name, " got a tensor on ",
-                    tensor.device(), ": give it tensors on ", kOpenRegType,
-                    ", or make the group with backend=\"cpu:gloo,openreg:occl\"");
+                    tensor.device(), ": use tensors on ", kOpenRegType,
+                    ", or create the group with backend=\"cpu:gloo,openreg:occl\"");
   TORCH_CHECK_VALUE(!tensor.is_conj() && !tensor.is_neg(), "occl: ", name,
-                    " got a view that is conjugated or negated: call resolve_conj() or "
+                    " got a conjugated or negated view: call resolve_conj() or "
                     "resolve_neg()");
   TORCH_CHECK_VALUE(tensor.layout() == at::kStrided && tensor.is_non_overlapping_and_dense(),
                     "occl: ", name, " got a tensor that is not dense: call contiguous()");
@@ -134,7 +135,7 @@ const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& t
   return tensors[0];
 }
 
-void check_alike(const char* name, const at::Tensor& input, const at::Tensor& output) {
+void check_compatible(const char* name, const at::Tensor& input, const at::Tensor& output) {
   check_tensor(name, output);
   check_tensor(name, input);
   TORCH_CHECK_TYPE(output.scalar_type() == input.scalar_type(), "occl: ", name, ": the input is ",
@@ -146,17 +147,17 @@ void check_alike(const char* name, const at::Tensor& input, const at::Tensor& ou
 void check_elements(const char* name, const char* role, const at::Tensor& tensor,
                     int64_t elements) {
   TORCH_CHECK_VALUE(tensor.numel() == elements, "occl: ", name, ": the ", role, " has ",
-                    tensor.numel(), " elements, it needs ", elements);
+                    tensor.numel(), " elements but needs ", elements);
 }
 
 void check_same(const char* name, const at::Tensor& input, const at::Tensor& output) {
-  check_alike(name, input, output);
+  check_compatible(name, input, output);
   check_elements(name, "output", output, input.numel());
 }
 
 void check_gathered(const char* name, const at::Tensor& input, const at::Tensor& output,
                     int ranks) {
-  check_alike(name, input, output);
+  check_compatible(name, input, output);
   check_elements(name, "output", output, input.numel() * ranks);
   check_contiguous(name, input);
   check_contiguous(name, output);
@@ -164,7 +165,7 @@ void check_gathered(const char* name, const at::Tensor& input, const at::Tensor&
 
 void check_scattered(const char* name, const at::Tensor& input, const at::Tensor& output,
                      int ranks) {
-  check_alike(name, input, output);
+  check_compatible(name, input, output);
   check_elements(name, "input", input, output.numel() * ranks);
   check_contiguous(name, input);
   check_contiguous(name, output);

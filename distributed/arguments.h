@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the collectives of torch.distributed are asked for, as occl takes it: types, counts,
-// reductions, and the checks of tensors. Stateless, but for the scale of a reduction. Threads: as
-// the communicator.
+// Converts arguments of torch.distributed's collectives for occl: types, counts and reductions, and
+// checks tensors. Stateless, except for the scale of a reduction. Threads: as for the communicator.
 #ifndef DISTRIBUTED_ARGUMENTS_H_
 #define DISTRIBUTED_ARGUMENTS_H_
 
@@ -15,15 +14,15 @@
 
 namespace openreg {
 
-// Throws DistBackendError with the words of the function that failed.
+// Throws DistBackendError with the message of the function that failed.
 void check_occl(occlResult_t result);
 
-// Types that occl does not know are moved as bytes.
+// Types that occl does not support are moved as bytes.
 occlDataType_t type_of(const at::Tensor& tensor);
-// How many elements of type_of().
+// The number of elements in units of type_of().
 size_t count_of(const at::Tensor& tensor);
 
-// The reduction, for as long as the call that it is for.
+// The reduction of one call. Must outlive that call.
 class Reduction {
  public:
   Reduction(const c10d::ReduceOp& op, const at::Tensor& tensor, occlComm_t comm);
@@ -38,20 +37,21 @@ class Reduction {
   bool created_ = false;
 };
 
-// Each throws a ValueError or TypeError that begins with `name`, the collective.
+// Each function throws a ValueError or TypeError whose message begins with `name`, the collective.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
-// Where the order of elements counts, and not only that in memory.
+// For collectives that depend on the order of elements, not only on their order in memory.
 void check_contiguous(const char* name, const at::Tensor& tensor);
-// Of one type and on one device.
-void check_alike(const char* name, const at::Tensor& input, const at::Tensor& output);
-// `role`: what the tensor is for the collective, in words.
+// Checks that both tensors have the same type and device.
+void check_compatible(const char* name, const at::Tensor& input, const at::Tensor& output);
+// `role` describes the tensor in the error, for instance "input".
 void check_elements(const char* name, const char* role, const at::Tensor& tensor, int64_t elements);
-// Of one type, on one device, and of as many elements.
+// Checks that both tensors have the same type, device and number of elements.
 void check_same(const char* name, const at::Tensor& input, const at::Tensor& output);
-// `output` has an `input` of each of `ranks` ranks, one after the other, in order of elements.
+// Checks that `output` holds the inputs of `ranks` ranks, one after the other, in order of
+// elements.
 void check_gathered(const char* name, const at::Tensor& input, const at::Tensor& output, int ranks);
-// `input` has an `output` for each of `ranks` ranks.
+// Checks that `input` holds one `output` for each of `ranks` ranks.
 void check_scattered(const char* name, const at::Tensor& input, const at::Tensor& output,
                      int ranks);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// collectives.cc - the operations of ProcessGroupOCCL: each checks its tensors and calls occl.
+// collectives.cc - the operations of ProcessGroupOCCL. Each checks its tensors and calls occl.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
@@ -76,13 +76,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
   const at::Tensor input = only_tensor("all_gather", inputs);
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == size,
-                    "occl: all_gather takes a list of ", size, " outputs");
+                    "occl: all_gather needs one list of ", size, " outputs");
   const std::vector<at::Tensor> to = outputs[0];
   for (const at::Tensor& output : to) {
-    check_alike("all_gather", input, output);
+    check_compatible("all_gather", input, output);
   }
   check_same("all_gather", input, to[static_cast<size_t>(getRank())]);
-  // As broadcasts: outputs need not lie one after the other, nor be of one size.
+  // Runs as broadcasts, because outputs may be anywhere in memory and differ in size.
   return run(OpType::ALLGATHER, "occl:all_gather", options.asyncOp, {input}, to,
              [=](Transport& all, auto&) {
                TransportGroup group(all);
@@ -99,12 +99,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_coalesced(
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(
       outputs.size() == size && !inputs.empty(),
-      "occl: all_gather_coalesced takes some inputs, and a list of outputs for each of ", size,
-      " ranks");
+      "occl: all_gather_coalesced needs at least one input and a list of outputs for each of ",
+      size, " ranks");
   std::vector<at::Tensor> all_outputs;
   for (const std::vector<at::Tensor>& of_rank : outputs) {
     TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "occl: all_gather_coalesced got ",
-                      inputs.size(), " inputs, and ", of_rank.size(), " outputs for a rank");
+                      inputs.size(), " inputs but ", of_rank.size(), " outputs for a rank");
     for (size_t i = 0; i < inputs.size(); ++i) {
       check_same("all_gather_coalesced", inputs[i], of_rank[i]);
     }
@@ -143,15 +143,15 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::gather(
     std::vector<std::vector<at::Tensor>>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::GatherOptions& options) {
-  TORCH_CHECK(!coalesced_.has_value(), "occl: gather cannot be coalesced: call it by itself");
+  TORCH_CHECK(!coalesced_.has_value(), "occl: gather cannot be coalesced: call it separately");
   const at::Tensor input = only_tensor("gather", inputs);
   const auto root = static_cast<int>(options.rootRank);
   const bool is_root = root == getRank();
   TORCH_CHECK_VALUE(is_root
                         ? outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(getSize())
                         : outputs.empty(),
-                    "occl: gather takes a list of ", getSize(),
-                    " outputs on the destination rank, and none elsewhere");
+                    "occl: gather needs one list of ", getSize(),
+                    " outputs on the destination rank and no list on other ranks");
   check_contiguous("gather", input);
   std::vector<at::Tensor> to = is_root ? outputs[0] : std::vector<at::Tensor>();
   for (const at::Tensor& output : to) {
@@ -180,8 +180,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
   TORCH_CHECK_VALUE(is_root
                         ? inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(getSize())
                         : inputs.empty(),
-                    "occl: scatter takes a list of ", getSize(),
-                    " inputs on the source rank, and none elsewhere");
+                    "occl: scatter needs one list of ", getSize(),
+                    " inputs on the source rank and no list on other ranks");
   at::Tensor flat;
   if (is_root) {
     std::vector<at::Tensor> parts;
@@ -212,13 +212,13 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
   const at::Tensor output = only_tensor("reduce_scatter", outputs);
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == size,
-                    "occl: reduce_scatter takes a list of ", size, " inputs");
+                    "occl: reduce_scatter needs one list of ", size, " inputs");
   const std::vector<at::Tensor> from = inputs[0];
   for (const at::Tensor& input : from) {
-    check_alike("reduce_scatter", input, output);
+    check_compatible("reduce_scatter", input, output);
   }
   check_same("reduce_scatter", from[static_cast<size_t>(getRank())], output);
-  // Each input may have a size of its own.
+  // Runs as reductions, because inputs may differ in size.
   return run(OpType::REDUCE_SCATTER, "occl:reduce_scatter", options.asyncOp, from, {output},
              [=, op = options.reduceOp](Transport& all, auto&) {
                TransportGroup group(all);
@@ -251,7 +251,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
     at::Tensor& output, at::Tensor& input, std::vector<int64_t>& output_sizes,
     std::vector<int64_t>& input_sizes, const c10d::AllToAllOptions& options) {
   const bool even = output_sizes.empty() && input_sizes.empty();
-  (even ? check_same : check_alike)("all_to_all_single", input, output);
+  (even ? check_same : check_compatible)("all_to_all_single", input, output);
   check_contiguous("all_to_all_single", input);
   check_contiguous("all_to_all_single", output);
   if (even) {
@@ -282,10 +282,10 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
                                                           const c10d::AllToAllOptions& options) {
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == size && inputs.size() == size,
-                    "occl: all_to_all takes lists of ", size, " tensors");
+                    "occl: all_to_all needs lists of ", size, " tensors");
   for (const std::vector<at::Tensor>* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
-      check_alike("all_to_all", inputs[0], tensor);
+      check_compatible("all_to_all", inputs[0], tensor);
     }
   }
   return run(OpType::ALLTOALL, "occl:all_to_all", options.asyncOp, inputs, outputs,
@@ -293,7 +293,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOptions& options) {
-  // All ranks have to choose a device of the same communicator.
+  // All ranks must choose a device of the same communicator.
   const c10::DeviceIndex index =
       !options.device_ids.empty()      ? static_cast<c10::DeviceIndex>(options.device_ids[0])
       : getBoundDeviceId().has_value() ? getBoundDeviceId()->index()
@@ -307,7 +307,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOpti
 
 namespace {
 
-// "occl:send 0->1", as torch's flight recorder and its analysis have it.
+// "occl:send 0->1": the format that torch's flight recorder and its analysis use.
 std::string message(const char* kind, int rank, const char* arrow, int peer) {
   return std::string("occl:") + kind + " " + std::to_string(rank) + arrow + std::to_string(peer);
 }

@@ -14,35 +14,36 @@
 namespace openreg {
 
 struct CompletionHook::State {
-  std::mutex mutex;  // of the next five
+  std::mutex mutex;  // guards the next five members
   std::shared_ptr<Function> function;
   std::deque<c10::intrusive_ptr<WorkOCCL>> works;
-  bool busy = false;  // with a work that is not among them any more
+  bool busy = false;  // with a work that was already removed from `works`
   bool calling = false;
-  bool over = false;
+  bool ended = false;
   std::condition_variable changed;
   const int process = getpid();
 
-  // A child of a fork has no thread that would let go of the lock.
+  // A forked child has no thread that would release the lock.
   bool in_child() const { return getpid() != process; }
 
   void end() {
     if (in_child()) {
       return;
     }
-    // It may need the GIL to be destroyed, which the thread cannot take while the interpreter ends.
+    // Destroying the function may need the GIL, which the thread cannot take during interpreter
+    // exit.
     std::shared_ptr<Function> last;
     const std::lock_guard lock(mutex);
     last.swap(function);
     works.clear();
-    over = true;
+    ended = true;
     changed.notify_all();
   }
 };
 
 namespace {
 
-// All there are: a process has few of them.
+// All hooks of the process, which has few.
 struct Hooks {
   std::mutex mutex;
   std::vector<std::weak_ptr<CompletionHook::State>> states;
@@ -97,7 +98,7 @@ void CompletionHook::wait() {
 void CompletionHook::run(const std::shared_ptr<State>& state) {
   std::unique_lock lock(state->mutex);
   while (true) {
-    state->changed.wait(lock, [&] { return !state->works.empty() || state->over; });
+    state->changed.wait(lock, [&] { return !state->works.empty() || state->ended; });
     if (state->works.empty()) {
       return;
     }
@@ -115,7 +116,7 @@ void CompletionHook::run(const std::shared_ptr<State>& state) {
       try {
         (*function)(info);
       } catch (const std::exception& error) {
-        TORCH_WARN("a completion hook has failed: ", error.what());
+        TORCH_WARN("a completion hook raised an exception: ", error.what());
       }
       function.reset();
     }

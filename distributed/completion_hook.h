@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // completion_hook.h - calls a function of the program after each operation of a group
-// (ProcessGroup._register_on_completion_hook), on a thread of its own, in the order of calls.
+// (ProcessGroup._register_on_completion_hook), on a separate thread, in the order of the calls.
 //
-// Owned by its process group. The thread looks every 200 us while an operation is under way.
+// Owned by its process group. The thread polls every 200 us while an operation is in progress.
 // Threads: any.
 #ifndef DISTRIBUTED_COMPLETION_HOOK_H_
 #define DISTRIBUTED_COMPLETION_HOOK_H_
@@ -21,18 +21,18 @@ class CompletionHook {
   using Function = std::function<void(std::shared_ptr<c10d::WorkInfo>)>;
 
   explicit CompletionHook(Function function);
-  // Does not wait: the function may need what the caller holds, such as the GIL. It is not called
-  // any more.
+  // Does not wait, because the function may need something that the caller holds, such as the GIL.
+  // The function is not called again.
   ~CompletionHook();
   CompletionHook(const CompletionHook&) = delete;
   CompletionHook& operator=(const CompletionHook&) = delete;
 
   void add(c10::intrusive_ptr<WorkOCCL> work);
-  // Until the function has been called for all that was added before.
+  // Waits until the function has been called for all works added before.
   void wait();
 
-  // Of the process: none is called any more when it returns. For the end of the interpreter, which
-  // a thread must not be in at that time.
+  // Ends all hooks of the process: no function is called after it returns. Call it before the
+  // interpreter exits, because no thread may then be inside the interpreter.
   OPENREG_API static void end_all();
 
   struct State;

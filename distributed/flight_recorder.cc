@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// What torch's header formats with: libtorch keeps its own copy of fmt to itself.
+// torch's header needs fmt, and libtorch does not export its own copy.
 #define FMT_HEADER_ONLY
 #include "distributed/flight_recorder.h"
 
@@ -23,10 +23,10 @@ float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
 namespace openreg {
 namespace {
 
-// A recorder of ours, beside that of torch (which Gloo writes to): a template of torch's.
+// Our own instance of torch's template, separate from torch's recorder, which Gloo uses.
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
-// A dump looks at events outside of the recorder's own lock: they must not end meanwhile.
+// A dump reads events outside of the recorder's own lock, so they must not be destroyed meanwhile.
 std::mutex events_mutex;
 
 }  // namespace
@@ -53,8 +53,8 @@ void record_operation(const RecordedGroup& group, RecordedOperation& operation,
     group.status->lastEnqueuedSeq = static_cast<int64_t>(operation.sequence);
     group.status->lastEnqueuedWorkName = operation.name;
   }
-  // The analysis knows backends by name, and ours is not among them: torch's
-  // flight_recorder/components/types.py, Op.
+  // "nccl:" because the analysis accepts only known backends, and ours is not among them (torch's
+  // flight_recorder/components/types.py, Op).
   operation.id = Recorder::get()->record(
       group.id, {group.name, group.description}, operation.point_to_point ? 0 : operation.sequence,
       operation.point_to_point ? operation.sequence : 0, operation.number, "nccl:" + operation.name,
@@ -86,7 +86,7 @@ void dump_flight_recorder_after_failure(int rank) {
       done.exchange(true)) {
     return;
   }
-  // Python stacks need the GIL, which whoever waits may hold: without them.
+  // Without Python stacks, which need the GIL: a waiting thread may hold it.
   c10d::DebugInfoWriter::getWriter(rank).write(dump_flight_recorder(false, false));
 }
 

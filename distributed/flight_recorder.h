@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// flight_recorder.h - the last operations of all process groups of this process, for the analysis
-// of a hang: torch's flight recorder over our events, in the format that
+// flight_recorder.h - records the last operations of all process groups of this process, for the
+// analysis of a hang: torch's flight recorder over our events, in the format that
 // torch.distributed.flight_recorder.fr_trace reads.
 //
-// TORCH_FR_BUFFER_SIZE operations are kept (2000; 0: none). One recorder a process, never
-// destroyed. Threads: any.
+// It keeps TORCH_FR_BUFFER_SIZE operations (default 2000; 0 disables it). One recorder per process,
+// never destroyed. Threads: any.
 #ifndef DISTRIBUTED_FLIGHT_RECORDER_H_
 #define DISTRIBUTED_FLIGHT_RECORDER_H_
 
@@ -27,20 +27,21 @@ struct ProcessGroupStatus;
 
 namespace openreg {
 
-// Where an operation begins and ends on its stream, and what it writes at its end. Kept by its
-// group until it has passed, and by its Work.
+// The events before and after an operation on its stream, and what the operation writes at its end.
+// Kept alive by the group until the operation has finished, and by its Work.
 struct OperationEvents {
   std::optional<c10::Event> start;
   c10::Event end;
-  int source = -1;  // the rank that was received from
+  int source = -1;  // the rank that the message came from
 
-  // False where it cannot be told: of a captured operation, or after an error of its stream.
+  // Whether the operation has finished. False if unknown: for a captured operation, or after an
+  // error of its stream.
   bool passed() const;
 };
 
-// What the recorder is told of a group.
+// What the recorder knows about a group.
 struct RecordedGroup {
-  size_t id;  // in this process
+  size_t id;  // unique in this process
   std::string name;
   std::string description;
   std::shared_ptr<c10d::ProcessGroupStatus> status;
@@ -49,26 +50,27 @@ struct RecordedGroup {
 struct RecordedOperation {
   std::string name;  // "all_reduce", "send 0->1"
   bool point_to_point;
-  uint64_t sequence;  // of the group's collectives, or of its point-to-point operations
-  uint64_t number;    // of all operations of the group
-  std::optional<size_t> id = std::nullopt;  // of its record: none if nothing is recorded
+  uint64_t sequence;  // counts the group's collectives, or its point-to-point operations
+  uint64_t number;    // counts all operations of the group
+  std::optional<size_t> id = std::nullopt;  // id of its record; none if nothing is recorded
 };
 
-// A group of ranks is about to run operations.
+// Registers a group of ranks before its first operation.
 RecordedGroup record_group(const std::string& name, const std::string& description,
                            const std::vector<uint64_t>& ranks);
-// Sets the operation's id. `events` lives until retire_operation.
+// Sets the operation's id. `events` must live until retire_operation().
 void record_operation(const RecordedGroup& group, RecordedOperation& operation,
                       const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
                       OperationEvents& events, std::chrono::milliseconds timeout);
-// `passed`: it has run to its end.
+// `passed`: whether the operation has finished.
 void retire_operation(const RecordedGroup& group, const RecordedOperation& operation, bool passed,
                       bool timed);
 
-// Pickled: a dict with "entries", "pg_config", "pg_status", "version".
+// Returns a pickled dict with "entries", "pg_config", "pg_status" and "version".
 OPENREG_API std::string dump_flight_recorder(bool stacks, bool only_active);
-// Once a process, if TORCH_FR_DUMP_ON_TIMEOUT is set: to TORCH_FR_DUMP_TEMP_FILE followed by the
-// rank. For whoever finds that a communicator is over: a call, a wait, or the end of the group.
+// Dumps once per process, if TORCH_FR_DUMP_ON_TIMEOUT is set, to TORCH_FR_DUMP_TEMP_FILE followed
+// by the rank. Called by the code that finds a failed communicator: a call, a wait, or the group's
+// destructor.
 void dump_flight_recorder_after_failure(int rank);
 
 }  // namespace openreg

@@ -16,7 +16,7 @@ namespace {
 
 using c10d::ReduceOp;
 
-// The CPU adds and multiplies signed numbers; unsigned ones have the same bits.
+// The CPU has no addition and multiplication of unsigned integers; signed ones give the same bits.
 at::ScalarType signed_type(at::ScalarType type) {
   switch (type) {
     case at::kUInt16:
@@ -30,12 +30,12 @@ at::ScalarType signed_type(at::ScalarType type) {
   }
 }
 
-// Of 8 and 16 bits: added as float32 and rounded once.
+// Floats of 8 and 16 bits, which are added as float32 and rounded once.
 bool is_small_float(at::ScalarType type) {
   return c10::isFloatingType(type) && c10::elementSize(type) < sizeof(float);
 }
 
-// Signed numbers in the order of the unsigned ones with the same bits, and back.
+// Maps signed integers to the order of the unsigned integers with the same bits, and back.
 at::Tensor flip_order(const at::Tensor& numbers) {
   const int bits = static_cast<int>(8 * numbers.element_size());
   return numbers.bitwise_xor(at::Scalar(-(int64_t{1} << (bits - 2)) * 2));
@@ -51,7 +51,7 @@ at::Tensor divide(at::Tensor numbers, int by) {
 
 // Rounds integers toward zero.
 at::Tensor average(const at::Tensor& sum, int ranks) {
-  switch (sum.scalar_type()) {  // the CPU does not divide the first three
+  switch (sum.scalar_type()) {  // the CPU cannot divide the first three types
     case at::kUInt16:
       return divide<uint16_t>(sum, ranks);
     case at::kUInt32:
@@ -84,14 +84,15 @@ at::Tensor combine(const at::Tensor& left, const at::Tensor& right, const Reduce
     case ReduceOp::BXOR:
       return at::bitwise_xor(left, right);
     default:
-      TORCH_CHECK(false, "occl: there is no such reduction: ", static_cast<int>(op.op_));
+      TORCH_CHECK(false, "occl: unsupported reduction ", static_cast<int>(op.op_));
   }
 }
 
 }  // namespace
 
 ReduceOp within_machine(const ReduceOp& op, at::ScalarType type) {
-  TORCH_CHECK_TYPE(op != ReduceOp::AVG || type != at::kBool, "occl: bool has no average");
+  TORCH_CHECK_TYPE(op != ReduceOp::AVG || type != at::kBool,
+                   "occl: an average of bool is not supported");
   return op == ReduceOp::AVG ? ReduceOp(ReduceOp::SUM) : op;
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// host_reduction.h - reductions of what several machines give, on the host. Stateless.
+// host_reduction.h - reduces the contributions of several machines on the host. Stateless.
 // Threads: any.
 #ifndef DISTRIBUTED_HOST_REDUCTION_H_
 #define DISTRIBUTED_HOST_REDUCTION_H_
@@ -11,14 +11,14 @@
 
 namespace openreg {
 
-// What the ranks of one machine do of it: averages are divided at the end. Throws if the type has
-// no such reduction.
+// The reduction among the ranks of one machine; an average is a sum that is divided at the end.
+// Throws if the type does not support the reduction.
 c10d::ReduceOp within_machine(const c10d::ReduceOp& op, at::ScalarType type);
 
-// Whether numbers may add up to more than their type has, where the result of the reduction fits.
+// Whether a partial sum may exceed the range of its type although the final result fits.
 bool sum_is_wider(const c10d::ReduceOp& op, at::ScalarType type);
 
-// Reduces the rows of `parts` (on the CPU) in their order; an average is that of `ranks` numbers.
+// Reduces the rows of `parts` (on the CPU) in order. An average divides by `ranks`.
 at::Tensor reduce_on_host(const at::Tensor& parts, const c10d::ReduceOp& op, int ranks);
 
 }  // namespace openreg

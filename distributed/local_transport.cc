@@ -109,7 +109,7 @@ void LocalTransport::end_group() {
 
 void LocalTransport::drop_group() {
   --groups_;
-  // A call that is refused has the end of the group drop them all.
+  // An invalid call makes the end of the group drop all its operations.
   (void)occlBarrier(nullptr, nullptr);
   (void)occlGroupEnd();
 }

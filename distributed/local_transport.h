@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// local_transport.h - the ranks of one machine: a communicator of occl, with its handle.
+// local_transport.h - the transport between ranks of one machine. Owns the handle of an occl
+// communicator.
 #ifndef DISTRIBUTED_LOCAL_TRANSPORT_H_
 #define DISTRIBUTED_LOCAL_TRANSPORT_H_
 
@@ -40,7 +41,7 @@ class LocalTransport final : public Transport {
 
  private:
   orStream_t stream() const;
-  // Inside of a group the end of it tells what is wrong.
+  // Ignores errors inside a group, because the end of the group reports them.
   void check(occlResult_t result) const;
 
   const occlComm_t comm_;

@@ -27,29 +27,29 @@
 namespace openreg {
 namespace {
 
-// Tags of the network. Those of programs, which are not negative, begin behind these.
+// Tags of the network. Tags of programs, which are not negative, are offset by kFirstTag.
 constexpr int kAgreementTag = 0;
 constexpr int kCollectiveTag = 1;
 constexpr int kExchangeTag = 2;
 constexpr int kFirstTag = 3;
 constexpr int kMostTags = 1 << 29;
 
-// Between a leader and the root on its machine: a tag that no message has.
+// Between a leader and the root on its machine. No message of a program has this tag.
 constexpr int kDeliveryTag = -3;
 
-// What leaders tell each other before a collective: a text, cut or padded with zeros.
+// The text that leaders exchange before a collective, truncated or padded with zeros to this size.
 constexpr int64_t kAgreementBytes = 256;
 constexpr char kFailed = '!';
 
-// By how much a rank of a machine is more patient than its leader, so that the leader's error,
-// which knows more, comes first.
-constexpr std::chrono::milliseconds kPatience{500};
+// A rank of a machine waits this much longer than its leader, so that the leader's error, which has
+// more detail, is reported first.
+constexpr std::chrono::milliseconds kExtraTimeout{500};
 
 at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().device(at::kCPU).dtype(type).pinned_memory(true));
 }
 
-// The elements in the order of memory.
+// The elements in memory order.
 at::Tensor flat(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
@@ -77,14 +77,14 @@ std::string describe(const char* collective, const at::Tensor& tensor, int root)
   return text_of(describe(collective, tensor), ", root ", root);
 }
 
-// For an exchange: the same for each machine.
+// For an exchange that sends the same tensor to each machine.
 std::vector<at::Tensor> copies(const at::Tensor& tensor, int64_t machines) {
   return std::vector<at::Tensor>(static_cast<size_t>(machines), tensor);
 }
 
 }  // namespace
 
-// What the host functions use.
+// The state that host functions use.
 class MachineTransport::State {
  public:
   struct Task {
@@ -105,7 +105,7 @@ class MachineTransport::State {
     network.abort();
   }
 
-  // Throws unless all leaders are about to do the same.
+  // Throws unless all leaders are about to run the same operation.
   void agree(const std::string& what) {
     const std::optional<std::string> ended = local->ended();
     const std::string mine = ended.has_value() ? kFailed + *ended : what;
@@ -129,13 +129,13 @@ class MachineTransport::State {
       TORCH_CHECK_WITH(DistBackendError, theirs[0] != kFailed, "on the machine of rank ", leader,
                        ": ", theirs.substr(1));
       TORCH_CHECK_WITH(DistBackendError, theirs == text_from(topology_.machine),
-                       "ranks do not ask for the same: rank ", topology_.rank(), " for ", mine,
-                       ", rank ", leader, " for ", theirs);
+                       "ranks called different operations: rank ", topology_.rank(), " called ",
+                       mine, ", rank ", leader, " called ", theirs);
     }
   }
 
-  // The i-th of `to` goes to the leader of machine i, and the i-th of `from` comes from there.
-  // Tensors that are not defined do not travel.
+  // Sends the i-th tensor of `to` to the leader of machine i and receives the i-th tensor of `from`
+  // from it. Undefined tensors are skipped.
   void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 int tag = kCollectiveTag) {
     std::vector<Network::Message> sends, receives;
@@ -173,7 +173,7 @@ class MachineTransport::State {
       ++running_;
       begun_.notify_one();
     }
-    // The tensors may be those of inference mode.
+    // The tensors may be inference tensors.
     const at::AutoDispatchBelowADInplaceOrView guard;
     try {
       task->function(*this);
@@ -183,7 +183,7 @@ class MachineTransport::State {
       fail(error.what());
     }
     {
-      // A host function cannot give memory back.
+      // A host function cannot free memory of the device.
       const std::lock_guard lock(mutex_);
       --running_;
       done_.emplace_back(task);
@@ -197,10 +197,11 @@ class MachineTransport::State {
     done.swap(done_);
   }
 
-  // Of a fork: it has neither the threads nor the connections.
+  // Whether this is a forked child, which has neither the threads nor the connections.
   bool in_child() const { return getpid() != process_; }
 
-  // False if there are functions that will not run, since the process ends, or in a child.
+  // Waits until all functions have run. Returns false if some never will, because the process is
+  // exiting or this is a forked child.
   bool wait_idle() {
     if (in_child()) {
       return false;
@@ -224,18 +225,18 @@ class MachineTransport::State {
   }
 
  private:
-  // While functions run: has them end if another rank of the machine has ended the
-  // communicator, once the next function has had time to tell the other leaders why.
+  // While functions run, ends them if another rank of the machine has ended the communicator. The
+  // grace period lets the next function tell the other leaders the reason first.
   void watch(const std::stop_token& stop) {
     constexpr std::chrono::milliseconds kInterval{50};
-    constexpr int kGrace = 5;  // intervals
+    constexpr int kGraceIntervals = 5;
     int ended = 0;
     std::unique_lock lock(mutex_);
     while (begun_.wait(lock, stop, [this] { return running_ != 0; })) {
       (void)begun_.wait_for(lock, stop, kInterval, [] { return false; });
       lock.unlock();
       ended = local->ended().has_value() ? ended + 1 : 0;
-      if (ended == kGrace) {
+      if (ended == kGraceIntervals) {
         network.abort();
       }
       lock.lock();
@@ -244,8 +245,8 @@ class MachineTransport::State {
 
   const Topology& topology_;
   const int process_ = getpid();
-  std::mutex mutex_;   // of the next three
-  int64_t tasks_ = 0;  // enqueued, or running
+  std::mutex mutex_;   // guards the next three members
+  int64_t tasks_ = 0;  // enqueued or running
   int64_t running_ = 0;
   std::vector<std::unique_ptr<Task>> done_;
   std::condition_variable_any begun_;
@@ -286,7 +287,8 @@ void MachineTransport::on_host(std::function<void(State&)> function) {
     OPENREG_CHECK(error);
   }
   (void)task.release();
-  // A kernel that fails if the function has: what a host function throws is no error of its stream.
+  // These messages fail if the function failed: an exception of a host function is not an error of
+  // its stream.
   const at::Tensor nothing = at::empty({0}, at::TensorOptions().device(device_).dtype(at::kByte));
   TransportGroup group(local());
   local().send(nothing, static_cast<int>(topology_.position), 0);
@@ -304,21 +306,21 @@ void MachineTransport::between_leaders(const std::string& what,
   }
 }
 
-// Runs what enqueues a collective, behind the one before.
+// Enqueues a collective after the previous one.
 void MachineTransport::in_order(const std::function<void()>& enqueue) {
   const c10::Stream stream = current_stream(device_.index());
   TORCH_CHECK(!is_capturing(native_stream(stream)),
               "occl: a collective of ranks on several machines cannot be captured in a graph");
-  check_not_over();
+  check_not_ended();
   last_.block(stream);
   enqueue();
   last_.record(stream);
 }
 
-void MachineTransport::check_not_over() const {
+void MachineTransport::check_not_ended() const {
   const std::optional<std::string> ended = this->ended(nullptr);
   if (ended.has_value()) {
-    state_->network.abort();  // the other machines may wait for this one
+    state_->network.abort();  // the other machines may be waiting for this one
   }
   TORCH_CHECK_WITH(DistBackendError, !ended.has_value(), "occl: ", *ended);
 }
@@ -348,7 +350,7 @@ void MachineTransport::by_rank(const at::Tensor& output, const at::Tensor& by_ma
   }
 }
 
-// Each leader reduces a part of the result, and all get all parts.
+// Each leader reduces one part of the result, and all leaders get all parts.
 void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (sum_is_wider(op, tensor.scalar_type())) {
     const at::Tensor wide = tensor.to(at::kFloat);
@@ -475,7 +477,7 @@ void MachineTransport::all_to_all(const at::Tensor& output, const at::Tensor& in
     const int64_t ranks = topology_.ranks(), most = topology_.most(), count = input.numel() / ranks;
     at::Tensor result;
     if (topology_.leads()) {
-      // From each rank here, to each rank there.
+      // From each rank here to each rank there.
       const at::Tensor gathered = at::empty({here(), ranks, count}, input.options());
       local().gather(gathered, input, 0);
       const at::Tensor sorted = at::zeros({machines(), most, most, count}, input.options());
@@ -591,7 +593,7 @@ void MachineTransport::exchange(const std::vector<at::Tensor>& outputs,
         messages.push_back(outgoing(inputs[i], peer, kExchangeTag));
       } else {
         TORCH_CHECK_VALUE(outputs[i].numel() == inputs[i].numel(), "occl: all_to_all: rank ", peer,
-                          " has ", inputs[i].numel(), " elements for itself, and expects ",
+                          " has ", inputs[i].numel(), " elements for itself but expects ",
                           outputs[i].numel());
         flat(outputs[i]).copy_(flat(inputs[i]));
       }
@@ -648,9 +650,9 @@ void MachineTransport::drop_group() {
 int MachineTransport::tag_of_program(int tag) const {
   TORCH_CHECK(!is_capturing(current_native_stream(device_.index())),
               "occl: a message between ranks on several machines cannot be captured in a graph");
-  TORCH_CHECK_VALUE(tag >= 0 && tag < kMostTags, "occl: tag ", tag, " is none of 0 to ",
-                    kMostTags - 1);
-  check_not_over();
+  TORCH_CHECK_VALUE(tag >= 0 && tag < kMostTags, "occl: tag ", tag,
+                    " is out of range: it must be from 0 to ", kMostTags - 1);
+  check_not_ended();
   return tag + kFirstTag;
 }
 
@@ -675,7 +677,7 @@ std::optional<std::string> MachineTransport::ended(occlResult_t* result) const {
 }
 
 void MachineTransport::set_timeout(std::chrono::milliseconds timeout) {
-  local().set_timeout(timeout + kPatience);
+  local().set_timeout(timeout + kExtraTimeout);
   state_->network.set_timeout(timeout);
 }
 

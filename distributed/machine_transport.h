@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// machine_transport.h - ranks on several machines: occl within each, Gloo between them.
+// machine_transport.h - the transport between ranks on several machines: occl within each machine,
+// Gloo between them.
 //
-// A collective runs in three steps on the stream: the ranks of a machine bring their data to the
+// A collective runs in three steps on the stream: the ranks of a machine move their data to the
 // first of them, the leader; the leaders exchange it from pinned memory, in a host function; each
-// leader gives the result to its machine. Messages between ranks go by Gloo, whatever the machine.
+// leader distributes the result on its machine. Messages between ranks use Gloo, even on one
+// machine.
 //
-// A failure between machines ends the communicator of the machine, and so the operations of all its
-// ranks; leaders tell each other of it before their next exchange. Nothing of this can be captured
-// in a graph: a replay could not be told from a call by the other machines.
+// A failure between machines ends the machine's communicator and thereby the operations of all its
+// ranks; leaders report it to each other before their next exchange. None of this can be captured
+// in a graph, because the other machines could not distinguish a replay from a call.
 #ifndef DISTRIBUTED_MACHINE_TRANSPORT_H_
 #define DISTRIBUTED_MACHINE_TRANSPORT_H_
 
@@ -28,10 +30,10 @@ namespace openreg {
 
 class MachineTransport final : public Transport {
  public:
-  // `gloo` has all ranks of the group.
+  // `gloo` must contain all ranks of the group.
   MachineTransport(c10::Device device, Topology topology, std::unique_ptr<Transport> local,
                    c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
-  // Waits for what is enqueued.
+  // Waits for enqueued operations.
   ~MachineTransport() override;
 
   void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) override;
@@ -49,7 +51,7 @@ class MachineTransport final : public Transport {
   void barrier() override;
   void send(const at::Tensor& tensor, int peer, int tag) override;
   void receive(const at::Tensor& tensor, int peer, int tag, int* source) override;
-  // Messages of a group are under way at the same time; collectives run one after the other.
+  // Messages of a group run concurrently; collectives run one after the other.
   void begin_group() override { ++groups_; }
   void end_group() override;
   void drop_group() override;
@@ -61,7 +63,7 @@ class MachineTransport final : public Transport {
  private:
   class State;
 
-  // A message of the network, and the tensor that a received one is for.
+  // A message of the network and, if it is received, its destination tensor.
   struct Message {
     Network::Message network;
     bool sent;
@@ -69,21 +71,22 @@ class MachineTransport final : public Transport {
   };
   Message outgoing(const at::Tensor& tensor, int peer, int tag);
   Message incoming(const at::Tensor& tensor, int peer, int tag, int* source);
-  // The tag of the network for one of a program. Throws if no message can be enqueued.
+  // Returns the network tag for a tag of the program. Throws if messages cannot be enqueued.
   int tag_of_program(int tag) const;
-  // At once, or with the others of the group.
+  // Enqueues a message at once, or with the other messages of the group.
   void enqueue(Message message);
   void pass(std::vector<Message> messages);
 
-  // Runs what enqueues a collective, behind the one before, whatever its stream.
+  // Enqueues a collective after the previous one, even if that was on another stream.
   void in_order(const std::function<void()>& enqueue);
-  void check_not_over() const;
+  void check_not_ended() const;
   void check_rank(const char* name, int rank) const;
-  // Has the current stream run a function on the host. What it throws ends the transport.
+  // Runs a function on the host, in the order of the current stream. An exception of the function
+  // ends the transport.
   void on_host(std::function<void(State&)> function);
-  // The leaders' part of a collective: they compare `what` first.
+  // Runs the leaders' part of a collective, after they have checked that `what` is the same on all.
   void between_leaders(const std::string& what, std::function<void(State&)> function);
-  // The rows of a [ranks, n] tensor as [machines, most(), n], and back.
+  // Converts the rows of a [ranks, n] tensor to [machines, most(), n], and back.
   at::Tensor by_machine(const at::Tensor& by_rank) const;
   void by_rank(const at::Tensor& output, const at::Tensor& by_machine) const;
   int64_t machines() const { return static_cast<int64_t>(topology_.machines.size()); }
@@ -95,7 +98,7 @@ class MachineTransport final : public Transport {
   std::unique_ptr<State> state_;
   c10::Event last_;  // at the end of the last collective
   int groups_ = 0;
-  std::vector<Message> messages_;  // of the group
+  std::vector<Message> messages_;  // of the current group
 };
 
 }  // namespace openreg

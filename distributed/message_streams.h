@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// message_streams.h - on which streams the sends and receives of a group run.
+// message_streams.h - chooses the streams on which the sends and receives of a group run.
 //
-// A message occupies its stream until its peer has come. Outside of a batch it therefore runs on a
-// stream of its peer and direction, and holds up no other: ranks may send in a ring before they
-// receive. Messages of one peer and direction keep the order of their calls, also with those of
-// batches, which are on another stream; a receive from any rank keeps it with all receives.
+// A message occupies its stream until its peer arrives. Outside of a batch it therefore runs on a
+// stream for its peer and direction and does not block others: ranks may send in a ring before they
+// receive. Messages of one peer and direction keep the order of their calls, even with messages in
+// batches, which are on another stream. A receive from any rank keeps the order with all receives.
 //
 // Owned by a process group. Threads: one at a time.
 #ifndef DISTRIBUTED_MESSAGE_STREAMS_H_
@@ -31,11 +31,11 @@ class MessageStreams {
     auto operator<=>(const Key&) const = default;
   };
 
-  // The stream of a message outside of a batch.
+  // Returns the stream of a message outside of a batch.
   c10::Stream stream(const Key& key, int priority);
-  // Has `stream` wait for the messages before.
+  // Makes `stream` wait for the earlier messages that these messages must follow.
   void follow(const std::vector<Key>& keys, const c10::Stream& stream);
-  // The messages are enqueued on `stream`, up to the end of `events`.
+  // Records that the messages were enqueued on `stream` and end with `events`.
   void record(const std::vector<Key>& keys, const c10::Stream& stream,
               const std::shared_ptr<OperationEvents>& events);
 

@@ -14,14 +14,14 @@
 namespace openreg {
 namespace {
 
-// Tags of Gloo: even ones for what sender and receiver have agreed on, odd ones, never the same
-// twice in a row, for data that a header has announced.
+// Tags of Gloo. Even tags are for messages that sender and receiver agreed on. Odd tags are for
+// data that a header has announced; the same odd tag is never used twice in a row.
 int agreed_tag(int tag) { return 2 * tag; }
 int data_tag(int64_t number) { return static_cast<int>(2 * number + 1); }
 constexpr uint32_t kDataTags = 1U << 29;
 
-// What comes before data, since Gloo ends the process if data does not fit: type, elements, and the
-// number of its tag.
+// The header before the data: type, number of elements, and the number of the data's tag. Gloo
+// crashes the process if data does not fit, so the receiver checks the header first.
 constexpr int kWords = 3;
 
 at::Tensor header_of(const at::Tensor& data, int64_t number) {
@@ -42,15 +42,15 @@ std::vector<at::Tensor> bytes_of(const at::Tensor& data) {
   return {data.view({-1}).view(at::kByte)};
 }
 
-// In words of ours: Gloo's name a place in its sources, and the address of a peer.
-[[noreturn]] void refuse(const std::exception& error, int peer, int64_t timeout) {
+// Replaces Gloo's text, which names a place in Gloo's sources and the address of a peer.
+[[noreturn]] void throw_network_error(const std::exception& error, int peer, int64_t timeout) {
   const std::string text = error.what();
   const std::string who = peer == occlAnyRank ? "a rank" : "rank " + std::to_string(peer);
   TORCH_CHECK_WITH(DistBackendError, text.find("Timed out") == std::string::npos, who,
-                   " has not come within ", timeout, " ms");
+                   " did not respond within ", timeout, " ms");
   for (const char* const lost : {"closed by peer", "reset by peer", "Broken pipe", "refused"}) {
-    TORCH_CHECK_WITH(DistBackendError, text.find(lost) == std::string::npos, who,
-                     ", another process, has ended or left the group");
+    TORCH_CHECK_WITH(DistBackendError, text.find(lost) == std::string::npos, "the process of ", who,
+                     " has exited or left the group");
   }
   TORCH_CHECK_WITH(DistBackendError, false, who, ": ", text);
 }
@@ -65,7 +65,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
                                             int size, std::chrono::milliseconds timeout) {
   const MakeGloo make = gloo_maker.load();
   TORCH_CHECK(make != nullptr,
-              "occl: ranks are on several machines, and this torch has no Gloo to connect them");
+              "occl: ranks on several machines need Gloo, which this torch does not include");
   return make(std::move(store), rank, size, timeout);
 }
 
@@ -80,7 +80,7 @@ Network::Wait Network::send(int peer, int tag, const at::Tensor& data) {
   try {
     return {gloo()->send(tensors, peer, tag), peer};
   } catch (const std::exception& error) {
-    refuse(error, peer, timeout_);
+    throw_network_error(error, peer, timeout_);
   }
 }
 
@@ -91,7 +91,7 @@ Network::Wait Network::receive(int peer, int tag, const at::Tensor& data) {
                                 : gloo()->recv(tensors, peer, tag),
             peer};
   } catch (const std::exception& error) {
-    refuse(error, peer, timeout_);
+    throw_network_error(error, peer, timeout_);
   }
 }
 
@@ -116,7 +116,7 @@ void Network::finish(const Wait& wait) {
     try {
       std::rethrow_exception(failed);
     } catch (const std::exception& error) {
-      refuse(error, wait.peer, timeout_);
+      throw_network_error(error, wait.peer, timeout_);
     }
   }
   TORCH_CHECK_WITH(DistBackendError, done, "the group was aborted");
@@ -171,7 +171,7 @@ void Network::receive_checked(const Message& message, const Wait& header, const 
   const auto* const word = words.const_data_ptr<int64_t>();
   const auto type = static_cast<int64_t>(message.data.scalar_type());
   TORCH_CHECK_WITH(DistBackendError, word[0] == type && word[1] == message.data.numel(), "rank ",
-                   peer, " sends ", text_of(word[0], word[1]), ", and the receiver expects ",
+                   peer, " sent ", text_of(word[0], word[1]), ", but the receiver expects ",
                    text_of(type, message.data.numel()));
   if (message.data.numel() != 0) {
     finish(receive(peer, data_tag(word[2]), message.data));
@@ -197,7 +197,8 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
     if (receives.size() == 1) {
       steps.emplace_back(receive_it);
     } else {
-      // Each on a thread of its own: one may come only when another one has been received.
+      // Each receive needs its own thread: a message may arrive only after another one was
+      // received.
       steps.emplace_back(
           [other = std::async(std::launch::async, receive_it).share()] { other.get(); });
     }
@@ -213,7 +214,7 @@ void Network::transfer(const std::vector<Message>& sends, const std::vector<Mess
         steps.emplace_back([this, data] { finish(data); });
       }
     } catch (...) {
-      abort();  // what was begun ends, too
+      abort();  // ends what was already started
       throw;
     }
   }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// network.h - messages between the ranks of a group, from memory of the host, over torch's Gloo.
+// network.h - messages between the ranks of a group, from host memory, over torch's Gloo.
 //
-// Only Gloo's messages are used, not its collectives: a wait for a message can be ended by abort().
-// Threads: any; messages of one peer and tag come from one thread at a time.
+// It uses only Gloo's messages, not its collectives, because abort() can end a wait for a message.
+// Threads: any; only one thread at a time may use a given peer and tag.
 #ifndef DISTRIBUTED_NETWORK_H_
 #define DISTRIBUTED_NETWORK_H_
 
@@ -24,7 +24,7 @@
 
 namespace openreg {
 
-// Makes a Gloo backend: of Python's registering, since torch has no header of it.
+// Creates a Gloo backend. Registered from Python, because torch has no header for it.
 using MakeGloo = c10::intrusive_ptr<c10d::Backend> (*)(c10::intrusive_ptr<c10d::Store> store,
                                                        int rank, int size,
                                                        std::chrono::milliseconds timeout);
@@ -34,29 +34,29 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
 
 class Network {
  public:
-  // `data` is contiguous and on the CPU, and may be empty.
+  // `data` must be contiguous and on the CPU. It may be empty.
   struct Message {
     int peer;
     int tag;
     at::Tensor data;
-    int* source = nullptr;  // of a message from any rank (occlAnyRank): who has sent it
+    int* source = nullptr;  // for a message from any rank (occlAnyRank): receives the sender's rank
   };
 
   Network(c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout)
       : timeout_(timeout.count()), gloo_(std::move(gloo)) {}
 
-  // Returns when all have been sent and received. Throws if a peer has ended or is late, after
-  // abort(), and where a message has another type or size than its receiver expects.
+  // Returns when all messages have been sent and received. Throws if a peer has exited or is late,
+  // after abort(), or if a message has another type or size than its receiver expects.
   void transfer(const std::vector<Message>& sends, const std::vector<Message>& receives);
   // The same for messages whose sizes both sides know to be equal.
   void transfer_agreed(const std::vector<Message>& sends, const std::vector<Message>& receives);
 
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
-  // Ends all waits, and closes the connections, which the other ranks notice.
+  // Ends all waits and closes the connections, which the other ranks notice.
   void abort();
 
  private:
-  // A message on its way, and whose it is.
+  // A message in progress, and its peer.
   struct Wait {
     c10::intrusive_ptr<c10d::Work> work;
     int peer;
@@ -64,15 +64,15 @@ class Network {
   Wait send(int peer, int tag, const at::Tensor& data);
   Wait receive(int peer, int tag, const at::Tensor& data);
   void finish(const Wait& wait);
-  // Runs all, and throws what the first one has thrown: the others are ended then.
+  // Runs all steps and throws the first exception. After an exception the other waits are aborted.
   void finish_all(const std::vector<std::function<void()>>& steps);
   void receive_checked(const Message& message, const Wait& header, const at::Tensor& words);
   c10::intrusive_ptr<c10d::Backend> gloo();
 
   std::atomic<int64_t> timeout_;  // milliseconds
   std::atomic<uint32_t> sent_{0};
-  std::mutex mutex_;                        // of the next two
-  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(): nothing may begin any more
+  std::mutex mutex_;                        // guards the next two members
+  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(), when nothing may start any more
   std::set<c10d::Work*> waiting_;
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// private_stream.h - a stream of one scope: for what must not wait for the program's own work.
+// private_stream.h - a stream for one scope, for work that must not wait for the program's work.
 //
-// Owned by the scope, which waits for what it has queued. Threads: that of the scope.
+// Owned by the scope, whose end waits for the work queued on it. Threads: the scope's thread.
 #ifndef DISTRIBUTED_PRIVATE_STREAM_H_
 #define DISTRIBUTED_PRIVATE_STREAM_H_
 

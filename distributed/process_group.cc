@@ -36,10 +36,10 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
   return all;
 }
 
-// Of the names of operations.
+// The prefix of operation names.
 constexpr std::string_view kPrefix = "occl:";
 
-// What ProcessGroupNCCL calls an operation in profiles; tools look for these names.
+// ProcessGroupNCCL's name of an operation in profiles; tools look for these names.
 std::string collective_name(OpType type, const std::string& name) {
   switch (type) {
     case OpType::ALLREDUCE:
@@ -60,8 +60,8 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
-  // Dropped without shutdown(), at the end of a process, say: nobody is left to wait for ranks that
-  // may not come.
+  // Dropped without shutdown(), for instance at process exit: there is nobody to wait for ranks
+  // that may never arrive.
   retire();
   if (!pending_.empty()) {
     abort();
@@ -96,7 +96,7 @@ occlComm_t ProcessGroupOCCL::connect(const std::string& key, const std::vector<i
     store_->wait({key}, options_->timeout);
     const std::vector<uint8_t> bytes = store_->get(key);
     TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(id),
-                     "occl: the store has no id of a communicator at ", key);
+                     "occl: the store has no valid communicator id at ", key);
     std::memcpy(&id, bytes.data(), sizeof(id));
   }
   occlComm_t comm = nullptr;
@@ -108,29 +108,28 @@ occlComm_t ProcessGroupOCCL::connect(const std::string& key, const std::vector<i
 std::shared_ptr<Transport> ProcessGroupOCCL::make_transport(c10::Device device,
                                                             const std::string& key) {
   std::ostringstream what;
-  what << "group " << getGroupUid() << ", rank " << getRank()
-       << ": this is its first collective on " << device << " (" << key
-       << ": each rank counts the devices that it gives to the group)";
-  const Meeting meeting =
-      meet(*store_, key, getRank(), getSize(), machine_identity(), options_->timeout, what.str());
-  const Topology topology(meeting.notes, getRank());
-  const std::string id_key = meeting.prefix + "/" + std::to_string(topology.machine);
+  what << "group " << getGroupUid() << ", rank " << getRank() << ", first collective on " << device
+       << " (" << key << "; each rank numbers its devices in the order of their first use)";
+  const RendezvousResult rendezvous = run_rendezvous(
+      *store_, key, getRank(), getSize(), machine_identity(), options_->timeout, what.str());
+  const Topology topology(rendezvous.notes, getRank());
+  const std::string id_key = rendezvous.prefix + "/" + std::to_string(topology.machine);
   auto local =
       std::make_unique<LocalTransport>(connect(id_key, topology.local(), topology.position));
   std::shared_ptr<Transport> transport;
   if (topology.machines.size() == 1) {
     transport = std::move(local);
   } else {
-    auto store = c10::make_intrusive<c10d::PrefixStore>(meeting.prefix + "/gloo/", store_);
+    auto store = c10::make_intrusive<c10d::PrefixStore>(rendezvous.prefix + "/gloo/", store_);
     transport = std::make_shared<MachineTransport>(
         device, topology, std::move(local),
         make_gloo(std::move(store), getRank(), getSize(), options_->timeout), options_->timeout);
   }
-  // All are connected, and have read it.
+  // All ranks are connected, so all have read it.
   if (topology.leads()) {
     store_->deleteKey(id_key);
   }
-  forget(*store_, key, meeting, getRank());
+  delete_rendezvous_keys(*store_, key, rendezvous, getRank());
   return transport;
 }
 
@@ -138,8 +137,8 @@ ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
   size_t number = 0;
   {
     const std::lock_guard lock(mutex_);
-    TORCH_CHECK_WITH(DistBackendError, over_.empty(), "occl: process group ", getGroupUid(), " ",
-                     over_);
+    TORCH_CHECK_WITH(DistBackendError, ended_.empty(), "occl: process group ", getGroupUid(), " ",
+                     ended_);
     if (const auto found = connections_.find(device.index()); found != connections_.end()) {
       return found->second;
     }
@@ -149,8 +148,8 @@ ProcessGroupOCCL::Connection ProcessGroupOCCL::connection(c10::Device device) {
   Connection made{make_transport(device, "occl/" + std::to_string(number)),
                   pooled_stream(device.index(), stream_priority())};
   const std::lock_guard lock(mutex_);
-  TORCH_CHECK_WITH(DistBackendError, over_.empty(), "occl: process group ", getGroupUid(), " ",
-                   over_);
+  TORCH_CHECK_WITH(DistBackendError, ended_.empty(), "occl: process group ", getGroupUid(), " ",
+                   ended_);
   if (!first_device_.has_value()) {
     first_device_ = device.index();
   }
@@ -183,7 +182,7 @@ void ProcessGroupOCCL::retire() {
     retire_one(pending_.front());
     pending_.pop_front();
   }
-  // A message may wait for long while others pass.
+  // A message may wait for a long time while later operations finish.
   if (pending_.size() >= retire_all_at_) {
     std::erase_if(pending_, [&](const Pending& pending) {
       const bool passed = pending.events->passed();
@@ -200,7 +199,7 @@ void ProcessGroupOCCL::record(const WorkOCCL::Operation& operation, uint64_t seq
                               Pending& pending) {
   if (!recorded_.has_value()) {
     std::vector<uint64_t> members = options_->global_ranks_in_group;
-    if (members.empty()) {  // all
+    if (members.empty()) {  // the group has all ranks
       members.resize(static_cast<size_t>(getSize()));
       std::iota(members.begin(), members.end(), 0);
     }
@@ -234,7 +233,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const c10::Device device = inputs.empty() ? outputs.at(0).device() : inputs[0].device();
   if (coalesced_.has_value()) {
     TORCH_CHECK(!coalesced_->device.has_value() || *coalesced_->device == device, name,
-                ": coalesced operations are all on one device");
+                ": coalesced operations must all use the same device");
     coalesced_->device = device;
     coalesced_->async = coalesced_->async || async;
     coalesced_->inputs.insert(coalesced_->inputs.end(), inputs.begin(), inputs.end());
@@ -251,7 +250,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const uint64_t sequence = point_to_point ? ++point_to_point_ : ++collectives_;
   const std::vector<int64_t> no_sizes;
   const GroupLabel label = this->label();
-  // The row of the profiler that names the collective, its sizes and its group.
+  // The profiler row that names the collective, its sizes and its group.
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
       (std::make_tuple(static_cast<int64_t>(sequence), point_to_point)), label.name, inputs,
       outputs, peer >= 0 ? peer : getRank(), collective_name(type, name), elements_of(inputs),
@@ -271,7 +270,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
     c10::Event ready(kOpenRegType);
     ready.record(current);
     ready.block(stream);
-    // The caller may free them before the operation has run.
+    // The caller may free the tensors before the operation has run.
     for (const std::vector<at::Tensor>* tensors : {&operation.inputs, &operation.outputs}) {
       for (const at::Tensor& tensor : *tensors) {
         tensor.record_stream(stream);
@@ -280,7 +279,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   }
   const bool capturing = is_capturing(native_stream(stream));
   if (!capturing) {
-    // What is captured runs later, at a time that is the program's to order.
+    // Captured work runs later; the program must order it.
     message_streams_.follow(messages, stream);
   }
   auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.transport, timed_);
@@ -288,7 +287,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   work->begin(stream);
   {
     const c10::StreamGuard on_stream(stream);
-    // Tensors are written to as memory: parameters, and tensors of inference mode.
+    // Operations write to tensors as plain memory, including parameters and inference tensors.
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     try {
       call(*to.transport, *work);
@@ -319,7 +318,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
 }
 
 void ProcessGroupOCCL::registerOnCompletionHook(CompletionHook::Function&& hook) {
-  TORCH_CHECK(hook_ == nullptr, "occl: the group has a completion hook already");
+  TORCH_CHECK(hook_ == nullptr, "occl: the group already has a completion hook");
   onCompletionHook_ = hook;
   hook_ = std::make_unique<CompletionHook>(std::move(hook));
   timed_ = true;
@@ -331,12 +330,13 @@ void ProcessGroupOCCL::waitForPendingWorks() {
 }
 
 void ProcessGroupOCCL::startCoalescing() {
-  TORCH_CHECK(!coalesced_.has_value(), "occl: operations are coalesced already");
+  TORCH_CHECK(!coalesced_.has_value(),
+              "occl: startCoalescing was already called: call endCoalescing first");
   coalesced_.emplace();
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::endCoalescing() {
-  TORCH_CHECK(coalesced_.has_value(), "occl: startCoalescing was not called");
+  TORCH_CHECK(coalesced_.has_value(), "occl: endCoalescing without startCoalescing");
   Coalesced all = *std::exchange(coalesced_, std::nullopt);
   if (all.calls.empty()) {
     return nullptr;
@@ -361,14 +361,15 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
     store_->set(prefix + std::to_string(getRank()), token);
     store_->wait({prefix + "done"}, timeout);
     const std::vector<uint8_t> missing = store_->get(prefix + "done");
-    TORCH_CHECK_WITH(DistBackendError, missing == token, "occl: monitored_barrier: rank 0 says: ",
-                     std::string(missing.begin(), missing.end()));
+    TORCH_CHECK_WITH(
+        DistBackendError, missing == token,
+        "occl: monitored_barrier: rank 0 reported: ", std::string(missing.begin(), missing.end()));
     return;
   }
   std::string missing;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
-    // Once one is late, the others are only looked at.
+    // After the first late rank, the others are only polled.
     const auto left = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    deadline - std::chrono::steady_clock::now()),
                                std::chrono::milliseconds(1));
@@ -382,7 +383,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
     store_->set(prefix + "done", token);
     return;
   }
-  const std::string text = "rank " + missing + " has not come to monitored_barrier within " +
+  const std::string text = "rank " + missing + " did not reach monitored_barrier within " +
                            std::to_string(timeout.count()) + " ms";
   store_->set(prefix + "done", std::vector<uint8_t>(text.begin(), text.end()));
   TORCH_CHECK_WITH(DistBackendError, false, "occl: ", text);
@@ -419,7 +420,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::split(
 c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
     const std::vector<int64_t>& excluded, int flags,
     const c10::intrusive_ptr<c10d::Backend::Options>& options) {
-  constexpr int kAbort = 1;  // as in NCCL: the operations under way are ended, not waited for
+  constexpr int kAbort = 1;  // as in NCCL: operations in progress are aborted, not waited for
   std::vector<int> ranks;
   for (int rank = 0; rank < getSize(); ++rank) {
     if (std::find(excluded.begin(), excluded.end(), rank) == excluded.end()) {
@@ -428,8 +429,8 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
   }
   TORCH_CHECK_VALUE(!excluded.empty() && !ranks.empty() &&
                         ranks.size() + excluded.size() == static_cast<size_t>(getSize()),
-                    "occl: shrink: ", getSize(), " ranks without ", excluded.size(), " leave ",
-                    ranks.size(), ": give some ranks of the group, each once");
+                    "occl: shrink: cannot exclude ", excluded.size(), " of ", getSize(),
+                    " ranks: name some, but not all, ranks of the group, each once");
   if ((flags & kAbort) != 0) {
     abort();
   }
@@ -437,7 +438,7 @@ c10::intrusive_ptr<c10d::Backend> ProcessGroupOCCL::shrink(
       c10::make_intrusive<c10d::PrefixStore>("shrink" + std::to_string(++shrinks_) + "/", store_);
   auto smaller = split(store, ranks, options != nullptr ? options : getBackendOptions());
   TORCH_CHECK_VALUE(smaller != nullptr, "occl: shrink: rank ", getRank(),
-                    " is among the excluded ones: it must not call shrink");
+                    " is excluded: it must not call shrink");
   return smaller;
 }
 
@@ -461,7 +462,7 @@ void ProcessGroupOCCL::abort() {
   for (const auto& [device, connection] : connections_) {
     connection.transport->abort("the communicator was aborted");
   }
-  over_ = "was aborted: make another one";
+  ended_ = "was aborted: create a new group";
 }
 
 void ProcessGroupOCCL::shutdown() {
@@ -471,11 +472,11 @@ void ProcessGroupOCCL::shutdown() {
   std::map<c10::DeviceIndex, Connection> last;
   {
     const std::lock_guard lock(mutex_);
-    over_ = "was shut down: make another one";
+    ended_ = "was shut down: create a new group";
     last = connections_;
   }
-  // Waits for what is enqueued, and not under the lock: abort() ends the wait. Also where a Work
-  // that is still around keeps the communicator.
+  // Waits for enqueued operations. It must not hold the lock, because abort() ends the wait. This
+  // matters also if a Work still keeps the communicator alive.
   for (const auto& [device, connection] : last) {
     connection.transport->finalize();
   }

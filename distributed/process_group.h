@@ -3,11 +3,11 @@
 // process_group.h - torch.distributed on this device: a c10d backend over occl, with the semantics
 // of ProcessGroupNCCL.
 //
-// A communicator is made for a device at its first collective (or by eagerConnectSingleDevice):
-// the group's first rank puts its id into the store. Operations with asyncOp run on a stream of the
-// group's own, which waits for the caller's current stream first; others on the current stream.
+// The first collective on a device (or eagerConnectSingleDevice) creates a communicator for it: the
+// group's first rank puts its id into the store. Operations with asyncOp run on the group's own
+// stream, which first waits for the caller's current stream; others run on the current stream.
 //
-// Owned by torch's ProcessGroup. Threads: one at a time, as torch has it, except abort() and
+// Owned by torch's ProcessGroup. Threads: one at a time, as torch guarantees, except abort() and
 // getError().
 #ifndef DISTRIBUTED_PROCESS_GROUP_H_
 #define DISTRIBUTED_PROCESS_GROUP_H_
@@ -93,14 +93,14 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
-  // By the store: the operations on the device are not waited for.
+  // Uses the store only: does not wait for operations on the device.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
-  void setSequenceNumberForGroup() override {}  // from 0, on all ranks
+  void setSequenceNumberForGroup() override {}  // starts at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   void enableCollectivesTiming() override { timed_ = true; }
   void registerOnCompletionHook(CompletionHook::Function&& hook) override;
@@ -115,7 +115,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  // All memory of the device can be read by the other ranks: there is no special one.
+  // Ordinary memory: other ranks can read all memory of the device.
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   c10d::ErrorType getError() override;
@@ -125,13 +125,13 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
  private:
   using Call = std::function<void(Transport&, WorkOCCL&)>;
 
-  // What a device has of this group.
+  // The group's resources for one device.
   struct Connection {
     std::shared_ptr<Transport> transport;
     c10::Stream stream;
   };
 
-  // Operations on their way.
+  // Operations in progress.
   struct Pending {
     std::shared_ptr<OperationEvents> events;
     std::vector<RecordedOperation> records;
@@ -140,7 +140,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
 
   Connection connection(c10::Device device);
   std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
-  // The communicator of the ranks of one machine; this one is at a position among them.
+  // Creates the communicator of the ranks of one machine; `position` is this rank's among them.
   occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
   std::optional<c10::DeviceIndex> first_device();
   // `peer`: the root, or the other side of a message, for profiles; -1 if there is none.
@@ -148,12 +148,12 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                      std::vector<at::Tensor> inputs,
                                      std::vector<at::Tensor> outputs, const Call& call,
                                      int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
-  // Those of the operation, or of its parts.
+  // The messages of the operation, or of its parts.
   static std::vector<MessageStreams::Key> messages_of(
       const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts);
   int stream_priority() const { return options_->is_high_priority_stream ? -1 : 0; }
   GroupLabel label() const;
-  // Forgets what has passed.
+  // Removes finished operations.
   void retire();
   void record(const WorkOCCL::Operation& operation, uint64_t sequence, Pending& pending);
 
@@ -169,18 +169,18 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   size_t retire_all_at_ = kRetireAllAt;
   MessageStreams message_streams_;
   std::unique_ptr<CompletionHook> hook_;
-  // Of captured receives from any rank: a graph may run them at any time.
+  // Of captured receives from any rank, kept because a graph may run them at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;
 
-  std::mutex mutex_;  // of the next three
+  std::mutex mutex_;  // guards the next three members
   std::map<c10::DeviceIndex, Connection> connections_;
-  std::optional<c10::DeviceIndex> first_device_;  // that was connected
-  std::string over_;                              // why there are no more connections
+  std::optional<c10::DeviceIndex> first_device_;  // the first one that was connected
+  std::string ended_;                             // why no more connections can be made
   uint64_t monitored_barriers_ = 0;
   uint64_t shrinks_ = 0;
 
-  // Between startCoalescing and endCoalescing.
+  // The calls between startCoalescing and endCoalescing.
   struct Coalesced {
     std::optional<c10::Device> device;
     bool async;

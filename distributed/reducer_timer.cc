@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// reducer_timer.cc - how DistributedDataParallel measures forward, backward and communication on
-// this device: by events on the current stream, as on CUDA. Used by the thread that runs the model.
+// reducer_timer.cc - measures forward, backward and communication of DistributedDataParallel on
+// this device, by events on the current stream, as on CUDA. Used by the thread that runs the model.
 #include <c10/core/Event.h>
 
 #include <array>
@@ -36,7 +36,7 @@ class ReducerTimer final : public c10d::Timer {
     from->synchronize();
     to->synchronize();
     const double milliseconds = from->elapsedTime(*to);
-    // Of different iterations: the end has not been recorded in this one.
+    // The events are from different iterations: the end was not recorded in this iteration.
     return milliseconds < 0 ? std::nullopt
                             : std::optional(static_cast<int64_t>(milliseconds * 1e6));
   }

@@ -27,11 +27,11 @@ std::string random_number() {
   return number;
 }
 
-// A rank's end of a rendezvous.
-class Party {
+// One rank in a rendezvous.
+class Participant {
  public:
-  Party(c10d::Store& store, const std::string& prefix, int rank, int size, milliseconds timeout,
-        const std::string& what)
+  Participant(c10d::Store& store, const std::string& prefix, int rank, int size,
+              milliseconds timeout, const std::string& what)
       : store_(store),
         prefix_(prefix),
         rank_(rank),
@@ -40,7 +40,7 @@ class Party {
         deadline_(Clock::now() + timeout),
         what_(what) {}
 
-  Meeting run(const std::string& note) {
+  RendezvousResult run(const std::string& note) {
     const std::string number = random_number();
     set(note_key(rank_), number + note);
     return rank_ == 0 ? lead() : follow(number);
@@ -48,9 +48,9 @@ class Party {
 
  private:
   std::string note_key(int rank) const { return prefix_ + "/rank/" + std::to_string(rank); }
-  std::string roll_key() const { return prefix_ + "/roll"; }
-  static std::string agreed_key(const std::string& meeting, int rank) {
-    return meeting + "/agreed/" + std::to_string(rank);
+  std::string roster_key() const { return prefix_ + "/roster"; }
+  static std::string agreed_key(const std::string& list, int rank) {
+    return list + "/agreed/" + std::to_string(rank);
   }
 
   void set(const std::string& key, const std::string& text) {
@@ -62,7 +62,7 @@ class Party {
     return {bytes.begin(), bytes.end()};
   }
 
-  // Of a key that a rank sets when it comes.
+  // Waits for a key that rank `late` sets when it arrives.
   void wait(const std::string& key, int late) {
     try {
       const auto left = std::chrono::duration_cast<milliseconds>(deadline_ - Clock::now());
@@ -73,51 +73,51 @@ class Party {
   }
 
   [[noreturn]] void fail(int late, const std::string& detail) const {
-    TORCH_CHECK_WITH(DistBackendError, false, "occl: ", what_, ", and rank ", late,
-                     " has not come to the rendezvous within ", timeout_.count(), " ms: ", detail);
+    TORCH_CHECK_WITH(DistBackendError, false, "occl: ", what_, ": rank ", late,
+                     " did not reach the rendezvous within ", timeout_.count(), " ms: ", detail);
   }
 
-  // A little, and more each time.
+  // Sleeps, longer each round.
   void pause(int round) const { std::this_thread::sleep_for(milliseconds(std::min(round, 20))); }
 
-  // All notes with their numbers, each behind its length.
-  std::string call_roll() {
-    std::string roll;
+  // Collects the notes of all ranks with their numbers, each preceded by its length.
+  std::string collect_roster() {
+    std::string roster;
     for (int rank = 0; rank < size_; ++rank) {
       wait(note_key(rank), rank);
       const std::string note = get(note_key(rank));
-      roll += std::to_string(note.size()) + " " + note;
+      roster += std::to_string(note.size()) + " " + note;
     }
-    return roll;
+    return roster;
   }
 
-  static std::vector<std::string> read_roll(const std::string& roll) {
+  static std::vector<std::string> parse_roster(const std::string& roster) {
     std::vector<std::string> notes;
-    for (size_t begin = 0; begin < roll.size();) {
-      const size_t space = roll.find(' ', begin);
-      const size_t size = std::stoul(roll.substr(begin, space - begin));
-      notes.push_back(roll.substr(space + 1, size));
+    for (size_t begin = 0; begin < roster.size();) {
+      const size_t space = roster.find(' ', begin);
+      const size_t size = std::stoul(roster.substr(begin, space - begin));
+      notes.push_back(roster.substr(space + 1, size));
       begin = space + 1 + size;
     }
     return notes;
   }
 
-  Meeting made(const std::string& id, const std::string& roll) const {
-    Meeting meeting{prefix_ + "/" + id, read_roll(roll)};
-    for (std::string& note : meeting.notes) {
+  RendezvousResult result_of(const std::string& id, const std::string& roster) const {
+    RendezvousResult result{prefix_ + "/" + id, parse_roster(roster)};
+    for (std::string& note : result.notes) {
       note = note.substr(kNumber);
     }
-    return meeting;
+    return result;
   }
 
-  Meeting lead() {
-    std::string id, called;
+  RendezvousResult lead() {
+    std::string id, published;
     for (int round = 1;; ++round) {
-      const std::string roll = call_roll();
-      if (roll != called) {
-        called = roll;
+      const std::string roster = collect_roster();
+      if (roster != published) {
+        published = roster;
         id = random_number();
-        set(roll_key(), id + roll);
+        set(roster_key(), id + roster);
       }
       int late = 0;
       for (int rank = 1; rank < size_ && late == 0; ++rank) {
@@ -125,22 +125,22 @@ class Party {
       }
       if (late == 0) {
         set(prefix_ + "/" + id + "/go", "1");
-        return made(id, roll);
+        return result_of(id, roster);
       }
       if (Clock::now() > deadline_) {
-        fail(late, "it has not agreed");
+        fail(late, "it did not confirm the list of ranks");
       }
       pause(round);
     }
   }
 
-  Meeting follow(const std::string& number) {
+  RendezvousResult follow(const std::string& number) {
     std::string agreed;
     for (int round = 1;; ++round) {
-      wait(roll_key(), 0);
-      const std::string text = get(roll_key());
-      const std::string id = text.substr(0, kNumber), roll = text.substr(kNumber);
-      const std::vector<std::string> notes = read_roll(roll);
+      wait(roster_key(), 0);
+      const std::string text = get(roster_key());
+      const std::string id = text.substr(0, kNumber), roster = text.substr(kNumber);
+      const std::vector<std::string> notes = parse_roster(roster);
       const bool known = notes.size() == static_cast<size_t>(size_) &&
                          notes[static_cast<size_t>(rank_)].substr(0, kNumber) == number;
       if (known && id != agreed) {
@@ -148,10 +148,10 @@ class Party {
         agreed = id;
       }
       if (known && store_.check({prefix_ + "/" + id + "/go"})) {
-        return made(id, roll);
+        return result_of(id, roster);
       }
       if (Clock::now() > deadline_) {
-        fail(0, "it does not go on");
+        fail(0, "it did not complete the rendezvous");
       }
       pause(round);
     }
@@ -168,18 +168,20 @@ class Party {
 
 }  // namespace
 
-Meeting meet(c10d::Store& store, const std::string& prefix, int rank, int size,
-             const std::string& note, std::chrono::milliseconds timeout, const std::string& what) {
-  return Party(store, prefix, rank, size, timeout, what).run(note);
+RendezvousResult run_rendezvous(c10d::Store& store, const std::string& prefix, int rank, int size,
+                                const std::string& note, std::chrono::milliseconds timeout,
+                                const std::string& what) {
+  return Participant(store, prefix, rank, size, timeout, what).run(note);
 }
 
-void forget(c10d::Store& store, const std::string& prefix, const Meeting& meeting, int rank) {
+void delete_rendezvous_keys(c10d::Store& store, const std::string& prefix,
+                            const RendezvousResult& result, int rank) {
   std::vector<std::string> keys{prefix + "/rank/" + std::to_string(rank)};
   if (rank == 0) {
-    keys.push_back(prefix + "/roll");
-    keys.push_back(meeting.prefix + "/go");
+    keys.push_back(prefix + "/roster");
+    keys.push_back(result.prefix + "/go");
   } else {
-    keys.push_back(meeting.prefix + "/agreed/" + std::to_string(rank));
+    keys.push_back(result.prefix + "/agreed/" + std::to_string(rank));
   }
   for (const std::string& key : keys) {
     (void)store.deleteKey(key);

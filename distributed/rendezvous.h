@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// rendezvous.h - the ranks of a group find each other by its store, and learn who shares a machine.
+// rendezvous.h - how the ranks of a group find each other through its store, and exchange notes.
 //
-// The store may have what dead processes have left: torchrun gives all attempts of a program one
-// store. So every rank brings a number that nobody else has, and rank 0 says which numbers it has
-// seen. A rank agrees if its own is among them, and rank 0 goes on when all have agreed to the
-// same.
+// The store may contain keys of exited processes: torchrun uses one store for all attempts of a
+// program. Each rank therefore publishes a unique number, and rank 0 publishes the numbers that it
+// has seen. A rank agrees if its own number is among them. Rank 0 continues when all ranks have
+// agreed to the same list.
 //
-// Stateless. Threads: any; one rendezvous of a store and prefix at a time.
+// Stateless. Threads: any, but only one rendezvous of a store and prefix at a time.
 #ifndef DISTRIBUTED_RENDEZVOUS_H_
 #define DISTRIBUTED_RENDEZVOUS_H_
 
@@ -18,19 +18,21 @@
 
 namespace openreg {
 
-struct Meeting {
-  // Different for each rendezvous: keys behind it are of these ranks alone.
+struct RendezvousResult {
+  // Unique for each rendezvous: only these ranks use keys with this prefix.
   std::string prefix;
-  // What each rank has brought.
+  // The note of each rank.
   std::vector<std::string> notes;
 };
 
-// Waits until all ranks have come. `what` is for the error of a rank that is late.
-Meeting meet(c10d::Store& store, const std::string& prefix, int rank, int size,
-             const std::string& note, std::chrono::milliseconds timeout, const std::string& what);
+// Waits until all ranks have arrived. `what` is for the error about a late rank.
+RendezvousResult run_rendezvous(c10d::Store& store, const std::string& prefix, int rank, int size,
+                                const std::string& note, std::chrono::milliseconds timeout,
+                                const std::string& what);
 
-// Deletes what this rank has put into the store, when all ranks have left the rendezvous.
-void forget(c10d::Store& store, const std::string& prefix, const Meeting& meeting, int rank);
+// Deletes this rank's keys. Call it when all ranks have left the rendezvous.
+void delete_rendezvous_keys(c10d::Store& store, const std::string& prefix,
+                            const RendezvousResult& result, int rank);
 
 }  // namespace openreg
 

@@ -26,7 +26,7 @@ namespace symmetric = c10d::symmetric_memory;
 
 // ------------------------------------------------------------------------------------- release
 
-// Memory that nobody asks for any more, until the streams that used it have passed their events.
+// Memory without users. It is freed when the streams that used it have passed their events.
 struct Released {
   void* base;
   std::vector<std::shared_ptr<const SymmetricPeers>> peers;
@@ -37,7 +37,7 @@ struct Released {
       try {
         return event.query();
       } catch (const std::exception&) {
-        return true;  // its stream is gone
+        return true;  // its stream was destroyed
       }
     });
   }
@@ -46,7 +46,7 @@ struct Released {
 class ReleasedMemory {
  public:
   static ReleasedMemory& get() {
-    // Never destroyed: tensors are freed until the very end of a process.
+    // Never destroyed, because tensors are freed until the very end of a process.
     static auto& all = *std::make_unique<ReleasedMemory>().release();
     return all;
   }
@@ -56,7 +56,7 @@ class ReleasedMemory {
     all_.push_back(std::move(released));
   }
 
-  // Gives back what no stream uses any more; whether anything is left.
+  // Frees memory that no stream uses any more. Returns whether any is left.
   bool sweep() noexcept {
     const std::lock_guard lock(mutex_);
     all_.remove_if([](Released& released) {
@@ -88,7 +88,7 @@ void* allocate(size_t bytes) {
     device_allocator()->emptyCache();
     error = orMalloc(&base, bytes);
   }
-  // What streams still use is free once their kernels, which have timeouts, have run.
+  // Memory in use by streams becomes free when their kernels, which have timeouts, have run.
   while (error == orErrorOutOfMemory && ReleasedMemory::get().sweep()) {
     {
       const HostWait wait;
@@ -140,7 +140,7 @@ std::vector<c10::Event> SymmetricAllocation::record_events() noexcept {
       }
     }
   } catch (const std::exception&) {
-    return events;  // the device has ended: no kernel runs any more
+    return events;  // the device was shut down, so no kernel runs
   }
   return events;
 }
@@ -162,8 +162,8 @@ std::shared_ptr<const SymmetricPeers> SymmetricAllocation::rendezvous(
     const std::optional<std::string>& group) {
   const std::optional<std::string>& name = group.has_value() ? group : group_;
   TORCH_CHECK_VALUE(name.has_value(),
-                    "symmetric memory: rendezvous needs a group: neither empty_strided_p2p nor "
-                    "rendezvous has named one");
+                    "symmetric memory: rendezvous needs a group: pass its name to "
+                    "empty_strided_p2p or rendezvous");
   const auto lock = LockForWait(mutex_);
   for (const std::shared_ptr<const SymmetricPeers>& known : peers_) {
     if (known->group == *name) {
@@ -251,11 +251,11 @@ class Allocator final : public symmetric::SymmetricMemoryAllocator {
   size_t get_alloc_size(void* pointer) override {
     const auto found = find(pointer);
     TORCH_CHECK(found != nullptr, "symmetric memory: ", pointer,
-                " is not of an allocation of empty_strided_p2p");
+                " is not memory from empty_strided_p2p");
     return found->bytes();
   }
 
-  // Null for other memory, as on CUDA.
+  // Returns null for other memory, as on CUDA.
   c10::intrusive_ptr<symmetric::SymmetricMemory> rendezvous(
       void* pointer, const std::optional<std::string>& group) override {
     std::shared_ptr<SymmetricAllocation> found = find(pointer);

@@ -3,15 +3,15 @@
 // symmetric_memory.h - torch's symmetric memory on this device: memory that the ranks of a group
 // address directly.
 //
-// An allocation is one piece of device memory: the buffer, its signal pad, and what the window
-// (occl/window.h) needs. A rendezvous shares it with the group by the driver's handles
-// (orIpcExport) and makes a window over the memory of all ranks.
+// An allocation is one piece of device memory: the buffer, its signal pad, and the state of the
+// window (occl/window.h). A rendezvous shares it with the group through the driver's handles
+// (orIpcExport) and creates a window over the memory of all ranks.
 //
-// Ownership. An allocation is kept by its tensor (until SymmetricMemoryAllocator::free) and by each
-// SymmetricMemory of it. When the last of them is gone, the memory and the mappings of the peers'
-// are released once the work of the streams that used it is done: of those that an operation here
-// was enqueued on, and of the current one. A peer's mapping stays valid for the peer, whatever
-// the owner does. Threads: any.
+// Ownership. An allocation is owned by its tensor (until SymmetricMemoryAllocator::free) and by
+// each of its SymmetricMemory objects. When the last owner is gone, the memory and the mappings of
+// the peers' memory are released after the work of the streams that used it: the streams on which
+// an operation here was enqueued, and the current one. A peer's mapping stays valid for the peer
+// even if the owner frees the memory. Threads: any.
 #ifndef DISTRIBUTED_SYMMETRIC_MEMORY_H_
 #define DISTRIBUTED_SYMMETRIC_MEMORY_H_
 
@@ -39,7 +39,7 @@ struct SymmetricPeers {
   std::vector<int> global_ranks;
   std::vector<void*> buffers;      // by rank
   std::vector<void*> signal_pads;  // by rank
-  // Imported, with the device that each is of.
+  // Imported memory and its device.
   std::vector<std::pair<void*, c10::DeviceIndex>> imports;
   occlWindow_t window = nullptr;
 };
@@ -57,13 +57,13 @@ class SymmetricAllocation {
   c10::DeviceIndex device() const { return device_; }
   bool contains(const void* pointer) const;
 
-  // The peers of a group; a collective operation at the first call for the group.
+  // The peers of a group. A collective operation at the first call for the group.
   std::shared_ptr<const SymmetricPeers> rendezvous(const std::optional<std::string>& group);
-  // The memory is kept until the work of `stream` is done.
+  // Keeps the memory until the work of `stream` is done.
   void record_stream(const c10::Stream& stream);
 
  private:
-  // What has to pass before the memory is released.
+  // The events that must complete before the memory is released.
   std::vector<c10::Event> record_events() noexcept;
 
   const size_t bytes_;
@@ -72,7 +72,7 @@ class SymmetricAllocation {
   const std::optional<std::string> group_;
   void* base_ = nullptr;
 
-  std::mutex mutex_;  // of the next one; held while a rendezvous waits
+  std::mutex mutex_;  // guards the next member; held while a rendezvous waits
   std::vector<std::shared_ptr<const SymmetricPeers>> peers_;
   std::mutex streams_mutex_;
   std::vector<c10::Stream> streams_;
@@ -86,7 +86,7 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
 
   std::vector<void*> get_buffer_ptrs() override { return peers_->buffers; }
   std::vector<void*> get_signal_pad_ptrs() override { return peers_->signal_pads; }
-  // Of device addresses, as the two above: a kernel that reads one has to translate it.
+  // Device addresses, like the two above: a kernel that reads one must translate it.
   void** get_buffer_ptrs_dev() override;
   void** get_signal_pad_ptrs_dev() override;
   size_t get_buffer_size() override { return allocation_->bytes(); }
@@ -102,10 +102,10 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
   const std::vector<int>& get_rank_to_global_rank() override { return peers_->global_ranks; }
   bool world_within_direct_access() override { return true; }
 
-  // For operations: the window, and the current stream, which keeps the memory from now on.
+  // For operations: the window, and the current stream, whose work keeps the memory from now on.
   occlWindow_t window() const { return peers_->window; }
   orStream_t stream() const;
-  // Bytes from the start of the buffer to the first element.
+  // The distance in bytes from the start of the buffer to the first element.
   size_t offset_of(const at::Tensor& tensor) const;
 
  private:
@@ -114,7 +114,7 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
   const std::shared_ptr<SymmetricAllocation> allocation_;
   const std::shared_ptr<const SymmetricPeers> peers_;
   const size_t offset_;
-  std::mutex mutex_;  // of the next two
+  std::mutex mutex_;  // guards the next two members
   at::Tensor buffer_array_;
   at::Tensor signal_pad_array_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // symmetric_operators.cc - torch.ops.symm_mem on this device: the operators that torch implements
-// for CUDA alone. Their tensors are symmetric memory at the same place on all ranks. They run on
-// the current stream, and use channel 0 of the signal pads. Threads: any.
+// for CUDA only. Their tensors are symmetric memory at the same offset on all ranks. They run on
+// the current stream and use channel 0 of the signal pads. Threads: any.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty_like.h>
@@ -32,7 +32,7 @@ class Operand {
       : memory_(c10d::symmetric_memory::rendezvous(tensor, group)),
         own_(dynamic_cast<SymmetricMemoryOCCL*>(memory_.get())) {
     TORCH_CHECK_VALUE(own_ != nullptr, name,
-                      ": the tensor is not symmetric memory: allocate it by "
+                      ": the tensor is not symmetric memory: allocate it with "
                       "torch.distributed._symmetric_memory.empty() or empty_strided_p2p()");
     TORCH_CHECK_VALUE(tensor.is_contiguous(), name, ": the symmetric tensor must be contiguous");
     offset_ = own_->offset_of(tensor);
@@ -42,7 +42,7 @@ class Operand {
   orStream_t stream() const { return own_->stream(); }
   size_t offset() const { return offset_; }
   int64_t ranks() const { return own_->get_world_size(); }
-  // Of a rank, at the same place as `mine`.
+  // The tensor of a rank at the same offset as `mine`.
   at::Tensor tensor(int peer, const at::Tensor& mine) const {
     return own_->get_buffer(peer, mine.sizes(), mine.scalar_type(),
                             static_cast<int64_t>(offset_ / mine.element_size()));
@@ -65,14 +65,14 @@ occlRedOp_t reduction(const char* name, const std::string& op) {
       return value;
     }
   }
-  TORCH_CHECK_VALUE(false, name, ": there is no reduction \"", op,
-                    "\": sum, avg, product, min, max");
+  TORCH_CHECK_VALUE(false, name, ": unsupported reduction \"", op,
+                    "\": use sum, avg, product, min or max");
 }
 
 void check_output(const char* name, const at::Tensor& output, const at::Tensor& input,
                   int64_t elements) {
   check_contiguous(name, output);
-  check_alike(name, input, output);
+  check_compatible(name, input, output);
   check_elements(name, "output", output, elements);
 }
 
@@ -85,7 +85,7 @@ at::Tensor one_shot(const char* name, const at::Tensor& buffer, const at::Tensor
   check_output(name, out, buffer, given.numel());
   if (local != nullptr) {
     check_contiguous(name, *local);
-    check_alike(name, *local, buffer);
+    check_compatible(name, *local, buffer);
     TORCH_CHECK_VALUE(local->numel() <= buffer.numel(), name, ": the input has ", local->numel(),
                       " elements, the symmetric tensor ", buffer.numel());
   }
@@ -165,7 +165,7 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
   return output;
 }
 
-// Rows of the first dimension, whose numbers the device reads from `splits`.
+// Exchanges rows of the first dimension, whose counts the device reads from `splits`.
 void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& splits,
                      at::Tensor out_splits_offsets, std::string group) {
   constexpr const char* kName = "all_to_all_vdev";
@@ -179,7 +179,7 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
                         out_splits_offsets.scalar_type() == at::kLong &&
                         out_splits_offsets.numel() == 2 * rows.ranks(),
                     kName, ": in_splits must have ", rows.ranks(),
-                    " int64 and out_splits_offsets twice as many");
+                    " int64 elements and out_splits_offsets twice as many");
   check_contiguous(kName, out_splits_offsets);
   const int64_t row = c10::multiply_integers(input.sizes().slice(1));
   const occlRows sizes{static_cast<size_t>(row) * input.element_size(),
@@ -187,10 +187,10 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   check_occl(occlWindowAllToAllV(rows.window(), rows.offset(), numbers.window(), numbers.offset(),
                                  &sizes, out.mutable_data_ptr(),
                                  out_splits_offsets.mutable_data_ptr(), rows.stream()));
-  (void)numbers.stream();  // its memory is used, too
+  (void)numbers.stream();  // keeps its memory until the exchange is done
 }
 
-// The tensors of all ranks at the place of this one's.
+// The tensors of all ranks at the offset of this rank's tensor.
 std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string group) {
   const Operand operand("get_remote_tensors", tensor, group);
   std::vector<at::Tensor> tensors;
@@ -202,11 +202,11 @@ std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string
 
 // -------------------------------------------------------------------------------- single words
 
-// Called by torch's bindings of the same names with this signature.
+// torch's bindings of the same names call these functions with this signature.
 at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t count) {
   TORCH_CHECK_VALUE(input.dim() == 1 && input.is_contiguous() &&
                         (input.scalar_type() == at::kUInt32 || input.scalar_type() == at::kInt),
-                    "memset32_: the tensor must be contiguous, with one dimension, of uint32 or "
+                    "memset32_: the tensor must be contiguous and one-dimensional, of uint32 or "
                     "int32: it is ",
                     input.scalar_type(), " of ", input.sizes());
   TORCH_CHECK_VALUE(offset >= 0 && count >= 1 && count <= input.numel() - offset,
@@ -215,7 +215,7 @@ at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t c
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
       "memset32_: ", value, " has more than 32 bits");
-  // As signed words: the same bits.
+  // As signed words, which have the same bits.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;
 }
@@ -224,7 +224,7 @@ at::Tensor stream_write_value32_(at::Tensor& input, int64_t offset, int64_t valu
   return memset32_(input, offset, value, 1);
 }
 
-// ------------------------------------------------------------------------------ what there is not
+// --------------------------------------------------------------------------------- unsupported
 
 void no_multicast(const c10::OperatorHandle& op, torch::jit::Stack*) {
   TORCH_CHECK_NOT_IMPLEMENTED(

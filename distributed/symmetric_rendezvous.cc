@@ -23,7 +23,7 @@
 namespace openreg {
 namespace {
 
-// What a rank tells the others, followed by a handle for each rank.
+// What a rank sends to the others, followed by one handle per rank.
 struct Announcement {
   uint64_t buffer_bytes;
   uint64_t pad_bytes;
@@ -42,7 +42,7 @@ struct Members {
   std::vector<int> global_ranks;
 };
 
-// Null if there is no process group of that name.
+// Returns null if there is no process group with that name.
 c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
   try {
     return c10d::resolve_process_group(name);
@@ -51,7 +51,7 @@ c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
   }
 }
 
-// Null for a group without a backend for the device: its store is enough.
+// Returns null for a group without a backend for the device; its store is sufficient.
 c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& group) {
   try {
     return group.getBackend(kOpenRegType)->getBackendOptions();
@@ -60,7 +60,7 @@ c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& grou
   }
 }
 
-// A process group, or what set_group_info() has made without one.
+// From a process group, or from set_group_info() if there is none.
 Members members_of(const std::string& name) {
   Members members;
   if (const auto group = find_group(name); group != nullptr) {
@@ -78,7 +78,7 @@ Members members_of(const std::string& name) {
     members.size = info.world_size;
     members.store = info.store;
   }
-  if (members.global_ranks.empty()) {  // all
+  if (members.global_ranks.empty()) {  // the group has all ranks
     members.global_ranks.resize(static_cast<size_t>(members.size));
     std::iota(members.global_ranks.begin(), members.global_ranks.end(), 0);
   }
@@ -89,22 +89,23 @@ Members members_of(const std::string& name) {
   return members;
 }
 
-// What this process knows of the rendezvous of its groups. All ranks count alike, from the
-// beginning of the group's store. Threads: any.
+// This process's counters of the rendezvous of its groups. All ranks count alike, from the creation
+// of the group's store. Threads: any.
 class History {
  public:
-  // The second meeting of a rendezvous. Its keys can go when all ranks have come to the next one.
-  struct Left {
+  // The second phase of a rendezvous. Its keys can be deleted when all ranks have arrived at the
+  // next one.
+  struct Phase {
     std::string prefix;
-    Meeting meeting;
+    RendezvousResult result;
   };
 
   static History& get() {
-    static auto& history = *std::make_unique<History>().release();  // used until the very end
+    static auto& history = *std::make_unique<History>().release();  // used until process exit
     return history;
   }
 
-  // Of the keys of the next one.
+  // The prefix of the keys of the next rendezvous.
   std::string next_prefix(const std::string& group, const c10::intrusive_ptr<c10d::Store>& store) {
     const std::lock_guard lock(mutex_);
     const auto [found, is_new] = entries_.try_emplace(group, Entry{Weak(store), 0, {}});
@@ -114,10 +115,10 @@ class History {
     return "symmetric_memory/" + group + "/" + std::to_string(++found->second.number) + "/";
   }
 
-  // Notes how the ranks have left this rendezvous, and returns how they left the one before.
-  Left exchange_left(const std::string& group, Left left) {
+  // Stores the second phase of this rendezvous and returns that of the previous one.
+  Phase exchange_last(const std::string& group, Phase last) {
     const std::lock_guard lock(mutex_);
-    return std::exchange(entries_.at(group).left, std::move(left));
+    return std::exchange(entries_.at(group).last, std::move(last));
   }
 
  private:
@@ -125,7 +126,7 @@ class History {
   struct Entry {
     Weak store;
     uint64_t number;
-    Left left;
+    Phase last;
   };
   std::mutex mutex_;
   std::map<std::string, Entry> entries_;  // by group
@@ -141,16 +142,16 @@ class Rendezvous {
     peers_.rank = members_.rank;
     peers_.global_ranks = members_.global_ranks;
   }
-  // What is not handed over: the rendezvous has failed.
+  // Releases peers that were not handed over, because the rendezvous failed.
   ~Rendezvous() { (void)release_peers(peers_); }
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
 
   std::shared_ptr<const SymmetricPeers> run() {
     const std::string announced = prefix_ + "announced", mapped = prefix_ + "mapped";
-    const Meeting first = come_to(announced, announcement());
+    const RendezvousResult first = exchange(announced, announcement());
     std::vector<occlWindowMember> window(static_cast<size_t>(members_.size));
-    // Before anything is mapped: a rank that finds it gives up, and with it its memory.
+    // Before anything is mapped: a rank that finds another machine gives up and frees its memory.
     std::string failed = find_other_machine(first.notes);
     for (int peer = 0; peer < members_.size && failed.empty(); ++peer) {
       failed =
@@ -161,12 +162,12 @@ class Rendezvous {
                                            window.data(), &config) != occlSuccess) {
       failed = occlGetLastError();
     }
-    // All have mapped everything, or say why they cannot.
-    const Meeting second = come_to(mapped, failed);
-    forget(*members_.store, announced, first, members_.rank);
-    if (const History::Left before = History::get().exchange_left(peers_.group, {mapped, second});
+    // In the second phase each rank reports that it has mapped everything, or why it cannot.
+    const RendezvousResult second = exchange(mapped, failed);
+    delete_rendezvous_keys(*members_.store, announced, first, members_.rank);
+    if (const History::Phase before = History::get().exchange_last(peers_.group, {mapped, second});
         !before.prefix.empty()) {
-      forget(*members_.store, before.prefix, before.meeting, members_.rank);
+      delete_rendezvous_keys(*members_.store, before.prefix, before.result, members_.rank);
     }
     for (const std::string& text : second.notes) {
       TORCH_CHECK_WITH(DistBackendError, text.empty(), "symmetric memory: group ", peers_.group,
@@ -178,9 +179,9 @@ class Rendezvous {
   }
 
  private:
-  Meeting come_to(const std::string& prefix, const std::string& note) const {
+  RendezvousResult exchange(const std::string& prefix, const std::string& note) const {
     const HostWait wait;
-    return meet(
+    return run_rendezvous(
         *members_.store, prefix, members_.rank, members_.size, note, members_.timeout,
         "symmetric memory of group " + peers_.group + ", rank " + std::to_string(members_.rank));
   }
@@ -192,8 +193,8 @@ class Rendezvous {
                               this_machine(),
                               {}};
     check_occl(occlGetProcess(&announcement.process));
-    // Not in the order of the program's streams: they may wait for other ranks. A program orders
-    // its accesses by barriers.
+    // Not in the order of the program's streams, which may wait for other ranks. A program orders
+    // its accesses with barriers.
     const PrivateStream stream(mine_.device);
     std::vector<orIpcMemoryHandle> handles(static_cast<size_t>(members_.size));
     for (int peer = 0; peer < members_.size; ++peer) {
@@ -213,13 +214,13 @@ class Rendezvous {
                      note.size() == sizeof(Announcement) + static_cast<size_t>(members_.size) *
                                                                sizeof(orIpcMemoryHandle),
                      "symmetric memory: group ", peers_.group, ": rank ", peer,
-                     " has another version of torch_openreg, or another number of ranks");
+                     " uses another version of torch_openreg or another number of ranks");
     Announcement announcement;
     std::memcpy(&announcement, note.data(), sizeof(announcement));
     return announcement;
   }
 
-  // What is wrong, or nothing.
+  // Returns what is wrong, or an empty string.
   std::string find_other_machine(const std::vector<std::string>& notes) const {
     for (int peer = 0; peer < members_.size; ++peer) {
       if (read(peer, notes[static_cast<size_t>(peer)]).machine != this_machine()) {
@@ -229,7 +230,7 @@ class Rendezvous {
     return "";
   }
 
-  // Maps the memory of a rank. Returns what goes wrong with it.
+  // Maps the memory of a rank. Returns what went wrong, or an empty string.
   std::string connect(int peer, const std::string& note, occlWindowMember& member) {
     const Announcement announcement = read(peer, note);
     if (announcement.buffer_bytes != mine_.buffer_bytes ||
@@ -264,11 +265,11 @@ class Rendezvous {
 
   std::string map(int peer, const std::string& note, const Announcement& announcement,
                   void** base) {
-    // The driver maps memory for streams of the device that it is of.
+    // The driver maps memory for streams of the device that owns it.
     const auto device = static_cast<c10::DeviceIndex>(announcement.device);
     if (announcement.device >= static_cast<uint64_t>(device_count())) {
       return cannot_map(peer) + "it is on device " + std::to_string(announcement.device) +
-             ", and rank " + std::to_string(members_.rank) + " has " +
+             ", but rank " + std::to_string(members_.rank) + " has only " +
              std::to_string(device_count()) + " devices";
     }
     orIpcMemoryHandle handle;
@@ -303,7 +304,7 @@ bool release_peers(const SymmetricPeers& peers) noexcept {
   }
   for (const auto& [pointer, device] : peers.imports) {
     orStream_t stream = nullptr;
-    // Nothing that is queued uses it any more: any stream will do.
+    // No queued work uses it any more, so any stream will do.
     if (orGetDefaultStream(&stream, device) == orSuccess) {
       (void)orIpcRelease(pointer, stream);
     }

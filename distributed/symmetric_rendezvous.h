@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// symmetric_rendezvous.h - how the ranks of a group exchange the handles of their memory: each
-// announces its own in the group's store, maps what the others announce, and waits until all have
-// mapped everything. Threads: any, but one at a time for each group.
+// symmetric_rendezvous.h - how the ranks of a group exchange the handles of their memory. Each rank
+// announces its own in the group's store, maps what the others announce, and waits until all ranks
+// have mapped everything. Threads: any, but one at a time for each group.
 #ifndef DISTRIBUTED_SYMMETRIC_RENDEZVOUS_H_
 #define DISTRIBUTED_SYMMETRIC_RENDEZVOUS_H_
 
@@ -14,7 +14,7 @@
 
 namespace openreg {
 
-// The memory that this rank gives: buffer, signal pad and window state in one piece.
+// The memory that this rank contributes: buffer, signal pad and window state in one piece.
 struct SymmetricPiece {
   void* base;
   size_t buffer_bytes;
@@ -26,12 +26,13 @@ struct SymmetricPiece {
   size_t bytes() const { return state_offset() + OCCL_WINDOW_STATE_BYTES; }
 };
 
-// Waits for the other ranks, for as long as the group's timeout. Throws DistBackendError with the
-// rank that is late, has failed, or has allocated another size.
+// Waits for the other ranks, at most for the group's timeout. Throws DistBackendError that names
+// the rank that is late, has failed, or has allocated another size.
 std::shared_ptr<const SymmetricPeers> rendezvous_pieces(const SymmetricPiece& mine,
                                                         const std::string& group);
 
-// Gives back what rendezvous_pieces has made. False while an operation runs: to be tried again.
+// Releases the result of rendezvous_pieces(). Returns false while an operation runs; the caller
+// must retry.
 bool release_peers(const SymmetricPeers& peers) noexcept;
 
 }  // namespace openreg

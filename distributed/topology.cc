@@ -19,8 +19,8 @@ std::string machine_identity() {
     std::getline(file, identity);
   }
   identity += " " + std::to_string(geteuid());
-  // Processes find each other by their numbers, and a container with a network of its own is taken
-  // for a machine.
+  // Processes find each other by their process ids, and a container with its own network counts as
+  // a machine.
   for (const char* const space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
     std::error_code error;
     identity += " " + std::filesystem::read_symlink(space, error).string();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// topology.h - which ranks of a group are on which machine. Values; threads: any.
+// topology.h - which ranks of a group are on which machine. Plain values; threads: any.
 #ifndef DISTRIBUTED_TOPOLOGY_H_
 #define DISTRIBUTED_TOPOLOGY_H_
 
@@ -11,8 +11,8 @@
 
 namespace openreg {
 
-// What ranks have in common if they can share memory: the machine, the user, and the namespaces of
-// processes and of the network. OPENREG_HOST_ID replaces the machine's own id.
+// A string that is equal for ranks that can share memory. It consists of the machine, the user, and
+// the namespaces of processes and network. OPENREG_HOST_ID replaces the machine's own id.
 std::string machine_identity();
 
 struct Topology {
@@ -21,14 +21,14 @@ struct Topology {
   // In the order of their first ranks, which are their leaders.
   std::vector<std::vector<int>> machines;
   size_t machine = 0;   // of this rank
-  size_t position = 0;  // of this rank, on its machine
+  size_t position = 0;  // of this rank on its machine
 
   const std::vector<int>& local() const { return machines[machine]; }
   int rank() const { return local()[position]; }
   bool leads() const { return position == 0; }
   int leader(int64_t machine) const { return machines[static_cast<size_t>(machine)][0]; }
   int ranks() const;
-  // Most ranks of one machine.
+  // The largest number of ranks on one machine.
   int64_t most() const;
   // The machine of a rank, and its position there.
   size_t machine_of(int rank) const;

@@ -37,7 +37,7 @@ void WorkOCCL::begin(const c10::Stream& stream) { events_->start->record(stream)
 
 void WorkOCCL::end(const c10::Stream& stream) {
   events_->end.record(stream);
-  // Its continuations run on streams that wait for this one.
+  // Continuations run on streams that wait for this one.
   const c10::StreamGuard guard(stream);
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{operation_.device});
@@ -83,14 +83,14 @@ void WorkOCCL::synchronize() {
 
 void WorkOCCL::wait_on_host(std::chrono::milliseconds timeout) const {
   if (timeout == kNoTimeout) {
-    // The communicator's own timeout ends it.
+    // The communicator's own timeout ends this wait.
     events_->end.synchronize();
   } else {
     const auto deadline = std::chrono::steady_clock::now() + timeout;
     while (!events_->end.query()) {
       throw_if_failed();
       TORCH_CHECK_WITH(DistBackendError, std::chrono::steady_clock::now() < deadline,
-                       operation_.name, " number ", operation_.sequence, " is not done after ",
+                       operation_.name, " number ", operation_.sequence, " did not finish within ",
                        timeout.count(), " ms");
       std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
@@ -105,7 +105,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
       group_.name, group_.rank, "wait", 0, 0, at::kByte, no_sizes, no_sizes, group_.first,
       group_.stride, group_.size);
   synchronize();
-  // A program calls a barrier to have the host wait.
+  // A program calls a barrier to make the host wait.
   if (timeout != kNoTimeout || operation_.type == c10d::OpType::BARRIER) {
     wait_on_host(timeout);
   }
@@ -123,7 +123,7 @@ std::shared_ptr<c10d::WorkInfo> WorkOCCL::wait_for_info() const {
     try {
       return transport_->ended().has_value() || events_->end.query();
     } catch (const c10::Error&) {
-      return true;  // the stream has failed, and its next synchronization says how
+      return true;  // the stream has failed; its next synchronization returns the error
     }
   };
   while (!done()) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// work.h - what a collective of ProcessGroupOCCL returns: its end on the device, with the semantics
-// of NCCL's.
+// work.h - the result of a collective of ProcessGroupOCCL: its completion on the device, with the
+// semantics of NCCL's Work.
 //
-// wait() blocks the current stream of the calling thread, not the thread (unless it is a barrier or
-// has a timeout). The error of an operation that has failed is thrown by whoever finds it: wait(),
-// or the next operation; one that fails after wait() is the error of the stream that waits.
+// wait() blocks the current stream of the calling thread, not the thread itself (unless it is a
+// barrier or has a timeout). The error of a failed operation is thrown by the first call that finds
+// it: wait(), or the next operation. An operation that fails after wait() is an error of the
+// waiting stream.
 //
-// Owned by the caller. It keeps the tensors; the memory of one that is dropped is not used again
-// before its stream has passed the operation (record_stream). Threads: any.
+// Owned by the caller. It keeps the tensors alive. If it is dropped early, their memory is reused
+// only after its stream has finished the operation (record_stream). Threads: any.
 #ifndef DISTRIBUTED_WORK_H_
 #define DISTRIBUTED_WORK_H_
 
@@ -27,13 +28,13 @@
 
 namespace openreg {
 
-// What profiles say of a group.
+// How profiles describe a group.
 struct GroupLabel {
   std::tuple<std::string, std::string> name;  // and description
   int rank;
   int size;
-  int first;   // of its ranks, among all
-  int stride;  // between them
+  int first;   // global number of the first rank
+  int stride;  // distance of global numbers
 };
 
 class WorkOCCL final : public c10d::Work {
@@ -50,14 +51,14 @@ class WorkOCCL final : public c10d::Work {
 
   WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Transport> transport, bool timed);
 
-  // Around the operation, on the stream that it is enqueued on.
+  // Called before and after the operation, with the stream that it is enqueued on.
   void begin(const c10::Stream& stream);
   void end(const c10::Stream& stream);
 
   bool isCompleted() override;
   bool isSuccess() const override;
   std::exception_ptr exception() const override;
-  // Waits on the host: it is known when the operation is done.
+  // Waits on the host, because the rank is known only when the operation is done.
   int sourceRank() const override;
   std::vector<at::Tensor> result() override;
   void synchronize() override;
@@ -68,10 +69,11 @@ class WorkOCCL final : public c10d::Work {
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
 
-  // Waits on the host, also for one that fails.
+  // Waits on the host, even if the operation fails.
   std::shared_ptr<c10d::WorkInfo> wait_for_info() const;
 
-  // What the device still uses after this is gone: kept until it has passed.
+  // What the device still uses after this object is destroyed. Kept until the operation has
+  // finished.
   const std::shared_ptr<OperationEvents>& events() const { return events_; }
 
  private:
@@ -83,7 +85,7 @@ class WorkOCCL final : public c10d::Work {
   const bool timed_;
   const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();
   const std::shared_ptr<OperationEvents> events_;
-  // After the events: its last owner waits for the operation, which uses them.
+  // Declared after the events: its last owner waits for the operation, which uses them.
   const std::shared_ptr<Transport> transport_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
 };

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ClockMap - from the driver's clock (CLOCK_MONOTONIC) to that of traces (nanoseconds of Unix
-// time).
+// ClockMap - from the driver's clock (CLOCK_MONOTONIC) to the clock of traces (Unix time in
+// nanoseconds).
 //
-// The two may drift against each other while the system's clock is adjusted: what lies between the
-// beginning and the end of a session is interpolated. A plain value. Threads: any may read.
+// The two clocks may drift while the system's clock is adjusted, so the map interpolates between
+// readings from the beginning and the end of a session. A plain value. Threads: any may read.
 #ifndef PROFILER_CLOCK_H_
 #define PROFILER_CLOCK_H_
 
@@ -14,7 +14,7 @@ namespace openreg {
 
 class ClockMap {
  public:
-  // Take one reading of both clocks each.
+  // Each takes one reading of both clocks.
   void begin() { first_ = last_ = read(); }
   void end() { last_ = read(); }
 

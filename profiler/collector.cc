@@ -23,7 +23,8 @@ uint64_t dropped_so_far() {
 }  // namespace
 
 ActivityCollector& ActivityCollector::get() {
-  static ActivityCollector& collector = *new ActivityCollector;  // threads end late
+  // never destroyed: threads end late
+  static ActivityCollector& collector = *new ActivityCollector;
   return collector;
 }
 
@@ -97,22 +98,23 @@ void ActivityCollector::request(void** buffer, size_t* size) {
   Records made = std::make_unique_for_overwrite<orActivity[]>(kBufferBytes / sizeof(orActivity));
   *buffer = made.get();
   *size = kBufferBytes / sizeof(orActivity) * sizeof(orActivity);
-  self.lent_.emplace(*buffer, std::move(made));
+  self.in_use_.emplace(*buffer, std::move(made));
 }
 
-// Most buffers come back nearly empty, since each thread has one: their room is given out again.
+// Each thread has its own buffer and most buffers return nearly empty, so the unused space counts
+// as free again.
 void ActivityCollector::complete(void* buffer, size_t used) {
   ActivityCollector& self = get();
   const std::lock_guard lock(self.mutex_);
-  const auto found = self.lent_.find(buffer);
-  if (found == self.lent_.end()) {
+  const auto found = self.in_use_.find(buffer);
+  if (found == self.in_use_.end()) {
     return;
   }
   const orActivity* const first = found->second.get();
   const size_t count = used / sizeof(orActivity);
   self.returned_.emplace_back(first, first + count);
   self.bytes_left_ += kBufferBytes - used;
-  self.lent_.erase(found);
+  self.in_use_.erase(found);
 }
 
 }  // namespace openreg

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ActivityCollector - takes the records of the driver (openreg.h, "activity") from start() to
-// stop(), within a limit of memory.
+// ActivityCollector - collects the records of the driver (openreg.h, "activity") from start() to
+// stop(), within a memory limit.
 //
-// One per process, since the driver has one set of callbacks. Knows neither torch nor Kineto. It
-// owns the buffers that it lends to the driver. Threads: start(), stop() and take() belong to one
-// thread at a time; the driver calls back from any thread.
+// One per process, because the driver has one set of callbacks. Depends on neither torch nor
+// Kineto. It owns the buffers that it gives to the driver. Threads: only one thread at a time may
+// call start(), stop() and take(); the driver calls back from any thread.
 #ifndef PROFILER_COLLECTOR_H_
 #define PROFILER_COLLECTOR_H_
 
@@ -24,22 +24,21 @@ class ActivityCollector {
  public:
   static ActivityCollector& get();
 
-  // Records from now on, in at most `most_bytes` of memory. Throws std::runtime_error with the
-  // driver's words if it refuses, as it does while somebody else records.
+  // Starts recording, in at most `most_bytes` of memory. Throws std::runtime_error with the
+  // driver's message if the driver refuses, as it does while another collector records.
   void start(size_t most_bytes);
 
-  // Ends that, after all work that was queued meanwhile has run. Does nothing if it was not
-  // started.
+  // Stops recording after all work that was queued meanwhile has run. Does nothing if not started.
   void stop();
 
-  // While it is started: stops recording for a while, and goes on. Does nothing otherwise.
+  // pause() suspends recording and resume() continues it. Both do nothing if not started.
   void pause();
   void resume();
 
-  // What was recorded, in no order.
+  // Returns the records, in no particular order.
   std::vector<orActivity> take();
 
-  // Records since start() for which there was no memory.
+  // The number of records since start() that did not fit into memory.
   uint64_t dropped() const { return dropped_; }
 
   bool started() const { return started_; }
@@ -57,9 +56,9 @@ class ActivityCollector {
   uint64_t dropped_ = 0;
   uint64_t dropped_before_ = 0;
 
-  std::mutex mutex_;  // of what follows; never held while the driver is called
+  std::mutex mutex_;  // guards the members below; never held during a driver call
   size_t bytes_left_ = 0;
-  std::map<void*, Records> lent_;  // by address: threads write to them
+  std::map<void*, Records> in_use_;  // buffers that the driver writes to, by address
   std::vector<std::vector<orActivity>> returned_;
 };
 

@@ -36,7 +36,7 @@ size_t kernels(const std::vector<orActivity>& records) {
                     [](const orActivity& record) { return record.kind == orActivityKernel; }));
 }
 
-TEST(CollectorTest, TakesWhatRunsFromStartToStop) {
+TEST(CollectorTest, RecordsFromStartToStop) {
   ActivityCollector& collector = ActivityCollector::get();
   launch("before");
   collector.start(kEnough);
@@ -50,9 +50,9 @@ TEST(CollectorTest, TakesWhatRunsFromStartToStop) {
   EXPECT_TRUE(collector.take().empty());
 }
 
-TEST(CollectorTest, PausesAndGoesOn) {
+TEST(CollectorTest, PausesAndResumes) {
   ActivityCollector& collector = ActivityCollector::get();
-  collector.pause();  // it is not started
+  collector.pause();  // not started yet
   collector.resume();
   launch("before");
   collector.start(kEnough);
@@ -65,9 +65,9 @@ TEST(CollectorTest, PausesAndGoesOn) {
   EXPECT_EQ(kernels(collector.take()), 2U);
 }
 
-TEST(CollectorTest, CountsWhatDoesNotFit) {
+TEST(CollectorTest, CountsDroppedRecords) {
   ActivityCollector& collector = ActivityCollector::get();
-  collector.start(size_t{128} << 10);  // two buffers: of this thread, and of the worker
+  collector.start(size_t{128} << 10);  // two buffers: this thread's and the worker's
   for (int i = 0; i < 5000; ++i) {
     launch("kernel");
   }
@@ -82,8 +82,8 @@ TEST(CollectorTest, CountsWhatDoesNotFit) {
   EXPECT_EQ(collector.dropped(), 2U);
 }
 
-// A thread goes on writing to the buffer that it has.
-TEST(CollectorTest, ABufferInUseStays) {
+// A thread continues to write to the buffer that it has.
+TEST(CollectorTest, AThreadKeepsItsBuffer) {
   ActivityCollector& collector = ActivityCollector::get();
   collector.start(kEnough);
   launch("kernel");
@@ -93,7 +93,7 @@ TEST(CollectorTest, ABufferInUseStays) {
   EXPECT_EQ(kernels(collector.take()), 2U);
 }
 
-TEST(CollectorTest, ThreadsThatEndGiveTheirRoomBack) {
+TEST(CollectorTest, EndingThreadsReturnTheirBuffers) {
   ActivityCollector& collector = ActivityCollector::get();
   collector.start(size_t{256} << 10);  // four buffers
   for (int i = 0; i < 50; ++i) {
@@ -104,7 +104,7 @@ TEST(CollectorTest, ThreadsThatEndGiveTheirRoomBack) {
   EXPECT_EQ(collector.dropped(), 0U);
 }
 
-TEST(CollectorTest, ASecondProfilerIsRefused) {
+TEST(CollectorTest, RejectsASecondProfiler) {
   ASSERT_EQ(orActivityEnableTracing(), orSuccess);
   EXPECT_THROW(ActivityCollector::get().start(kEnough), std::runtime_error);
   ASSERT_EQ(orActivityDisableTracing(), orSuccess);
@@ -112,9 +112,9 @@ TEST(CollectorTest, ASecondProfilerIsRefused) {
   ActivityCollector::get().stop();
 }
 
-// Four threads launch on four streams of two devices, without a pause, while sessions begin and
-// end. What a session has is what the driver says it has recorded: each call once, with its kernel.
-// OPENREG_STRESS_SECONDS: for how long.
+// Four threads launch on four streams of two devices without a pause while sessions begin and end.
+// A session must contain what the driver reports to have recorded: each call once, with its kernel.
+// OPENREG_STRESS_SECONDS sets the duration.
 TEST(CollectorTest, SessionsLoseNothing) {
   constexpr int kThreads = 4;
   int devices = 0;
@@ -128,7 +128,7 @@ TEST(CollectorTest, SessionsLoseNothing) {
       ASSERT_EQ(orStreamCreate(&stream), orSuccess);
       const orKernelFunction_t nothing = [](void*) { return orSuccess; };
       for (uint32_t count = 0; !over; ++count) {
-        // Some run within the call, some on the threads of the stream.
+        // Some kernels run within the call, others on the worker thread of the stream.
         const orLaunchAttributes attributes{
             "kernel", count % 3 == 0 ? uint32_t{orLaunchInline} : uint32_t{orLaunchShort}, 0};
         ASSERT_EQ(orLaunchKernel(stream, nothing, nullptr, 0, &attributes), orSuccess);
@@ -159,7 +159,8 @@ TEST(CollectorTest, SessionsLoseNothing) {
     ASSERT_EQ(collector.dropped(), 0U);
     ASSERT_EQ(records.size(), recorded() - before) << "session " << sessions;
     all += records.size();
-    std::map<uint32_t, std::pair<int, int>> launches;  // calls and kernels, by correlation
+    // counts of calls and kernels, by correlation
+    std::map<uint32_t, std::pair<int, int>> launches;
     for (const orActivity& record : records) {
       if (record.kind == orActivityKernel) {
         ++launches[record.correlation].second;
@@ -180,7 +181,7 @@ TEST(CollectorTest, SessionsLoseNothing) {
   RecordProperty("records", std::to_string(all));
 }
 
-TEST(LabelsTest, AreThoseOfCuda) {
+TEST(LabelsTest, EqualThoseOfCuda) {
   orActivity activity{};
   activity.kind = orActivityMemcpy;
   activity.copy = orMemcpyHostToDevice;
@@ -200,7 +201,7 @@ TEST(LabelsTest, AreThoseOfCuda) {
   EXPECT_EQ(activity_label(activity), "aten::add.Tensor");
 }
 
-TEST(ClockMapTest, FollowsTheClockOfTheSystem) {
+TEST(ClockMapTest, FollowsTheSystemClock) {
   const auto ns = [](auto time) {
     return std::chrono::duration_cast<std::chrono::nanoseconds>(time.time_since_epoch()).count();
   };

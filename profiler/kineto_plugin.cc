@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device in torch.profiler: a profiler for Kineto, which torch asks for by
-// REGISTER_PRIVATEUSE1_PROFILER. It turns the records of the driver into rows of the trace.
+// The device in torch.profiler: a profiler for Kineto, which torch loads through
+// REGISTER_PRIVATEUSE1_PROFILER. It converts the records of the driver to rows of the trace.
 //
-// The only file that touches Kineto, whose interface changes between releases of torch. A session
-// belongs to Kineto and lives from configure() to the end of processTrace(); Kineto has one at a
-// time. The ids that torch pushes are kept by the driver, per thread: a piece of work is linked to
-// the operator (or the annotation) in which its call was made.
+// Only this file uses Kineto, whose interface changes between releases of torch. Kineto owns the
+// session, which lives from configure() to the end of processTrace(); there is one session at a
+// time. The driver keeps the ids that torch pushes, per thread: a command is linked to the operator
+// (or annotation) in which it was submitted.
 #include <c10/util/Exception.h>
 #include <libkineto.h>
 #include <output_base.h>
@@ -42,7 +42,7 @@ using libkineto::GenericTraceActivity;
 
 constexpr char kProfilerName[] = "openreg";
 
-// The link between a call and its work, which viewers draw as an arrow.
+// Links a call to its work; viewers draw the link as an arrow.
 void set_flow(GenericTraceActivity& activity, uint32_t correlation, bool start) {
   activity.flow.id = correlation;
   activity.flow.type = libkineto::kLinkAsyncCpuGpu;
@@ -82,7 +82,7 @@ class Session final : public libkineto::IActivityProfilerSession {
       ActivityCollector::get().start(most_bytes_);
       started_ = true;
       status_ = libkineto::TraceStatus::RECORDING;
-    } catch (const std::exception& error) {  // Kineto expects none
+    } catch (const std::exception& error) {  // Kineto expects no exception
       report(error.what());
       status_ = libkineto::TraceStatus::ERROR;
     }
@@ -121,7 +121,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     for (const auto& activity : buffer_->activities) {
       activity->log(logger);
     }
-    for (size_t i = 1; i < devices_.size(); ++i) {  // Kineto asks for the first
+    for (size_t i = 1; i < devices_.size(); ++i) {  // Kineto itself logs the first device
       logger.handleDeviceInfo(device_info(*std::next(devices_.begin(), static_cast<long>(i))),
                               begin);
     }
@@ -149,7 +149,7 @@ class Session final : public libkineto::IActivityProfilerSession {
   void pushUserCorrelationId(uint64_t id) override { push(orActivityIdUser, id); }
   void popUserCorrelationId() override { pop(orActivityIdUser); }
 
-  // What CUDA's traces have at "deviceProperties", as far as this device has it.
+  // The properties that CUDA's traces have in "deviceProperties", where this device has them.
   std::string getDeviceProperties() override {
     std::ostringstream text;
     int count = 0;
@@ -195,13 +195,13 @@ class Session final : public libkineto::IActivityProfilerSession {
     return {device, libkineto::kExceedMaxPid + device, device_name(device), properties.name};
   }
 
-  // Kineto's own report of errors reaches nobody in torch 2.13.
+  // torch 2.13 does not show the errors that Kineto reports itself.
   void report(const std::string& error) {
     errors_.push_back(error);
     TORCH_WARN("torch.profiler, device openreg: ", error);
   }
 
-  // Once, if it was started.
+  // Stops recording once, if it was started.
   void end() {
     if (!std::exchange(started_, false)) {
       return;
@@ -213,9 +213,9 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
     if (const uint64_t dropped = ActivityCollector::get().dropped(); dropped != 0) {
       report(std::to_string(dropped) +
-             " records were dropped, for which there was no memory: profile a shorter time, or "
-             "name a file in KINETO_CONFIG that has ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB=512 (128 is "
-             "the default)");
+             " records were dropped because the trace buffer was full: profile a shorter time, or "
+             "set KINETO_CONFIG to a file with ACTIVITIES_MAX_GPU_BUFFER_SIZE_MB=512 (the default "
+             "is 128)");
     }
   }
 
@@ -247,8 +247,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (linked != nullptr && record.external_id != 0) {
       activity.linked = linked(static_cast<int32_t>(record.external_id));
     }
-    // torch takes the number of a row without a link for that of an operator or a region, whose
-    // work it would then count for this call: one that none has.
+    // torch would treat the number of a row without a link as the id of an operator or region and
+    // count that work for this call. This number is no such id.
     constexpr uint32_t kOfNoOperator = 0x40000000;
     activity.id = static_cast<int32_t>(is_call && activity.linked == nullptr
                                            ? record.correlation | kOfNoOperator
@@ -304,7 +304,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // Kineto makes these for CUDA alone.
+  // Adds annotations of the device, which Kineto creates for CUDA only.
   void add_annotations(const libkineto::getLinkedActivityCallback& linked) {
     if (linked == nullptr || types_.count(ActivityType::GPU_USER_ANNOTATION) == 0) {
       return;
@@ -342,7 +342,8 @@ class OpenRegProfiler final : public libkineto::IActivityProfiler {
   const std::string& name() const override { return name_; }
   const std::set<ActivityType>& availableActivities() const override { return types_; }
 
-  // Null if nothing of the device is asked for: torch wants calls of drivers with the CPU's rows.
+  // Returns null if no activity of the device is requested: torch requests driver calls together
+  // with the CPU's rows.
   std::unique_ptr<libkineto::IActivityProfilerSession> configure(
       const std::set<ActivityType>& asked, const libkineto::Config& config) override {
     std::set<ActivityType> types;

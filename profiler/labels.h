@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What a trace calls things. The names of copies and fills are those of CUDA's traces, which tools
-// look for. Threads: any.
+// The names of rows in a trace. Copies and fills have the names of CUDA's traces, which tools look
+// for. Threads: any.
 #ifndef PROFILER_LABELS_H_
 #define PROFILER_LABELS_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Stops and resumes the recording of the device within a session of torch.profiler, for
-// torch.openreg.profiler. Without a session they do nothing. Threads: any one at a time.
+// Pauses and resumes the recording of the device within a session of torch.profiler, for
+// torch.openreg.profiler. Without a session the functions do nothing. Threads: any, one at a time.
 #ifndef PROFILER_RECORDING_H_
 #define PROFILER_RECORDING_H_
 

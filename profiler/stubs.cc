@@ -30,7 +30,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
       *device = current;
     }
     if (orInKernel() != 0) {
-      return;  // no event can be made here, and none is needed: the kernel has its operator
+      return;  // events cannot be created in a kernel, which belongs to an operator anyway
     }
     orEvent_t made = nullptr;
     OPENREG_CHECK(orEventCreateWithFlags(&made, orEventEnableTiming));
@@ -41,8 +41,8 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     OPENREG_CHECK(orEventRecord(made, current_native_stream(current)));
   }
 
-  // In microseconds; -1, which torch leaves out, if there is no such time: the region has changed
-  // the device, or a kernel has failed. An exception would take all other times along.
+  // Returns microseconds, or -1 if no time is available because the region changed the device or a
+  // kernel failed. torch omits -1; an exception would discard all other times as well.
   float elapsed(const ProfilerVoidEventStub* first,
                 const ProfilerVoidEventStub* second) const override {
     const auto begin = static_cast<orEvent_t>(first->get());
@@ -54,7 +54,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     for (const orError_t error : {orEventSynchronize(begin), orEventSynchronize(end),
                                   orEventElapsedTime(&milliseconds, begin, end)}) {
       if (error != orSuccess) {
-        TORCH_WARN_ONCE("torch.autograd.profiler, device openreg: a time is left out: ",
+        TORCH_WARN_ONCE("torch.autograd.profiler, device openreg: no device time for an operator: ",
                         orGetLastErrorDetail());
         return -1;
       }
@@ -62,7 +62,7 @@ class Stubs final : public torch::profiler::impl::ProfilerStubs {
     return milliseconds * 1000;
   }
 
-  // No tool attaches to this device that would show marks and ranges.
+  // Empty, because no tool for this device shows marks and ranges.
   void mark(const char*) const override {}
   void rangePush(const char*) const override {}
   void rangePop() const override {}

@@ -25,7 +25,7 @@ def _to(value: Any, device: str) -> Any:
 # Why an operator of the sweep cannot be captured: its results, their sizes or an error of the
 # matrix are known only when it has run; it makes a tensor of host values; or the sample
 # itself sets the seed.
-REFUSALS = ("makes the host wait", "the seed and the offset of a generator can be neither")
+REFUSALS = ("makes the host wait", "cannot read or change the seed")
 REFUSED = {
     "__getitem__",
     "allclose",

@@ -61,7 +61,7 @@ torch.openreg.synchronize()  # told once
 print(text.replace(hex(tensor.data_ptr()), "ADDRESS"))
 """
     )
-    assert "openreg: memcheck: 20 bytes were written behind the end of a block" in text
+    assert "openreg: memcheck: 20 bytes were written past the end of a block" in text
     assert "the first at offset 1000" in text
     assert "block: 1000 bytes at ADDRESS of openreg:0" in text
     assert "allocated at (most recent call last):" in text
@@ -120,7 +120,7 @@ print(error_of(lambda: {wait}))
 print(other.sum().item())
 """
     )
-    assert "1 byte was written behind the end" in text
+    assert "1 byte was written past the end" in text
     assert text.endswith("100.0")
 
 
@@ -137,7 +137,7 @@ with torch.openreg.device(1):
 print(error_of(torch.openreg.memcheck.check))
 """
     )
-    assert text.count("behind the end of a block") == 6
+    assert text.count("past the end of a block") == 6
     assert "(and 3 other blocks)" in text
     assert "of openreg:1" in text
 
@@ -151,7 +151,7 @@ sys.exit(3)
 """
     )
     assert done.returncode == 3
-    assert "3 bytes were written behind the end of a block" in done.stderr
+    assert "3 bytes were written past the end of a block" in done.stderr
     assert "in make" in done.stderr
 
 

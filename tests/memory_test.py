@@ -320,8 +320,8 @@ def test_the_settings_of_the_environment() -> None:
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("expandable_segments:True", "cannot grow at its place"),
-        ("backend:cudaMallocAsync", "there is one allocator"),
+        ("expandable_segments:True", "cannot grow in place"),
+        ("backend:cudaMallocAsync", "there is only one allocator"),
         ("pinned_use_cuda_host_register:True", "not registered with CUDA"),
         ("per_process_memory_fraction:2", "from 0 to 1, but is '2'"),
         ("per_process_memory_fraction:half", "from 0 to 1, but is 'half'"),

@@ -292,12 +292,17 @@ def test_what_is_no_handle_of_the_storage_is_refused(other: Peer) -> None:
         (b"short", 400, 0, "ValueError: expected a handle of 64 bytes, but got 5 bytes"),
         (bytes(64), 400, 0, "these bytes are no handle"),
         (_C.export_storage(storage), 400, 1, "the bytes are on device 0, the stream is on 1"),
-        (_C.export_storage(storage), 4000, 0, "a handle of 400 bytes is no storage of 4000"),
-        (_C.export_storage(storage), 40, 0, "a handle of 400 bytes is no storage of 40$"),
+        (_C.export_storage(storage), 4000, 0, "400 bytes cannot be imported as a storage of 4000"),
+        (
+            _C.export_storage(storage),
+            40,
+            0,
+            "400 bytes cannot be imported as a storage of 40 bytes",
+        ),
     ):
         with pytest.raises(RuntimeError, match=message):
             other.call(_rebuild_storage, kind, handle, size, device)
-    with pytest.raises(ValueError, match="a handle of 400 bytes is no storage of 4000"):
+    with pytest.raises(ValueError, match="400 bytes cannot be imported as a storage of 4000"):
         _rebuild_storage(kind, _C.export_storage(storage), 4000, 0)
     del storage
     assert allocated() > before  # one handle was never imported: that for the wrong device

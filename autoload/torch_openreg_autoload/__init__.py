@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``import torch`` finds of torch_openreg: the entry point of group ``torch.backends``.
+"""The entry point of group ``torch.backends`` through which ``import torch`` loads torch_openreg.
 
-A package of its own, which needs neither torch nor the backend: it says what is wrong where the
-backend is absent or broken. ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps torch from calling it.
+This is a package of its own that needs neither torch nor the backend, so that it can report a
+missing or broken backend. ``TORCH_DEVICE_BACKEND_AUTOLOAD=0`` keeps torch from calling it.
 """
 
 import importlib
@@ -17,21 +17,23 @@ from torch_openreg_autoload.name import DEVICE_TYPE
 __all__ = ["load"]
 
 _PACKAGE = "torch_openreg"
-# Its import registers the device; that of the package does nothing else.
+# Importing this module registers the device; importing the package does nothing else.
 _REGISTRATION = "torch_openreg.registration"
 
 
 def load() -> None:
-    """Import the backend; where that fails, warn with the cause and what to do about it.
+    """Import the backend; on failure warn with the cause and the remedy.
 
-    Never raises (but lets the user's Ctrl-C pass): a program that does not use the device goes on.
-    ``torch.openreg`` and ``import torch_openreg`` raise the cause afterwards. Called by torch at
-    the end of its own import, once for each distribution that declares the entry point.
+    Never raises, except for the user's Ctrl-C, so that a program that does not use the device
+    continues. ``torch.openreg`` and ``import torch_openreg`` raise the cause afterwards. torch
+    calls this at the end of its own import, once for each distribution that declares the entry
+    point.
     """
     if stand_in.is_installed():
         return
-    # A program that imports torch_openreg itself gets the error itself. It may be another thread,
-    # which waits for this one to finish torch: so the device is registered here in any case.
+    # A program that imports torch_openreg itself gets the error from its own import. That import
+    # may run on another thread, which waits for this thread to finish importing torch, so the
+    # device is registered here in any case.
     imported = _PACKAGE in sys.modules
     doubts: list[str] = []
     try:
@@ -44,7 +46,7 @@ def load() -> None:
         importlib.import_module(_REGISTRATION)
     except KeyboardInterrupt:
         raise
-    except BaseException as error:  # whatever it is, SystemExit included: torch goes on
+    except BaseException as error:  # any error, including SystemExit, must not stop torch
         if not imported:
             explanation = _explain(error, doubts)
             stand_in.install(explanation, error)
@@ -52,12 +54,12 @@ def load() -> None:
 
 
 def _find_package() -> str:
-    """Return the path of the package's ``__init__.py``; raise where there is none."""
+    """Return the path of the package's ``__init__.py``; raise if there is none."""
     spec = importlib.util.find_spec(_PACKAGE)
     if spec is None:
         raise ModuleNotFoundError(f"No module named '{_PACKAGE}'", name=_PACKAGE)
     if spec.origin is None:
-        # Any folder of that name in sys.path can be imported, as a namespace.
+        # Python can import any folder of that name in sys.path, as a namespace package.
         folders = ", ".join(spec.submodule_search_locations or [])
         raise ModuleNotFoundError(
             f"'{_PACKAGE}' is no package but a folder without __init__.py: {folders}", name=_PACKAGE
@@ -67,10 +69,10 @@ def _find_package() -> str:
 
 def _warn(explanation: str) -> None:
     try:
-        # Of the line that called torch's entry points.
+        # Attributed to the line that called torch's entry points.
         warnings.warn(explanation, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
-        # Warnings are errors in this process (python -W error), and no error may stop torch.
+        # Warnings are errors in this process (python -W error), but no error may stop torch.
         print(explanation, file=sys.stderr)
 
 
@@ -82,7 +84,7 @@ def _explain(error: BaseException, doubts: list[str]) -> str:
     if doubts:
         cause += f" [{'; '.join(doubts)}]"
     return (
-        f"device {DEVICE_TYPE} is not available: {cause}. To repair: pip install --force-reinstall "
-        f"{_PACKAGE}, and start Python again. To go without it: uninstall {_PACKAGE}, or set "
-        "TORCH_DEVICE_BACKEND_AUTOLOAD=0"
+        f"device {DEVICE_TYPE} is not available: {cause}. To repair it, run pip install "
+        f"--force-reinstall {_PACKAGE} and restart Python. To work without it, uninstall "
+        f"{_PACKAGE} or set TORCH_DEVICE_BACKEND_AUTOLOAD=0"
     )

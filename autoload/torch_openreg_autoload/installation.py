@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares the backend's files with what its installer wrote down, without reading them.
+"""Compares the backend's files with the sizes that its installer recorded, without reading them.
 
-A library that was cut off (a full disk, a copy that was stopped) or that is of another build than
-its neighbours does not raise when it is loaded: it ends the process. Installers write the size of
-each file into RECORD (PEP 376); some system calls tell whether it is still the same.
+A library that is truncated (a full disk, an interrupted copy) or from another build than the
+libraries beside it does not raise an error when it is loaded: it crashes the process. Installers
+record the size of each file in RECORD (PEP 376); a stat call per file detects a change.
 """
 
 import csv
@@ -13,19 +13,19 @@ from pathlib import Path
 
 __all__ = ["find_doubts"]
 
-# As many are named.
+# The number of files that a report names.
 _SHOWN = 3
 
 
 def find_doubts(package: str, origin: str) -> list[str]:
-    """Return what speaks against importing a package as it is; nothing for one that is intact.
+    """Return why importing a package may crash; an empty list for an intact package.
 
     Args:
-        package: name of the package, and of the distribution that it came with.
+        package: name of the package and of the distribution that contains it.
         origin: path of its ``__init__.py``.
 
     Returns:
-        A sentence each. A distribution without RECORD (a folder of a build) is taken as it is.
+        One sentence per problem. A distribution without RECORD (a build folder) has none.
     """
     root = Path(origin).parent.parent
     installed = list(importlib.metadata.distributions(name=package, path=[str(root)]))
@@ -40,7 +40,7 @@ def find_doubts(package: str, origin: str) -> list[str]:
 def _changed(root: Path, distribution: importlib.metadata.Distribution) -> list[str]:
     changed = []
     for name, _, size in csv.reader((distribution.read_text("RECORD") or "").splitlines()):
-        if not size:  # what was made when it was installed, and RECORD itself
+        if not size:  # files created by the installation, and RECORD itself
             continue
         try:
             found = os.stat(os.path.join(root, name)).st_size

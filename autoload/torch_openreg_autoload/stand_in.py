@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What stands at ``torch.openreg`` where the backend could not be loaded: it raises the cause.
+"""A placeholder at ``torch.openreg`` for a backend that could not be loaded; it raises the cause.
 
-Nothing of torch knows it: no device is registered, and ``torch.device("openreg")`` is refused as
-any unknown name. Imports of ``torch.openreg`` and ``torch_openreg`` raise the cause too; but where
-there is no ``torch_openreg`` at all, Python says so by itself, and ``importlib.util.find_spec``.
+The placeholder is not registered with torch: there is no device, and torch rejects
+``torch.device("openreg")`` like any unknown name. Imports of ``torch.openreg`` and
+``torch_openreg`` raise the cause as well. If ``torch_openreg`` is not installed at all, Python's
+own error and ``importlib.util.find_spec`` report that.
 """
 
 import importlib
@@ -22,15 +23,15 @@ _PACKAGE = "torch_openreg"
 
 
 class DeviceUnavailableError(RuntimeError, AttributeError):
-    """The device was asked for and could not be loaded; ``__cause__`` is why.
+    """The program used the device, which could not be loaded; ``__cause__`` is the reason.
 
-    An AttributeError too, because programs go through modules and ask them for names
-    (``inspect``, ``pickle``): those take it for a name that is not there.
+    This is also an AttributeError, because tools such as ``inspect`` and ``pickle`` look up names
+    in all modules: they treat it as a missing name.
     """
 
 
 class _StandIn(ModuleType):
-    """The module: it has no name but its own."""
+    """The placeholder module: any attribute raises the cause."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         super().__init__(MODULE, explanation)
@@ -38,13 +39,13 @@ class _StandIn(ModuleType):
         self.__cause = cause
 
     def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):  # asked of any module, by Python and its tools
+        if name.startswith("__"):  # looked up in every module by Python and its tools
             raise AttributeError(f"module '{self.__name__}' has no attribute '{name}'")
         raise DeviceUnavailableError(self.__explanation) from self.__cause
 
 
-class _Refusal(MetaPathFinder, Loader):
-    """Finds the modules that cannot be imported any more, and raises why."""
+class _FailingFinder(MetaPathFinder, Loader):
+    """Finds the modules that cannot be imported any more and raises the reason."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         self._explanation = explanation
@@ -62,24 +63,24 @@ class _Refusal(MetaPathFinder, Loader):
 
 
 def is_installed() -> bool:
-    """Tell whether an earlier call of ``install`` has taken the place."""
+    """Return whether an earlier call of ``install`` has installed the placeholder."""
     return isinstance(getattr(_torch(), DEVICE_TYPE, None), _StandIn)
 
 
 def install(explanation: str, cause: BaseException) -> None:
-    """Let whoever asks for the device from now on get ``explanation``, caused by ``cause``.
+    """Make every later use of the device raise ``explanation``, caused by ``cause``.
 
     Args:
         explanation: what is wrong and what to do.
-        cause: what the import of the backend raised.
+        cause: the exception from importing the backend.
     """
     setattr(_torch(), DEVICE_TYPE, _StandIn(explanation, cause))
-    # What came to be of a failed import would be found before the refusal.
+    # Modules left over from a failed import would be found before the failing finder.
     for name in (MODULE, _PACKAGE):
         sys.modules.pop(name, None)
-    sys.meta_path.insert(0, _Refusal(explanation, cause))
+    sys.meta_path.insert(0, _FailingFinder(explanation, cause))
 
 
 def _torch() -> ModuleType:
-    """Return torch, which is being imported."""
+    """Return torch, whose import is still in progress."""
     return importlib.import_module("torch")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Imports a module in a process of its own, to see whether the import comes back.
+"""Imports a module in a separate process, to find out whether the import crashes.
 
 A crash in a library cannot be caught in the process that loads it.
 """
@@ -13,29 +13,29 @@ __all__ = ["require_return"]
 
 # Far longer than any import of torch takes.
 _SECONDS = 60.0
-_RETURNED = "torch_openreg: the import came back"
+_RETURNED = "torch_openreg: the import returned"
 _PROGRAM = """\
 import importlib, sys
 name, word, *sys.path = sys.argv[1:]
 try:
     importlib.import_module(name)
 except BaseException:
-    pass  # whoever imports it for good sees that
+    pass  # the real import reports this
 sys.__stdout__.write(word)
 sys.__stdout__.flush()
 """
 
 
 def require_return(module: str) -> None:
-    """Raise unless an import of ``module`` comes back, with or without an exception.
+    """Raise unless an import of ``module`` returns, with or without an exception.
 
     Takes as long as an import of torch. The process has the sys.path and environment of this one.
 
     Raises:
-        ImportError: it ended its process, or takes too long.
+        ImportError: the import ended its process or took too long.
     """
     if not sys.executable:
-        return  # an application that has Python inside: there is nothing to start
+        return  # an application that embeds Python: there is no interpreter to start
     command = [sys.executable, "-c", _PROGRAM, module, _RETURNED, *sys.path]
     try:
         done = subprocess.run(
@@ -48,14 +48,14 @@ def require_return(module: str) -> None:
         )
     except subprocess.TimeoutExpired:
         raise ImportError(
-            f"loading it takes more than {_SECONDS:g} s in a process of its own"
+            f"loading it takes more than {_SECONDS:g} s in a separate process"
         ) from None
     if _RETURNED.encode() in done.stdout:
         return
     said = done.stderr.decode(errors="replace").strip().splitlines()
     raise ImportError(
-        f"loading it ends the process ({_ending(done.returncode)}), as a trial in another process "
-        "showed" + (f", which said: {said[-1].strip()}" if said else "")
+        f"loading it ends the process ({_ending(done.returncode)}), as a trial in a separate "
+        "process showed" + (f", whose last output was: {said[-1].strip()}" if said else "")
     )
 
 

@@ -17,7 +17,7 @@
 #include "distributed/occl/error.h"
 #include "runtime/device/host_wait.h"
 
-// What a handle points to. Kept until occlCommDestroy.
+// The object behind a handle. Lives until occlCommDestroy.
 struct occlComm {
   std::shared_ptr<openreg::occl::Communicator> communicator;
   bool finalized = false;
@@ -26,7 +26,7 @@ struct occlComm {
 namespace openreg::occl {
 namespace {
 
-// What the calls between occlGroupStart and occlGroupEnd of a thread have asked for.
+// The calls of a thread between occlGroupStart and occlGroupEnd.
 struct Group {
   struct Call {
     std::shared_ptr<Communicator> communicator;
@@ -35,7 +35,7 @@ struct Group {
   };
   int depth = 0;
   std::vector<Call> calls;
-  Status failed;  // of the first call that failed
+  Status failed;  // the first call that failed
 };
 thread_local Group group;
 
@@ -57,7 +57,7 @@ Status Named(const char* function, Status status) {
   return status;
 }
 
-// Makes the device of a communicator the thread's current one.
+// Makes the device of a communicator the thread's current device.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -74,7 +74,7 @@ class CurrentDevice {
   int before_ = 0;
 };
 
-// One batch for each communicator and stream, in the order of their first calls.
+// Launches one batch per communicator and stream, in the order of their first calls.
 Status LaunchAll(const std::vector<Group::Call>& calls) {
   struct Part {
     const Group::Call* first;
@@ -103,8 +103,8 @@ Status LaunchAll(const std::vector<Group::Call>& calls) {
   return {};
 }
 
-// Replaces an operator of occlRedOpCreatePreMulSum, which may be destroyed before the end of a
-// group.
+// Replaces an operator from occlRedOpCreatePreMulSum by its value, because the operator may be
+// destroyed before the end of a group.
 Status ResolveScale(const Communicator& communicator, Request* request) {
   if (!Reduces(request->operation) || request->op < occlNumOps) {
     return {};
@@ -114,7 +114,7 @@ Status ResolveScale(const Communicator& communicator, Request* request) {
   if (scale == nullptr) {
     return Error(occlInvalidArgument,
                  "reduction " + std::to_string(request->op) +
-                     " is none of occlRedOp_t, nor was it created by this communicator");
+                     " is neither an occlRedOp_t nor an operator of this communicator");
   }
   if (type != request->type) {
     return Error(occlInvalidArgument, std::string("the scalar of the reduction is ") +
@@ -129,7 +129,8 @@ Status ResolveScale(const Communicator& communicator, Request* request) {
 occlResult_t Enqueue(const char* function, occlComm_t comm, orStream_t stream, Request request) {
   Status status = CheckHandle(function, comm);
   if (status.ok() && comm->finalized) {
-    status = Error(occlInvalidUsage, "the communicator is finalized: only occlCommDestroy is left");
+    status = Error(occlInvalidUsage,
+                   "the communicator is finalized: only occlCommDestroy may be called");
   }
   if (status.ok()) {
     status = ResolveScale(*comm->communicator, &request);
@@ -158,7 +159,7 @@ Status WaitIdle(const Communicator& communicator) {
     if (round < 100) {
       std::this_thread::yield();
     } else if (orInit() == orErrorShutdown) {
-      break;  // the process ends, and the device has dropped what was enqueued
+      break;  // the process is exiting, and the device has dropped the enqueued work
     } else {
       std::this_thread::sleep_for(std::chrono::microseconds(200));
     }
@@ -166,16 +167,16 @@ Status WaitIdle(const Communicator& communicator) {
   return communicator.Ended();
 }
 
-// What each rank says in a split, by the slots.
-struct SplitWish {
+// The arguments of each rank in a split, exchanged through the slots.
+struct SplitArguments {
   int32_t color;
   int32_t key;
   int32_t failed;
   occlUniqueId id;
 };
-static_assert(sizeof(SplitWish) <= kSlotBytes);
+static_assert(sizeof(SplitArguments) <= kSlotBytes);
 
-// On the host: all operations of this rank are done, so nothing else uses the barriers.
+// Runs on the host. All operations of this rank are done, so nothing else uses the barriers.
 Status Split(Communicator& parent, int color, int key, const occlConfig_t& config,
              std::shared_ptr<Communicator>* child) {
   if (const Status status = WaitIdle(parent); !status.ok()) {
@@ -184,15 +185,15 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
   const std::lock_guard lock(parent.run_mutex());
   const Clock::time_point deadline = parent.Deadline();
   Descriptor descriptor{Operation::kSplit, occlByte, occlSum, -1, 0, 0, 0, {}};
-  SplitWish wish{color, key, 0, {}};
-  std::memcpy(parent.NextSlot(), &wish, sizeof(wish));
-  if (Status status = parent.Meet(descriptor, deadline); !status.ok()) {
+  SplitArguments arguments{color, key, 0, {}};
+  std::memcpy(parent.NextSlot(), &arguments, sizeof(arguments));
+  if (Status status = parent.CheckedBarrier(descriptor, deadline); !status.ok()) {
     return status;
   }
   // The ranks of this color, in the order of their keys.
   std::vector<std::pair<int, int>> members;
   for (int rank = 0; rank < parent.ranks(); ++rank) {
-    SplitWish other;
+    SplitArguments other;
     std::memcpy(&other, parent.LastSlot(rank), sizeof(other));
     if (other.color == color) {
       members.emplace_back(other.key, rank);
@@ -202,23 +203,23 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
   const int first = members[0].second;
   Status made;
   if (color >= 0 && first == parent.rank()) {
-    made = Communicator::MakeId(&wish.id);
-    wish.failed = made.ok() ? 0 : 1;
+    made = Communicator::MakeId(&arguments.id);
+    arguments.failed = made.ok() ? 0 : 1;
   }
-  std::memcpy(parent.NextSlot(), &wish, sizeof(wish));
-  if (Status status = parent.MeetAgain(deadline); !status.ok()) {
+  std::memcpy(parent.NextSlot(), &arguments, sizeof(arguments));
+  if (Status status = parent.Barrier(deadline); !status.ok()) {
     return status;
   }
   if (color < 0) {
     return {};
   }
-  SplitWish leader;
+  SplitArguments leader;
   std::memcpy(&leader, parent.LastSlot(first), sizeof(leader));
   if (leader.failed != 0) {
     return first == parent.rank()
                ? made
                : Error(occlRemoteError,
-                       parent.Name(first) + " could not make the id of the split communicator");
+                       parent.Name(first) + " could not create the id of the split communicator");
   }
   const auto me = std::find_if(members.begin(), members.end(),
                                [&](const auto& member) { return member.second == parent.rank(); });
@@ -226,7 +227,7 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
                             static_cast<int>(me - members.begin()), config, child);
 }
 
-Status Hand(Status status, std::shared_ptr<Communicator> communicator, occlComm_t* comm) {
+Status ReturnHandle(Status status, std::shared_ptr<Communicator> communicator, occlComm_t* comm) {
   if (status.ok() && communicator != nullptr) {
     *comm = std::make_unique<occlComm>(occlComm{std::move(communicator)}).release();
   }
@@ -256,18 +257,18 @@ OPENREG_API occlResult_t occlCommInitRankConfig(occlComm_t* comm, int nranks, oc
                                                 int rank, const occlConfig_t* config) {
   constexpr char kFunction[] = "occlCommInitRank";
   if (comm == nullptr || nranks < 1 || nranks > kMaxRanks || rank < 0 || rank >= nranks) {
-    return Return(
-        Error(occlInvalidArgument, std::string(kFunction) + ": rank " + std::to_string(rank) +
-                                       " of " + std::to_string(nranks) + ": there are from 1 to " +
-                                       std::to_string(kMaxRanks) +
-                                       " ranks, counted from 0, and comm must not be null"));
+    return Return(Error(occlInvalidArgument, std::string(kFunction) + ": rank " +
+                                                 std::to_string(rank) + " of " +
+                                                 std::to_string(nranks) + ": nranks must be 1 to " +
+                                                 std::to_string(kMaxRanks) +
+                                                 ", rank less than nranks, and comm not null"));
   }
   *comm = nullptr;
   std::shared_ptr<Communicator> joined;
   const HostWait wait;
   Status status =
       Communicator::Join(id, nranks, rank, config != nullptr ? *config : occlConfig_t{}, &joined);
-  return Return(Named(kFunction, Hand(std::move(status), std::move(joined), comm)));
+  return Return(Named(kFunction, ReturnHandle(std::move(status), std::move(joined), comm)));
 }
 
 OPENREG_API occlResult_t occlCommInitRank(occlComm_t* comm, int nranks, occlUniqueId id, int rank) {
@@ -290,7 +291,7 @@ OPENREG_API occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occl
   const HostWait wait;
   Status status =
       Split(*communicator, color, key, config != nullptr ? *config : occlConfig_t{}, &child);
-  return Return(Named(kFunction, Hand(std::move(status), std::move(child), split)));
+  return Return(Named(kFunction, ReturnHandle(std::move(status), std::move(child), split)));
 }
 
 OPENREG_API occlResult_t occlCommFinalize(occlComm_t comm) {
@@ -354,7 +355,7 @@ OPENREG_API occlResult_t occlCommSetTimeout(occlComm_t comm, int64_t timeout_ms)
   }
   if (timeout_ms <= 0) {
     return Return(Error(occlInvalidArgument, "occlCommSetTimeout: " + std::to_string(timeout_ms) +
-                                                 " ms: it has to be more than 0"));
+                                                 " ms: the timeout must be positive"));
   }
   comm->communicator->SetTimeout(std::chrono::milliseconds(timeout_ms));
   return occlSuccess;
@@ -385,7 +386,7 @@ OPENREG_API occlResult_t occlRedOpCreatePreMulSum(occlRedOp_t* op, const void* s
   if (op == nullptr || scalar == nullptr || TypeSize(type) == 0 || type == occlByte) {
     return Return(Error(occlInvalidArgument, std::string(kFunction) +
                                                  ": op and scalar must not be null, and " +
-                                                 TypeName(type) + " has to be a type of numbers"));
+                                                 TypeName(type) + " must be a numeric type"));
   }
   *op = comm->communicator->AddScale(type, static_cast<const unsigned char*>(scalar));
   return occlSuccess;
@@ -529,14 +530,14 @@ OPENREG_API occlResult_t occlGroupStart(void) {
 
 OPENREG_API occlResult_t occlGroupEnd(void) {
   if (group.depth == 0) {
-    return Return(Error(occlInvalidUsage, "occlGroupEnd: there is no group to end"));
+    return Return(Error(occlInvalidUsage, "occlGroupEnd: occlGroupStart was not called"));
   }
   if (--group.depth != 0) {
     return occlSuccess;
   }
   const std::vector<Group::Call> calls = std::exchange(group.calls, {});
   const Status failed = std::exchange(group.failed, {});
-  // Nothing of a group runs that is not whole: the other ranks wait for all of it.
+  // An incomplete group is not run, because the other ranks wait for all of it.
   return Return(failed.ok() ? Named("occlGroupEnd", LaunchAll(calls)) : failed);
 }
 

@@ -14,7 +14,7 @@
 namespace openreg::occl {
 namespace {
 
-// What a rank gets from a collective, in blocks of `count` elements.
+// The size of a rank's output of a collective, in blocks of `count` elements.
 size_t ReceiveBlocks(Operation operation, bool is_root, int ranks) {
   const auto all = static_cast<size_t>(ranks);
   switch (operation) {
@@ -76,7 +76,7 @@ const char* KernelName(Operation operation) {
 
 }  // namespace
 
-// What a rank gives to a collective, in blocks of `count` elements.
+// The size of a rank's input of a collective, in blocks of `count` elements.
 size_t SendBlocks(Operation operation, bool is_root, int ranks) {
   const auto all = static_cast<size_t>(ranks);
   switch (operation) {
@@ -130,15 +130,15 @@ Status Batch::Find(const char* which, const void* pointer, size_t bytes, bool sh
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const auto base = reinterpret_cast<uintptr_t>(attributes.base);
   if (attributes.type != orMemoryTypeDevice || attributes.device != communicator_->device()) {
-    return Error(occlInvalidArgument, std::string(which) + " is no memory of device " +
+    return Error(occlInvalidArgument, std::string(which) + " is not memory of device " +
                                           std::to_string(communicator_->device()) +
-                                          ", which the communicator is for");
+                                          ", the device of the communicator");
   }
   if (bytes > attributes.size - (address - base)) {
     return Error(occlInvalidArgument, std::string(which) + " needs " + std::to_string(bytes) +
                                           " bytes, but its allocation has " +
                                           std::to_string(attributes.size - (address - base)) +
-                                          " from there on");
+                                          " from this address on");
   }
   void* view = nullptr;
   if (const orError_t error = orGetKernelPointer(&view, pointer); error != orSuccess) {
@@ -173,7 +173,7 @@ Status Batch::Add(const Request& request) {
   const Operation operation = request.operation;
   if (TypeSize(request.type) == 0) {
     return Error(occlInvalidArgument,
-                 "data type " + std::to_string(request.type) + " is none of occlDataType_t");
+                 "data type " + std::to_string(request.type) + " is not an occlDataType_t");
   }
   if (request.count > (size_t{1} << 46) / TypeSize(request.type) / static_cast<size_t>(ranks)) {
     return Error(occlInvalidArgument, std::to_string(request.count) + " elements are too many");
@@ -196,10 +196,11 @@ Status Batch::Add(const Request& request) {
   step.descriptor = {operation, request.type, request.op, request.root, request.count, 0, 0, {}};
   if (request.scaled) {
     std::memcpy(step.descriptor.scale, request.scale, sizeof(step.descriptor.scale));
-    // Told from plain sums, since ranks have to agree on it.
+    // Distinguishes a scaled sum from a plain sum when the ranks compare their operations.
     step.descriptor.op = occlNumOps;
   } else if (Reduces(operation) && !CanReduce(request.type, request.op)) {
-    return Error(occlInvalidArgument, std::string(TypeName(request.type)) + " has no reduction " +
+    return Error(occlInvalidArgument, std::string(TypeName(request.type)) +
+                                          " does not support reduction " +
                                           std::to_string(request.op));
   }
   const bool is_root = request.root == communicator_->rank();
@@ -228,24 +229,25 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   const bool transfers =
       std::all_of(batch->steps_.begin(), batch->steps_.end(),
                   [](const Step& step) { return IsTransfer(step.request.operation); });
-  // Sends and receives find each other by their messages; collectives need the order of calls, and
-  // so do those that are made of messages, with tags that no program has.
+  // Sends and receives are matched by their messages and need no order. Collectives must run in the
+  // order of the calls, including collectives made of messages, whose tags no program uses.
   const bool in_order =
       !transfers || std::any_of(batch->steps_.begin(), batch->steps_.end(),
                                 [](const Step& step) { return step.request.tag < 0; });
-  if (const Status status = communicator->Follow(stream, in_order); !status.ok()) {
+  if (const Status status = communicator->OrderAfterLast(stream, in_order); !status.ok()) {
     return status;
   }
   const char* const name = batch->steps_.size() == 1
                                ? KernelName(batch->steps_[0].request.operation)
                                : KernelName(Operation::kNone);
-  // On the stream's own thread: it waits for other processes.
+  // Runs on the stream's own thread, because it waits for other processes.
   const orLaunchAttributes attributes{name, orLaunchHasRepeatable, 0, &kRepeatable};
   Batch* const raw = batch.release();
   communicator->BeginBatch();
   const orError_t error = orLaunchKernel(stream, &Batch::RunOnce, &raw, sizeof(raw), &attributes);
-  // An error may be that of a launch which was refused, or of a kernel that has run (with launch
-  // blocking): the kernel's share tells. At the end of the process it may still be running.
+  // The error is either from a rejected launch or from a kernel that has run (with launch
+  // blocking). owners_ tells which: the kernel gives up its share. At process exit it may still be
+  // running.
   const bool refused = error != orSuccess && error != orErrorShutdown &&
                        raw->owners_.load(std::memory_order_acquire) == 2;
   if (refused || communicator->captured()) {
@@ -255,7 +257,7 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   if (error != orSuccess) {
     return DeviceStatus(error);
   }
-  return in_order ? communicator->Done(stream) : Status();
+  return in_order ? communicator->RecordLast(stream) : Status();
 }
 
 void Batch::Drop(int owners) {
@@ -264,7 +266,7 @@ void Batch::Drop(int owners) {
   }
 }
 
-// At each replay of a graph.
+// Runs at each replay of a graph.
 orError_t Batch::RunKernel(void* argument) {
   Batch* const self = *static_cast<Batch**>(argument);
   const Status status = self->Run();
@@ -278,7 +280,7 @@ orError_t Batch::RunKernel(void* argument) {
 orError_t Batch::RunOnce(void* argument) {
   const orError_t error = RunKernel(argument);
   Batch* const self = *static_cast<Batch**>(argument);
-  // Alive until its finished batches are dropped, which waits for EndBatch.
+  // It stays alive until its finished batches are dropped, which happens after EndBatch.
   Communicator* const communicator = self->communicator_.get();
   communicator->AddFinished(self, [](void* batch) { static_cast<Batch*>(batch)->Drop(1); });
   communicator->EndBatch();

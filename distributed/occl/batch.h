@@ -2,9 +2,9 @@
 //
 // batch.h - operations of one communicator that are enqueued together, as one kernel.
 //
-// Runs its collectives one after the other and then its sends and receives at the same time. Made
-// by the thread that enqueues; then it belongs to the launch, or to the graph that captured it, and
-// is run by one thread at a time.
+// A batch runs its collectives one after the other and then its sends and receives concurrently.
+// The enqueuing thread creates it. After that the launch owns it, or the graph that captured it,
+// and one thread at a time runs it.
 #ifndef DISTRIBUTED_OCCL_BATCH_H_
 #define DISTRIBUTED_OCCL_BATCH_H_
 
@@ -18,7 +18,7 @@
 
 namespace openreg::occl {
 
-// One operation, as the API was asked for it. Pointers are those of the program.
+// One operation as requested through the API. Pointers are those of the program.
 struct Request {
   Operation operation;
   const void* send = nullptr;
@@ -30,12 +30,12 @@ struct Request {
   int peer = 0;
   int tag = 0;
   int* source = nullptr;
-  bool scaled = false;  // inputs are multiplied by `scale` first; `op` is occlSum then
+  bool scaled = false;  // inputs are multiplied by `scale` first; `op` is then occlSum
   unsigned char scale[16] = {};
 };
 
 bool Reduces(Operation operation);
-// What a rank gives to a collective, in blocks of `count` elements.
+// The size of a rank's input of a collective, in blocks of `count` elements.
 size_t SendBlocks(Operation operation, bool is_root, int ranks);
 
 inline void Move(unsigned char* to, const unsigned char* from, size_t bytes) {
@@ -51,15 +51,15 @@ class Batch {
   Batch(const Batch&) = delete;
   Batch& operator=(const Batch&) = delete;
 
-  // Checks the request, and finds its buffers as kernels see them.
+  // Checks the request and finds its buffers in the kernels' address space.
   Status Add(const Request& request);
 
-  // Enqueues the batch, which belongs to the launch from then on.
+  // Enqueues the batch. The launch owns it from then on.
   static Status Launch(std::unique_ptr<Batch> batch, orStream_t stream);
 
  private:
-  // Memory that other ranks read: a view of it for kernels, and its place in the device's file.
-  // Memory of another process, which is not in that file, is copied to memory that is.
+  // Memory that other ranks read: its address for kernels and its position in the device's file.
+  // Memory of another process is not in that file and is copied to memory that is.
   struct Buffer {
     unsigned char* view = nullptr;
     uint64_t place = 0;
@@ -74,10 +74,10 @@ class Batch {
     Buffer receive;
     size_t block = 0;  // bytes of `count` elements
   };
-  // A send or receive under way.
+  // A send or receive in progress.
   struct Transfer {
     const Step* step;
-    Mailbox* mailbox = nullptr;  // of a send that is posted
+    Mailbox* mailbox = nullptr;  // of a posted send
     bool done = false;
   };
 
@@ -100,7 +100,7 @@ class Batch {
 
   const std::shared_ptr<Communicator> communicator_;
   std::vector<Step> steps_;
-  std::atomic<int> owners_{2};  // the call that launches, and the kernel
+  std::atomic<int> owners_{2};  // the launching call and the kernel
 };
 
 }  // namespace openreg::occl

@@ -16,10 +16,10 @@ Status Batch::RunCollective(Step& step) {
     Move(step.send.view, step.send.original, step.send.bytes);
   }
   if (step.request.operation == Operation::kBarrier) {
-    return communicator_->Meet(step.descriptor, deadline);
+    return communicator_->CheckedBarrier(step.descriptor, deadline);
   }
-  // What the largest part of any rank is, so that all decide alike. In an all-reduce through slots
-  // each rank reduces everything.
+  // The size of the largest part of any rank, so that all ranks decide alike. In an all-reduce
+  // through slots each rank reduces everything.
   const int ranks = communicator_->ranks();
   const size_t blocks = step.request.operation == Operation::kAllReduce
                             ? static_cast<size_t>(ranks)
@@ -44,12 +44,12 @@ void Batch::ReduceInto(const Step& step, const unsigned char* const* inputs, uns
   Reduce(step.request.type, step.request.op, ranks, pointers, scales, output, count);
 }
 
-// The data goes through the slots, and one barrier is enough: a slot is written again two barriers
-// later, when all have come to the one between.
+// The data goes through the slots, and one barrier is sufficient: a slot is reused two barriers
+// later, when all ranks have passed the barrier in between.
 Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
   Move(all.NextSlot(), step.send.view, step.send.bytes);
-  if (const Status status = all.Meet(step.descriptor, deadline); !status.ok()) {
+  if (const Status status = all.CheckedBarrier(step.descriptor, deadline); !status.ok()) {
     return status;
   }
   const int ranks = all.ranks(), me = all.rank(), root = step.request.root;
@@ -98,10 +98,10 @@ Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   return {};
 }
 
-// Each rank reads what it needs from the memory of the others' devices.
+// Each rank reads what it needs from the memory of the other ranks' devices.
 Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
-  if (const Status status = all.Meet(step.descriptor, deadline); !status.ok()) {
+  if (const Status status = all.CheckedBarrier(step.descriptor, deadline); !status.ok()) {
     return status;
   }
   const int ranks = all.ranks(), me = all.rank(), root = step.request.root;
@@ -114,7 +114,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
   }
   switch (step.request.operation) {
     case Operation::kAllReduce: {
-      // Each rank reduces its part, and reads the other parts from where they are ready.
+      // Each rank reduces its part and reads the other parts where they are complete.
       const size_t size = TypeSize(step.request.type);
       const size_t part =
           (step.request.count + static_cast<size_t>(ranks) - 1) / static_cast<size_t>(ranks);
@@ -129,7 +129,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
         inputs[rank] = sends[rank] + begin;
       }
       ReduceInto(step, inputs, to + begin, bytes / size);
-      if (const Status status = all.MeetAgain(deadline); !status.ok()) {
+      if (const Status status = all.Barrier(deadline); !status.ok()) {
         return status;
       }
       for (int next = 1; next < ranks; ++next) {
@@ -151,7 +151,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
       ReduceInto(step, sends, to, step.request.count);
       break;
     case Operation::kBroadcast:
-      // A root that broadcasts in place has nothing to move; one that does not reads its own.
+      // A root that broadcasts in place has nothing to move; otherwise it reads its own input.
       Move(to, me == root ? step.send.view : sends[root], block);
       break;
     case Operation::kScatter:
@@ -175,8 +175,8 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
     default:
       break;
   }
-  // Nobody may change what another rank still reads.
-  return all.MeetAgain(deadline);
+  // No rank may change memory that another rank still reads.
+  return all.Barrier(deadline);
 }
 
 }  // namespace openreg::occl

@@ -14,9 +14,10 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-constexpr auto kNap = std::chrono::milliseconds(20);  // between two looks at who is alive
+// Between checks whether a rank is alive.
+constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
-// What a unique id holds.
+// The content of a unique id.
 struct Id {
   uint64_t magic;
   orIpcFileHandle segment;
@@ -58,7 +59,7 @@ const char* OperationName(Operation operation) {
 const char* OpName(occlRedOp_t op) {
   static constexpr const char* kNames[] = {"sum",     "product", "maximum", "minimum",
                                            "average", "and",     "or",      "xor"};
-  return op < occlNumOps ? kNames[op] : "unknown reduction";
+  return op < occlNumOps ? kNames[op] : "scaled sum";
 }
 
 bool Agree(const Descriptor& one, const Descriptor& other) {
@@ -66,7 +67,7 @@ bool Agree(const Descriptor& one, const Descriptor& other) {
          one.root == other.root && one.count == other.count;
 }
 
-// The segments that this process has made for ids and that not all ranks have joined.
+// The segments that this process has created for ids and that not all ranks have joined yet.
 struct Rendezvous {
   MappedFile file;
   Segment* segment() const { return reinterpret_cast<Segment*>(file.memory()); }
@@ -81,7 +82,7 @@ std::vector<Rendezvous>& Rendezvouses() {
   return all;
 }
 
-// Whether this process is about to end: kernels must not wait any more then.
+// Whether this process is exiting. Kernels must not wait any more then.
 std::atomic<bool> exiting{false};
 struct ExitWatcher {
   ~ExitWatcher() { exiting = true; }
@@ -150,11 +151,11 @@ Status Communicator::MakeId(occlUniqueId* id) {
 
 Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
                           std::shared_ptr<Communicator>* joined) {
-  static const ExitWatcher watcher;  // made after the device's own, so destroyed before
+  static const ExitWatcher watcher;  // created after the device's own, so destroyed before it
   Id content;
   std::memcpy(&content, id.internal, sizeof(content));
   if (content.magic != kMagic) {
-    return Error(occlInvalidArgument, "these bytes are no id of occlGetUniqueId");
+    return Error(occlInvalidArgument, "the id is not from occlGetUniqueId");
   }
   std::shared_ptr<Communicator> self(new Communicator);
   self->rank_ = rank;
@@ -172,16 +173,15 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   }
   if (Status status = self->file_.Map(content.segment); !status.ok()) {
     status.text =
-        "the process that made the id has ended, or is on another machine: " + status.text;
+        "the process that created the id has exited or is on another machine: " + status.text;
     return status;
   }
   Segment& segment = *self->segment();
   uint32_t known = 0;
   if (!segment.ranks.compare_exchange_strong(known, static_cast<uint32_t>(ranks)) &&
       known != static_cast<uint32_t>(ranks)) {
-    return Error(occlInvalidUsage, self->Name(rank) + " says that there are " +
-                                       std::to_string(ranks) + " ranks, another one " +
-                                       std::to_string(known));
+    return Error(occlInvalidUsage, self->Name(rank) + " was created with " + std::to_string(ranks) +
+                                       " ranks, another rank with " + std::to_string(known));
   }
   RankState& state = segment.states[rank];
   if (const orError_t error = orIpcGetDeviceFile(&state.device, self->device_);
@@ -191,9 +191,9 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   uint32_t absent = RankState::kAbsent;
   if (!state.presence.compare_exchange_strong(absent, RankState::kJoined)) {
     return Error(occlInvalidUsage,
-                 self->Name(rank) + " has joined already: two processes have the same rank");
+                 self->Name(rank) + " has already joined: two processes use the same rank");
   }
-  self->Ring();
+  self->Notify();
   const auto missing = [&] {
     for (int other = 0; other < ranks; ++other) {
       if (segment.states[other].presence.load() == RankState::kAbsent) {
@@ -211,7 +211,7 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   for (int other = 0; other < ranks; ++other) {
     Status status = self->devices_[static_cast<size_t>(other)].Map(segment.states[other].device);
     if (!status.ok()) {
-      status.text = self->Name(other) + " has ended: " + status.text;
+      status.text = self->Name(other) + " has exited: " + status.text;
       return self->End(status.result, status.text);
     }
   }
@@ -219,9 +219,9 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
     return DeviceStatus(error);
   }
   segment.joined.fetch_add(1);
-  self->Ring();
-  // A rank that is done early may end as soon as it has its communicator: all have mapped its
-  // device by then.
+  self->Notify();
+  // A rank that finishes early may exit as soon as it has its communicator, so this waits until all
+  // ranks have mapped its device.
   if (const Status status = self->WaitUntil(
           [&] { return segment.joined.load() == static_cast<uint32_t>(ranks); }, [] { return -1; },
           self->Deadline(), [] { return "not all ranks have mapped each other's devices"; });
@@ -241,27 +241,27 @@ Communicator::~Communicator() {
 Status Communicator::CheckProcess() const {
   return getpid() == process_
              ? Status()
-             : Error(occlInvalidUsage, "this communicator belongs to process " +
-                                           std::to_string(process_) +
-                                           ", of which this one is a fork: make another one");
+             : Error(occlInvalidUsage,
+                     "this communicator belongs to process " + std::to_string(process_) +
+                         ", and this process is a fork of it: create a new communicator");
 }
 
 void Communicator::Leave() {
   if (getpid() == process_) {
     segment()->states[rank_].presence.store(RankState::kLeft);
-    Ring();
+    Notify();
   }
 }
 
 Status Communicator::End(occlResult_t result, const std::string& text) {
-  Verdict& verdict = segment()->verdict;
-  uint32_t none = Verdict::kNone;
-  if (verdict.state.compare_exchange_strong(none, Verdict::kBeingWritten)) {
-    verdict.rank = rank_;
-    verdict.result = result;
-    std::snprintf(verdict.text, sizeof(verdict.text), "%s", text.c_str());
-    verdict.state.store(Verdict::kWritten);
-    Ring();
+  Failure& failure = segment()->failure;
+  uint32_t none = Failure::kNone;
+  if (failure.state.compare_exchange_strong(none, Failure::kBeingWritten)) {
+    failure.rank = rank_;
+    failure.result = result;
+    std::snprintf(failure.text, sizeof(failure.text), "%s", text.c_str());
+    failure.state.store(Failure::kWritten);
+    Notify();
     return Error(result, text);
   }
   const Status ended = Ended();
@@ -269,22 +269,23 @@ Status Communicator::End(occlResult_t result, const std::string& text) {
 }
 
 Status Communicator::Ended() const {
-  const Verdict& verdict = segment()->verdict;
-  if (verdict.state.load(std::memory_order_acquire) != Verdict::kWritten) {
+  const Failure& failure = segment()->failure;
+  if (failure.state.load(std::memory_order_acquire) != Failure::kWritten) {
     return {};
   }
-  if (verdict.rank == rank_) {
-    return Error(verdict.result, verdict.text);
+  if (failure.rank == rank_) {
+    return Error(failure.result, failure.text);
   }
-  // What both sides see keeps its kind; what another rank alone has seen is an error of that rank.
-  const occlResult_t result = verdict.result == occlInvalidUsage || verdict.result == occlTimeout
-                                  ? verdict.result
-                              : verdict.result == occlAborted ? occlAborted
+  // A failure that both sides observe keeps its kind. A failure that only another rank observed is
+  // an error of that rank.
+  const occlResult_t result = failure.result == occlInvalidUsage || failure.result == occlTimeout
+                                  ? failure.result
+                              : failure.result == occlAborted ? occlAborted
                                                               : occlRemoteError;
-  return Error(result, Name(verdict.rank) + " says: " + verdict.text);
+  return Error(result, Name(failure.rank) + " reported: " + failure.text);
 }
 
-// ------------------------------------------------------------------------------------- meeting
+// -------------------------------------------------------------------------------- synchronization
 
 Clock::time_point Communicator::Deadline() const {
   return Clock::now() + std::chrono::milliseconds(timeout_.load(std::memory_order_relaxed));
@@ -298,7 +299,7 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
   }
   Segment& shared = *segment();
   for (;;) {
-    const uint32_t rings = shared.bell.rings.load(std::memory_order_seq_cst);
+    const uint32_t epoch = shared.changes.epoch.load(std::memory_order_seq_cst);
     if (done()) {
       return {};
     }
@@ -306,18 +307,17 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
       return ended;
     }
     if (exiting.load()) {
-      return Error(occlAborted, "this process ends");
+      return Error(occlAborted, "this process is exiting");
     }
     if (const int missed = who(); missed >= 0) {
       const RankState& state = shared.states[missed];
       int there = 0;
-      // `done` once more: it may have come and left since.
+      // Checks `done` again, because the rank may have arrived and left since.
       const bool left = state.presence.load() == RankState::kLeft;
       const bool gone = !left && orIpcFileIsThere(&there, &state.device) == orSuccess && there == 0;
       if ((left || gone) && !done()) {
-        return Error(occlRemoteError, Name(missed) +
-                                          (left ? " has given its communicator back"
-                                                : ", another process, has ended") +
+        return Error(occlRemoteError, (left ? Name(missed) + " has destroyed its communicator"
+                                            : "the process of " + Name(missed) + " has exited") +
                                           ": " + what());
       }
     }
@@ -326,7 +326,7 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
           occlTimeout,
           what() + " within " + std::to_string(timeout_.load(std::memory_order_relaxed)) + " ms");
     }
-    (void)shared.bell.Sleep(rings, kNap);
+    (void)shared.changes.Wait(epoch, kPollInterval);
   }
 }
 
@@ -353,20 +353,20 @@ std::string Communicator::Describe(const Descriptor& descriptor) const {
   return text;
 }
 
-std::string Communicator::Late(int rank) const {
-  return Name(rank) + " has not come to the " +
+std::string Communicator::DescribeLate(int rank) const {
+  return Name(rank) + " did not reach the " +
          OperationName(segment()->states[rank_].descriptors[barriers_ % 2].operation);
 }
 
 Status Communicator::Arrive(Clock::time_point deadline) {
   const uint64_t barrier = ++barriers_;
   segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
-  // Whoever sleeps waits for the last one. A rank that spins may be at the next barrier already.
+  // A sleeping rank waits for the last one. A spinning rank may be at the next barrier already.
   if (segment()->arrivals.fetch_add(1) + 1 >= barrier * static_cast<uint64_t>(ranks_)) {
-    Ring();
+    Notify();
   }
   int missed = 0;
-  const auto all_came = [&] {
+  const auto all_arrived = [&] {
     for (; missed < ranks_; ++missed) {
       if (segment()->states[missed].arrived.load(std::memory_order_acquire) < barrier) {
         return false;
@@ -375,11 +375,11 @@ Status Communicator::Arrive(Clock::time_point deadline) {
     return true;
   };
   return WaitUntil(
-      all_came, [&] { return missed < ranks_ ? missed : -1; }, deadline,
-      [&] { return Late(missed); });
+      all_arrived, [&] { return missed < ranks_ ? missed : -1; }, deadline,
+      [&] { return DescribeLate(missed); });
 }
 
-Status Communicator::Meet(const Descriptor& mine, Clock::time_point deadline) {
+Status Communicator::CheckedBarrier(const Descriptor& mine, Clock::time_point deadline) {
   if (const Status ended = Ended(); !ended.ok()) {
     return ended;
   }
@@ -393,8 +393,8 @@ Status Communicator::Meet(const Descriptor& mine, Clock::time_point deadline) {
   return {};
 }
 
-Status Communicator::MeetAgain(Clock::time_point deadline) {
-  // Whoever looks at it after the barrier finds the operation that is under way.
+Status Communicator::Barrier(Clock::time_point deadline) {
+  // A rank that reads it after the barrier finds the operation in progress.
   RankState& state = segment()->states[rank_];
   state.descriptors[(barriers_ + 1) % 2] = state.descriptors[barriers_ % 2];
   const Status status = Arrive(deadline);
@@ -406,9 +406,9 @@ Status Communicator::CheckAgreement(const Descriptor& mine) const {
     const Descriptor& theirs = LastDescriptor(other);
     if (!Agree(mine, theirs)) {
       const int first = std::min(rank_, other), second = std::max(rank_, other);
-      return Error(occlInvalidUsage, "ranks do not ask for the same: " + Name(first) + " for " +
-                                         Describe(first == rank_ ? mine : theirs) + ", " +
-                                         Name(second) + " for " +
+      return Error(occlInvalidUsage, "ranks called different operations: " + Name(first) +
+                                         " called " + Describe(first == rank_ ? mine : theirs) +
+                                         ", " + Name(second) + " called " +
                                          Describe(second == rank_ ? mine : theirs));
     }
   }
@@ -417,14 +417,14 @@ Status Communicator::CheckAgreement(const Descriptor& mine) const {
 
 // ---------------------------------------------------------------------------------- enqueueing
 
-Status Communicator::Follow(orStream_t stream, bool in_order) {
+Status Communicator::OrderAfterLast(orStream_t stream, bool in_order) {
   orStreamCaptureStatus capture = orStreamCaptureStatusNone;
   if (const orError_t error = orStreamGetCaptureInfo(stream, &capture, nullptr);
       error != orSuccess) {
     return DeviceStatus(error);
   }
   captured_ = capture != orStreamCaptureStatusNone;
-  return in_order && followed_ && !captured_ && stream != last_stream_
+  return in_order && has_last_ && !captured_ && stream != last_stream_
              ? DeviceStatus(orStreamWaitEvent(stream, last_event_, 0))
              : Status();
 }
@@ -445,12 +445,12 @@ void Communicator::DropFinished() {
   }
 }
 
-Status Communicator::Done(orStream_t stream) {
+Status Communicator::RecordLast(orStream_t stream) {
   if (captured_) {
     return {};
   }
   last_stream_ = stream;
-  followed_ = true;
+  has_last_ = true;
   return DeviceStatus(orEventRecord(last_event_, stream));
 }
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// communicator.h - one rank's end of a communicator: what it shares with the others, how it meets
-// them, and why it is over.
+// communicator.h - one rank's end of a communicator: the memory that it shares with the other
+// ranks, how it synchronizes with them, and why it has failed.
 //
-// Owned by its handle and by each batch of operations that is enqueued. Calls of the API come from
-// one thread at a time, except Abort; the functions for kernels are called by the threads that run
-// the batches, one batch of collectives at a time (RunLock).
+// Owned by its handle and by each enqueued batch of operations. One thread at a time may call the
+// API, except Abort. The functions for kernels are called by the threads that run the batches, one
+// batch of collectives at a time (run_mutex).
 #ifndef DISTRIBUTED_OCCL_COMMUNICATOR_H_
 #define DISTRIBUTED_OCCL_COMMUNICATOR_H_
 
@@ -27,7 +27,7 @@ namespace openreg::occl {
 
 using Clock = std::chrono::steady_clock;
 
-// A file of another process, mapped.
+// A mapped file of another process.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -48,10 +48,11 @@ class MappedFile {
 
 class Communicator : public std::enable_shared_from_this<Communicator> {
  public:
-  // The segment of a communicator to be, which this process keeps until all ranks have joined.
+  // Creates the segment of a future communicator. This process keeps it until all ranks have
+  // joined.
   static Status MakeId(occlUniqueId* id);
 
-  // Joins, and waits for the others.
+  // Joins, and waits until all ranks have joined.
   static Status Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
                      std::shared_ptr<Communicator>* joined);
   ~Communicator();
@@ -59,73 +60,73 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
-  // As messages have it: "rank 3".
+  // The name of a rank in messages: "rank 3".
   std::string Name(int rank) const;
   void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
 
-  // Fails in the child of a fork.
+  // Fails in a forked child.
   Status CheckProcess() const;
 
   // ------------------------------------------------------------------------ for kernels
 
-  // When a wait that begins now is too late.
+  // The deadline of a wait that begins now.
   Clock::time_point Deadline() const;
 
-  // Says what this rank is about to do, comes to a barrier, and waits until all have come. Fails
-  // if they do not want the same. `data` of this rank's slot goes along.
-  Status Meet(const Descriptor& mine, Clock::time_point deadline);
+  // Publishes the operation of this rank, enters a barrier and waits until all ranks have arrived.
+  // Fails if they run different operations. The data of this rank's slot is published with it.
+  Status CheckedBarrier(const Descriptor& mine, Clock::time_point deadline);
   // A barrier within an operation.
-  Status MeetAgain(Clock::time_point deadline);
+  Status Barrier(Clock::time_point deadline);
 
-  // Of the barrier that is next (to write one's own) or was last (to read).
+  // The slots of the next barrier (to write one's own) and of the last barrier (to read).
   unsigned char* NextSlot() { return segment()->slots[rank_][(barriers_ + 1) % 2]; }
   const unsigned char* LastSlot(int rank) const { return segment()->slots[rank][barriers_ % 2]; }
   const Descriptor& LastDescriptor(int rank) const {
     return segment()->states[rank].descriptors[barriers_ % 2];
   }
-  // A place in the memory of a rank's device.
+  // An address in the memory of a rank's device.
   const unsigned char* Memory(int rank, uint64_t place) const {
     return devices_[static_cast<size_t>(rank)].memory() + place;
   }
 
-  // Waits for what other ranks do; `who` gives a rank that is missed, or -1. Fails if that rank
-  // has ended or left, if the communicator is over, or at the deadline, which says `what`.
+  // Waits for other ranks; `who` returns a rank that has not arrived, or -1. Fails if that rank has
+  // exited or left, if the communicator has failed, or at the deadline, with the text of `what`.
   Status WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
                    Clock::time_point deadline, const std::function<std::string()>& what);
-  void Ring() { segment()->bell.Ring(); }
+  void Notify() { segment()->changes.Notify(); }
 
   Mailbox* Mailboxes(int sender, int receiver) const {
     return segment()->mailboxes[sender][receiver];
   }
   uint64_t NextMessage(int receiver) { return ++messages_[static_cast<size_t>(receiver)]; }
   std::mutex& mailbox_mutex() { return mailbox_mutex_; }
-  // Held while a thread of this rank looks for a message and claims it.
+  // Held while a thread of this rank searches for a message and claims it.
   std::mutex& receive_mutex() { return receive_mutex_; }
   std::mutex& run_mutex() { return run_mutex_; }
 
-  // ------------------------------------------------------------------------ its end
+  // ------------------------------------------------------------------------ failure
 
-  // Ends it for all ranks, if nobody has, and returns the reason.
+  // Ends the communicator for all ranks unless it has ended already, and returns the reason.
   Status End(occlResult_t result, const std::string& text);
-  // Success, or why it is over.
+  // Returns success, or why the communicator has ended.
   Status Ended() const;
   void Leave();
 
   // ------------------------------------------------------------------------ for the API
 
-  // Operations of this communicator that are enqueued and not done.
+  // Counts operations of this communicator that are enqueued and not done.
   void BeginBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
   void EndBatch() { batches_.fetch_sub(1, std::memory_order_release); }
-  // A kernel cannot give memory back: what it is done with waits here for the next call.
+  // A kernel cannot free device memory, so finished batches wait here for the next call.
   void AddFinished(void* batch, void (*drop)(void*));
   void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
-  // Before and after a batch: with `in_order`, has `stream` wait for the batch before, if that was
-  // on another stream. What is captured runs later, at a time that is the program's to order.
-  Status Follow(orStream_t stream, bool in_order);
-  Status Done(orStream_t stream);
-  // Whether the batch since Follow goes into a graph.
+  // Called before and after a batch. With `in_order`, makes `stream` wait for the previous batch if
+  // that was on another stream. The program must order captured work itself, because it runs later.
+  Status OrderAfterLast(orStream_t stream, bool in_order);
+  Status RecordLast(orStream_t stream);
+  // Whether the batch since OrderAfterLast() is captured by a graph.
   bool captured() const { return captured_; }
 
   occlRedOp_t AddScale(occlDataType_t type, const unsigned char* scalar);
@@ -142,7 +143,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Segment* segment() const { return reinterpret_cast<Segment*>(file_.memory()); }
   Status Arrive(Clock::time_point deadline);
   Status CheckAgreement(const Descriptor& mine) const;
-  std::string Late(int rank) const;
+  std::string DescribeLate(int rank) const;
   int Label(int rank) const;
   // "all-reduce of float32[8], sum".
   std::string Describe(const Descriptor& descriptor) const;
@@ -158,17 +159,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<MappedFile> devices_;
 
   std::mutex run_mutex_;
-  uint64_t barriers_ = 0;  // that this rank has come to; under run_mutex_
+  uint64_t barriers_ = 0;  // passed by this rank; guarded by run_mutex_
   std::mutex mailbox_mutex_;
   std::mutex receive_mutex_;
-  std::vector<uint64_t> messages_;  // sent to each rank; under mailbox_mutex_
+  std::vector<uint64_t> messages_;  // sent to each rank; guarded by mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
   std::mutex finished_mutex_;
   std::vector<std::pair<void*, void (*)(void*)>> finished_;
   orStream_t last_stream_ = nullptr;
   orEvent_t last_event_ = nullptr;
-  bool followed_ = false;  // there was a batch
+  bool has_last_ = false;  // whether there was a batch
   bool captured_ = false;
   std::map<int, Scale> scales_;
   int next_scale_ = occlNumOps;

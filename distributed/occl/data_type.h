@@ -61,8 +61,8 @@ constexpr bool IsComplex(occlDataType_t type) {
   return type == occlComplex64 || type == occlComplex128;
 }
 
-// A floating-point format of 8 or 16 bits, as float. Values between two of the format are rounded
-// to the nearest one, ties to the even one.
+// A floating-point format of 8 or 16 bits, converted to and from float. Conversion to the format
+// rounds to nearest, ties to even.
 template <int kExponentBits, int kMantissaBits, bool kHasInfinity, class Bits>
 struct SmallFloat {
   Bits bits;
@@ -71,7 +71,7 @@ struct SmallFloat {
   static constexpr int kShift = 23 - kMantissaBits;
   static constexpr Bits kSign = static_cast<Bits>(1 << (kExponentBits + kMantissaBits));
   static constexpr uint32_t kInfinity = ((1U << kExponentBits) - 1) << kMantissaBits;
-  // Of a format without infinities only the last code of each sign is a NaN.
+  // In a format without infinities, only the last code of each sign is a NaN.
   static constexpr uint32_t kNan =
       kHasInfinity ? kInfinity | 1U << (kMantissaBits - 1) : kSign - 1U;
 
@@ -107,8 +107,8 @@ struct SmallFloat {
     constexpr uint32_t kSmallestNormal = (127U - kBias + 1U) << 23;
     uint32_t rounded;
     if (magnitude < kSmallestNormal) {
-      // A multiple of the smallest number: as a sum with one whose last bit is that number, which
-      // the processor rounds.
+      // Rounds to a multiple of the smallest number: adding a constant whose last bit is that
+      // number makes the processor round.
       constexpr float kMagic =
           std::bit_cast<float>(static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits + 23) << 23);
       rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kMagic) -

@@ -28,9 +28,9 @@ OPENREG_API const char* occlGetErrorString(occlResult_t result) {
     case occlSuccess:
       return "no error";
     case occlDeviceError:
-      return "a function of the device failed";
+      return "a device function failed";
     case occlSystemError:
-      return "a call of the operating system failed";
+      return "a system call failed";
     case occlInternalError:
       return "internal error";
     case occlInvalidArgument:
@@ -38,11 +38,11 @@ OPENREG_API const char* occlGetErrorString(occlResult_t result) {
     case occlInvalidUsage:
       return "invalid usage";
     case occlRemoteError:
-      return "another rank has ended or failed";
+      return "another rank has exited or failed";
     case occlInProgress:
       return "in progress";
     case occlTimeout:
-      return "another rank has not come in time";
+      return "another rank did not arrive in time";
     case occlAborted:
       return "the communicator was aborted";
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// error.h - a result with its words. A plain value.
+// error.h - a result with its message. A plain value.
 #ifndef DISTRIBUTED_OCCL_ERROR_H_
 #define DISTRIBUTED_OCCL_ERROR_H_
 
@@ -20,10 +20,10 @@ struct [[nodiscard]] Status {
 
 inline Status Error(occlResult_t result, std::string text) { return {result, std::move(text)}; }
 
-// Of a function of the device, which has just failed on this thread.
+// The status of a device function that has just failed on this thread.
 Status DeviceStatus(orError_t error);
 
-// What the API returns for it: keeps the words for occlGetLastError.
+// Converts a status to the API's result, and stores its message for occlGetLastError.
 occlResult_t Return(const Status& status);
 
 }  // namespace openreg::occl

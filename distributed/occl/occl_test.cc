@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Ranks are threads of this process here, each with a stream of its own.
+// Tests of occl. Ranks are threads of this process, each with its own stream.
 #include "distributed/occl/occl.h"
 
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ namespace {
 #define ASSERT_OCCL(call) ASSERT_EQ(call, occlSuccess) << occlGetLastError()
 #define EXPECT_OCCL(call) EXPECT_EQ(call, occlSuccess) << occlGetLastError()
 
-// One rank, on a thread of its own.
+// One rank, on its own thread.
 struct Rank {
   int rank;
   int ranks;
@@ -88,7 +88,7 @@ class Buffer {
   void* memory_ = nullptr;
 };
 
-// What rank `rank` has at `index`.
+// The value of rank `rank` at `index`.
 int32_t Value(int rank, size_t index) {
   return static_cast<int32_t>(index % 1000) + 1000 * (rank + 1);
 }
@@ -100,7 +100,7 @@ std::vector<int32_t> Values(int rank, size_t count) {
   return values;
 }
 
-// Ranks and elements: within slots, at their border, and through the memory of devices.
+// Numbers of ranks and elements: within slots, at their limit, and through device memory.
 class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
  protected:
   void Run(const std::function<void(Rank&, size_t)>& function) {
@@ -217,7 +217,7 @@ TEST(OcclTest, ResultsAreBitwiseEqual) {
   }
 }
 
-TEST(OcclTest, ASumOfScaledNumbers) {
+TEST(OcclTest, SumOfScaledValues) {
   WithRanks(3, [](Rank& rank) {
     Buffer<double> buffer(std::vector<double>(5, 2.0));
     const double scalar = 0.5 * (rank.rank + 1);
@@ -234,8 +234,8 @@ TEST(OcclTest, ASumOfScaledNumbers) {
   });
 }
 
-TEST(OcclTest, RanksThatWantDifferentThingsAreTold) {
-  std::atomic<int> told{0};
+TEST(OcclTest, DifferentOperationsAreReported) {
+  std::atomic<int> reported{0};
   WithRanks(2, [&](Rank& rank) {
     Buffer<float> buffer(8);
     if (rank.rank == 0) {
@@ -247,9 +247,9 @@ TEST(OcclTest, RanksThatWantDifferentThingsAreTold) {
     }
     EXPECT_NE(rank.Synchronize(), orSuccess);
     const std::string text = orGetLastErrorDetail();
-    if (text.find("rank 0 for broadcast of float32[8], root 0, rank 1 for all-reduce of "
+    if (text.find("rank 0 called broadcast of float32[8], root 0, rank 1 called all-reduce of "
                   "float32[4], sum") != std::string::npos) {
-      ++told;
+      ++reported;
     } else {
       ADD_FAILURE() << text;
     }
@@ -258,7 +258,7 @@ TEST(OcclTest, RanksThatWantDifferentThingsAreTold) {
     EXPECT_EQ(error, occlInvalidUsage);
     EXPECT_EQ(occlBarrier(rank.comm, rank.stream), occlInvalidUsage) << "it is over";
   });
-  EXPECT_EQ(told, 2);
+  EXPECT_EQ(reported, 2);
 }
 
 TEST(OcclTest, ALateRankIsAnError) {
@@ -271,27 +271,27 @@ TEST(OcclTest, ALateRankIsAnError) {
         }
         EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
         EXPECT_NE(rank.Synchronize(), orSuccess);
-        EXPECT_NE(std::string(orGetLastErrorDetail()).find("rank 1 has not come to the barrier"),
+        EXPECT_NE(std::string(orGetLastErrorDetail()).find("rank 1 did not reach the barrier"),
                   std::string::npos)
             << orGetLastErrorDetail();
       },
       100);
 }
 
-TEST(OcclTest, ARankThatLeavesIsAnError) {
+TEST(OcclTest, ADestroyedCommunicatorIsAnError) {
   WithRanks(2, [](Rank& rank) {
     if (rank.rank == 0) {
-      return;  // gives its communicator back
+      return;  // destroys its communicator
     }
     EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
     EXPECT_NE(rank.Synchronize(), orSuccess);
-    EXPECT_NE(std::string(orGetLastErrorDetail()).find("rank 0 has given its communicator back"),
+    EXPECT_NE(std::string(orGetLastErrorDetail()).find("rank 0 has destroyed its communicator"),
               std::string::npos)
         << orGetLastErrorDetail();
   });
 }
 
-TEST(OcclTest, AnAbortWakesAllRanks) {
+TEST(OcclTest, AnAbortEndsTheWaitsOfAllRanks) {
   WithRanks(3, [](Rank& rank) {
     if (rank.rank == 2) {
       std::this_thread::sleep_for(std::chrono::milliseconds(30));
@@ -306,7 +306,7 @@ TEST(OcclTest, AnAbortWakesAllRanks) {
   });
 }
 
-TEST(OcclTest, TheReasonOfAnAbortNamesRanksByTheirLabels) {
+TEST(OcclTest, TheReasonOfAnAbortUsesTheLabelsOfRanks) {
   constexpr int kLabels[] = {5, 9};
   WithRanks(
       2,
@@ -320,7 +320,7 @@ TEST(OcclTest, TheReasonOfAnAbortNamesRanksByTheirLabels) {
         const char* text = nullptr;
         occlResult_t error = occlSuccess;
         EXPECT_OCCL(occlCommGetAsyncError(rank.comm, &error, &text));
-        EXPECT_EQ(std::string(text), "rank 9 says: the network is down");
+        EXPECT_EQ(std::string(text), "rank 9 reported: the network is down");
       },
       20'000, kLabels);
 }
@@ -341,7 +341,7 @@ TEST(OcclTest, RanksSendInARing) {
   }
 }
 
-TEST(OcclTest, MessagesHaveTagsAndAnOrder) {
+TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
   constexpr int kMessages = 20;  // more than there are mailboxes
   WithRanks(2, [](Rank& rank) {
     std::vector<std::unique_ptr<Buffer<int32_t>>> buffers;
@@ -356,7 +356,8 @@ TEST(OcclTest, MessagesHaveTagsAndAnOrder) {
                              rank.stream, nullptr));
       }
     }
-    // 20 messages of tags 0, 1, 2: seven of 0 and 1, six of 2; and the other way round.
+    // So far rank 0 has sent seven messages with tags 0 and 1 and six with tag 2, and rank 1 has
+    // posted seven receives with tags 2 and 1 and six with tag 0. This adds the missing two.
     if (rank.rank == 0) {
       buffers.push_back(std::make_unique<Buffer<int32_t>>(std::vector<int32_t>(2, 20)));
       EXPECT_OCCL(occlSend(buffers.back()->data(), 2, occlInt32, 1, 2, rank.comm, rank.stream));
@@ -370,7 +371,7 @@ TEST(OcclTest, MessagesHaveTagsAndAnOrder) {
     if (rank.rank == 1) {
       for (int i = 0; i <= kMessages; ++i) {
         const int tag = 2 - i % 3;
-        const int expected = i / 3 * 3 + tag;  // the same one of this tag
+        const int expected = i / 3 * 3 + tag;  // the message of this tag with the same index
         EXPECT_EQ(buffers[static_cast<size_t>(i)]->values()[0], expected) << i;
       }
     }
@@ -398,7 +399,7 @@ TEST(OcclTest, AReceiveFromAnyRank) {
   });
 }
 
-TEST(OcclTest, MessagesThatDoNotFitAreTold) {
+TEST(OcclTest, AMessageOfAnotherSizeIsReported) {
   WithRanks(2, [](Rank& rank) {
     Buffer<int32_t> buffer(10);
     if (rank.rank == 0) {
@@ -417,7 +418,7 @@ TEST(OcclTest, MessagesThatDoNotFitAreTold) {
 TEST(OcclTest, SplitCommunicators) {
   WithRanks(4, [](Rank& rank) {
     occlComm_t half = nullptr;
-    // Odd and even ranks, in the opposite order.
+    // Odd and even ranks, in reverse order.
     ASSERT_OCCL(occlCommSplit(rank.comm, rank.rank % 2, -rank.rank, &half, nullptr));
     int ranks = 0, mine = -1;
     EXPECT_OCCL(occlCommCount(half, &ranks));
@@ -472,12 +473,13 @@ TEST(OcclTest, OperationsOfSeveralStreamsKeepTheirOrder) {
   });
 }
 
-TEST(OcclTest, BadArguments) {
+TEST(OcclTest, InvalidArguments) {
   occlUniqueId id{};
   occlComm_t comm = nullptr;
   EXPECT_EQ(occlCommInitRank(&comm, 2, id, 2), occlInvalidArgument);
   EXPECT_EQ(occlCommInitRank(&comm, 1, id, 0), occlInvalidArgument);
-  EXPECT_NE(std::string(occlGetLastError()).find("no id of occlGetUniqueId"), std::string::npos);
+  EXPECT_NE(std::string(occlGetLastError()).find("the id is not from occlGetUniqueId"),
+            std::string::npos);
   EXPECT_EQ(occlBarrier(nullptr, nullptr), occlInvalidArgument);
   EXPECT_EQ(occlGroupEnd(), occlInvalidUsage);
   WithRanks(1, [](Rank& rank) {

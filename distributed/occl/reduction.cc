@@ -12,16 +12,16 @@
 namespace openreg::occl {
 namespace {
 
-// This many elements at a time: their sums stay in the first-level cache while the ranks' buffers
-// are read one after the other.
+// The number of elements per step: their sums stay in the L1 cache while the ranks' buffers are
+// read one after the other.
 constexpr size_t kBlock = 1024;
 
-// A bool as it is stored; its sums and maxima are "or", its products and minima "and".
+// A bool as it is stored. Its sums and maxima are "or", its products and minima "and".
 struct Bool {
   uint8_t bits;
 };
 
-// The type in which a type is reduced.
+// The type in which values of type T are reduced.
 template <class T>
 struct WideOf {
   using Type = T;
@@ -34,7 +34,7 @@ template <>
 struct WideOf<Bool> {
   using Type = uint8_t;
 };
-// Signed numbers wrap around.
+// Signed integers wrap around.
 template <>
 struct WideOf<int8_t> {
   using Type = uint8_t;
@@ -79,7 +79,7 @@ struct Product {
   static T Of(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
       using U = std::make_unsigned_t<T>;
-      // Not in int, which uint16_t would be promoted to and which overflows.
+      // Not in int: uint16_t would be promoted to int, which overflows.
       return static_cast<T>(static_cast<uint64_t>(static_cast<U>(a)) * static_cast<U>(b));
     } else {
       return a * b;
@@ -126,8 +126,8 @@ struct Xor {
   }
 };
 
-// to[i] = from[0][i] op from[1][i] ... for types that are reduced as they are. An input may be the
-// output, at the same place: no iteration depends on another.
+// to[i] = from[0][i] op from[1][i] ..., for types that are reduced as they are. An input may alias
+// the output at the same address, because no iteration depends on another.
 template <class T, class Function>
 void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   T sums[kBlock];
@@ -154,7 +154,7 @@ void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
 template <class T, class Function>
 void ReduceWide(int inputs, const void* const* input, const void* const* scales, bool average,
                 T* to, size_t count) {
-  // Sums of int8 wrap in uint8_t, but their order needs the sign.
+  // Sums of int8 wrap in uint8_t, but comparisons need the sign.
   using Wide = std::conditional_t<
       std::is_same_v<Function, Maximum> || std::is_same_v<Function, Minimum>,
       std::conditional_t<std::is_same_v<T, int8_t>, int8_t, typename WideOf<T>::Type>,

@@ -2,8 +2,8 @@
 //
 // reduction.h - reduces the buffers of several ranks into one, in the order of ranks.
 //
-// Numbers of 8 and 16 bits are reduced in float32 and rounded once, integers modulo 2^n; averages
-// of integers are rounded toward zero. Stateless; threads: any.
+// 8-bit and 16-bit floats are reduced in float32 and rounded once, integers modulo 2^n. Averages of
+// integers are rounded toward zero. Stateless; threads: any.
 #ifndef DISTRIBUTED_OCCL_REDUCTION_H_
 #define DISTRIBUTED_OCCL_REDUCTION_H_
 
@@ -13,11 +13,12 @@
 
 namespace openreg::occl {
 
-// Whether the type has that reduction: maxima of complex numbers and bits of floats there are not.
+// Whether the type supports the reduction. Complex numbers have no maximum, floats no bit
+// operations.
 bool CanReduce(occlDataType_t type, occlRedOp_t op);
 
-// `scales`: of each input, null for 1 (they are of `type`, and `op` is occlSum then). `output` may
-// be one of the inputs.
+// `scales` has one factor per input; null means 1 (the factors have `type`, and `op` is then
+// occlSum). `output` may be one of the inputs.
 void Reduce(occlDataType_t type, occlRedOp_t op, int inputs, const void* const* input,
             const void* const* scales, void* output, size_t count);
 

@@ -2,10 +2,10 @@
 //
 // segment.h - the memory that all ranks of a communicator share.
 //
-// A file without a name (openreg_emulation.h, "files of other processes"), full of zeros at first,
-// whose pages exist as far as they are used. Nothing in it is a pointer. A rank writes only to its
-// own RankState, its own slots and the mailboxes of its messages; `verdict` belongs to the first
-// rank that finds the communicator over.
+// An anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose pages
+// are allocated when they are used. It contains no pointers. A rank writes only to its own
+// RankState, its own slots and the mailboxes of its messages; the first rank that finds the
+// communicator broken writes `failure`.
 #ifndef DISTRIBUTED_OCCL_SEGMENT_H_
 #define DISTRIBUTED_OCCL_SEGMENT_H_
 
@@ -13,7 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "distributed/occl/bell.h"
+#include "distributed/occl/event_count.h"
 #include "distributed/occl/occl.h"
 #include "runtime/device/openreg_emulation.h"
 
@@ -21,7 +21,7 @@ namespace openreg::occl {
 
 inline constexpr int kMaxRanks = OCCL_MAX_RANKS;
 inline constexpr size_t kSlotBytes = size_t{64} << 10;
-inline constexpr int kMailboxes = 8;  // messages on their way from one rank to another
+inline constexpr int kMailboxes = 8;  // messages in progress from one rank to another
 inline constexpr size_t kTextBytes = 512;
 
 enum class Operation : uint32_t {
@@ -40,23 +40,23 @@ enum class Operation : uint32_t {
   kSplit,
 };
 
-// What a rank is about to do. Ranks have to agree on all but the last three.
+// The operation of a rank. Ranks must agree on all members except the last three.
 struct Descriptor {
   Operation operation;
   occlDataType_t type;
-  occlRedOp_t op;  // occlSum for a sum of scaled numbers, too
+  occlRedOp_t op;  // occlNumOps for a sum of scaled values
   int32_t root;
   uint64_t count;
-  uint64_t send;  // in the file of the rank's device
+  uint64_t send;  // offset in the file of the rank's device
   uint64_t receive;
-  unsigned char scale[16];  // of `type`, or zeros: not scaled
+  unsigned char scale[16];  // of `type`, or zeros if not scaled
 };
 
 struct alignas(64) RankState {
   enum : uint32_t { kAbsent, kJoined, kLeft };
   std::atomic<uint32_t> presence;
   orIpcFileHandle device;         // the memory of its device
-  std::atomic<uint64_t> arrived;  // barriers that it has come to
+  std::atomic<uint64_t> arrived;  // number of barriers that it has reached
   Descriptor descriptors[2];      // for even and odd barriers
 };
 
@@ -66,13 +66,13 @@ struct alignas(64) Mailbox {
   std::atomic<uint32_t> state;
   int32_t tag;
   occlDataType_t type;
-  uint64_t number;  // of the messages of this sender to this receiver
+  uint64_t number;  // index among the messages of this sender to this receiver
   uint64_t count;
-  uint64_t place;  // in the file of the sender's device
+  uint64_t place;  // offset in the file of the sender's device
 };
 
-// Why the communicator is over.
-struct Verdict {
+// Why the communicator has failed.
+struct Failure {
   enum : uint32_t { kNone, kBeingWritten, kWritten };
   std::atomic<uint32_t> state;
   int32_t rank;
@@ -81,21 +81,22 @@ struct Verdict {
 };
 
 struct Segment {
-  // Ranks count themselves before they map anything else.
-  std::atomic<uint32_t> ranks;  // of the communicator, as the first one says
+  // Ranks register here before they map anything else.
+  std::atomic<uint32_t> ranks;  // the number of ranks, set by the first one
   std::atomic<uint32_t> joined;
 
-  // Rung whenever something here has changed that a rank may wait for.
-  alignas(64) Bell bell;
+  // Notified whenever something here has changed that a rank may wait for.
+  alignas(64) EventCount changes;
 
-  alignas(64) std::atomic<uint64_t> arrivals;  // at barriers, of all ranks
-  Verdict verdict;
+  alignas(64) std::atomic<uint64_t> arrivals;  // at barriers, by all ranks
+  Failure failure;
   RankState states[kMaxRanks];
   Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // by sender and receiver
   alignas(4096) unsigned char slots[kMaxRanks][2][kSlotBytes];
 };
 
-static_assert(std::atomic<uint64_t>::is_always_lock_free, "processes share it");
+static_assert(std::atomic<uint64_t>::is_always_lock_free,
+              "atomics that processes share must be lock-free");
 
 }  // namespace openreg::occl
 

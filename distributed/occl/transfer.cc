@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// transfer.cc - how the sends and receives of a batch find each other.
+// transfer.cc - how the sends and receives of a batch are matched.
 #include <algorithm>
 #include <mutex>
 #include <string>
@@ -25,7 +25,7 @@ bool Batch::Post(Transfer& transfer) {
       row[i].place = transfer.step->send.place;
       row[i].number = all.NextMessage(request.peer);
       row[i].state.store(Mailbox::kPosted, std::memory_order_seq_cst);
-      all.Ring();
+      all.Notify();
       return true;
     }
   }
@@ -64,12 +64,12 @@ bool Batch::Receive(Transfer& transfer, int sender, Status* status) {
     *step.request.source = sender;
   }
   found->state.store(Mailbox::kTaken, std::memory_order_seq_cst);
-  all.Ring();
+  all.Notify();
   transfer.done = true;
   return true;
 }
 
-// One step of a transfer, if it can take one.
+// Advances a transfer by one step, if possible. Returns whether it did.
 bool Batch::Advance(Transfer& transfer, Status* status) {
   const Request& request = transfer.step->request;
   Communicator& all = *communicator_;
@@ -109,7 +109,7 @@ Status Batch::RunTransfers(std::vector<Transfer> transfers) {
   }
   Status failed;
   const Transfer* waiting = nullptr;
-  // Each does what it can, in order: a receive must not overtake one of the same rank and tag.
+  // Advances each transfer, in order: a receive must not overtake one of the same rank and tag.
   const auto advance = [&] {
     bool moved = true;
     while (moved && failed.ok()) {
@@ -144,9 +144,9 @@ Status Batch::RunTransfers(std::vector<Transfer> transfers) {
     const Request& request = waiting->step->request;
     const std::string peer = request.peer == occlAnyRank ? "any rank" : all.Name(request.peer);
     const bool sends = request.operation == Operation::kSend;
-    return std::string(sends ? "nothing was received of what is sent to "
-                             : "nothing has come from ") +
-           peer + " with tag " + std::to_string(request.tag);
+    const std::string message = "message with tag " + std::to_string(request.tag);
+    return sends ? peer + " did not receive the " + message
+                 : "no " + message + " arrived from " + peer;
   };
   const Status status = all.WaitUntil(
       advance, [&] { return waiting != nullptr ? waiting->step->request.peer : -1; }, deadline,

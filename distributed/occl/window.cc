@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// window.cc - the C functions of windows: each checks its arguments and enqueues a kernel.
+// window.cc - the C functions of windows. Each checks its arguments and enqueues a kernel.
 #include "distributed/occl/window.h"
 
 #include <atomic>
@@ -22,7 +22,7 @@ struct occlWindow {
 namespace openreg::occl::window {
 namespace {
 
-// An operation that is enqueued. Owned by the call that launches and by the kernel, or by a graph.
+// An enqueued operation. Owned by the launching call and the kernel, or by a graph.
 class Launch {
  public:
   Launch(std::shared_ptr<Window> window, std::function<Status(Window&)> operation)
@@ -31,13 +31,14 @@ class Launch {
   static Status Enqueue(const char* name, const std::shared_ptr<Window>& window, orStream_t stream,
                         std::function<Status(Window&)> operation) {
     static constexpr orRepeatable kRepeatable{&Launch::Run, &Launch::Release};
-    // On the stream's own thread: it waits for other processes.
+    // Runs on the stream's own thread, because it waits for other processes.
     const orLaunchAttributes attributes{name, orLaunchHasRepeatable, 0, &kRepeatable};
     Launch* const launch = std::make_unique<Launch>(window, std::move(operation)).release();
     const orError_t error =
         orLaunchKernel(stream, &Launch::RunOnce, &launch, sizeof(launch), &attributes);
-    // An error may be that of a launch which was refused, or of a kernel that has run (with launch
-    // blocking): the kernel's share tells. At the end of the process it may still be running.
+    // The error is either from a rejected launch or from a kernel that has run (with launch
+    // blocking). owners_ tells which: the kernel gives up its share. At process exit it may still
+    // be running.
     const bool refused = error != orSuccess && error != orErrorShutdown &&
                          launch->owners_.load(std::memory_order_acquire) == 2;
     launch->Drop(refused ? 2 : 1);
@@ -69,7 +70,7 @@ class Launch {
   std::atomic<int> owners_{2};
 };
 
-// `bytes` of device memory, as kernels see them.
+// Finds the kernels' address of `bytes` bytes of device memory.
 Status KernelPointer(const char* which, const void* pointer, size_t bytes, void** found) {
   orPointerAttributes attributes{};
   if (const orError_t error = orPointerGetAttributes(&attributes, pointer); error != orSuccess) {
@@ -78,13 +79,13 @@ Status KernelPointer(const char* which, const void* pointer, size_t bytes, void*
   const size_t before =
       static_cast<size_t>(static_cast<const char*>(pointer) - static_cast<char*>(attributes.base));
   if (attributes.type != orMemoryTypeDevice || bytes > attributes.size - before) {
-    return Error(occlInvalidArgument, std::string(which) + " is no device memory of " +
+    return Error(occlInvalidArgument, std::string(which) + " must be device memory of at least " +
                                           std::to_string(bytes) + " bytes");
   }
   return DeviceStatus(orGetKernelPointer(found, pointer));
 }
 
-// Calls `enqueue` with the window, and names the function in its error.
+// Calls `enqueue` with the window, and adds the function's name to its error.
 template <class Function>
 occlResult_t WithWindow(const char* function, occlWindow_t window, const Function& enqueue) {
   Status status = window == nullptr ? Error(occlInvalidArgument, "the window is null")
@@ -102,8 +103,9 @@ Status CheckMembers(int ranks, int rank, const occlWindowMember* members,
   }
   if (ranks < 1 || ranks > OCCL_MAX_RANKS || rank < 0 || rank >= ranks) {
     return Error(occlInvalidArgument, "rank " + std::to_string(rank) + " of " +
-                                          std::to_string(ranks) + " ranks: there are 1 to " +
-                                          std::to_string(OCCL_MAX_RANKS) + ", counted from 0");
+                                          std::to_string(ranks) + " ranks: ranks must be 1 to " +
+                                          std::to_string(OCCL_MAX_RANKS) +
+                                          ", and rank less than ranks");
   }
   return {};
 }
@@ -136,7 +138,7 @@ OPENREG_API occlResult_t occlWindowCreate(occlWindow_t* window, int ranks, int r
     status.text = "occlWindowCreate: " + status.text;
     return Return(status);
   }
-  // Made after the device's exit handler, so called before it.
+  // Created after the device's exit handler, so called before it.
   struct ExitWatcher {
     ~ExitWatcher() { EndWaits(); }
   };

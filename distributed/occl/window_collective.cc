@@ -29,7 +29,7 @@ void Move(void* to, const void* from, size_t bytes) {
   }
 }
 
-// Bytes [begin, end) that a rank reduces, of a two-shot all-reduce.
+// The bytes [begin, end) that a rank reduces in a two-shot all-reduce.
 std::pair<size_t, size_t> Part(const Window& window, const Request& request, int rank) {
   const auto ranks = static_cast<size_t>(window.ranks());
   const size_t size = TypeSize(request.type);
@@ -38,7 +38,7 @@ std::pair<size_t, size_t> Part(const Window& window, const Request& request, int
   return {begin * size, std::min(begin + each, request.count) * size};
 }
 
-// Which rows of a rank go to this one.
+// Finds the rows of a rank that go to this rank.
 Status FindRows(const Window& window, const RowExchange& exchange, int peer, const int64_t* splits,
                 size_t* begin, size_t* count) {
   size_t before = 0;
@@ -47,8 +47,8 @@ Status FindRows(const Window& window, const RowExchange& exchange, int peer, con
     if (split < 0 || static_cast<size_t>(split) > exchange.rows.input_rows - before) {
       return Error(occlInvalidUsage,
                    "rank " + std::to_string(peer) + " sends " + std::to_string(split) +
-                       " rows to rank " + std::to_string(target) + ", but has " +
-                       std::to_string(exchange.rows.input_rows - before) + " more in its input");
+                       " rows to rank " + std::to_string(target) + ", but its input has only " +
+                       std::to_string(exchange.rows.input_rows - before) + " more");
     }
     if (target == window.rank()) {
       *begin = before;
@@ -64,7 +64,8 @@ Status FindRows(const Window& window, const RowExchange& exchange, int peer, con
 Status Check(const Window& window, const Request& request, Collective* made) {
   const size_t size = TypeSize(request.type);
   if (size == 0 || !CanReduce(request.type, request.op)) {
-    return Error(occlInvalidArgument, std::string(TypeName(request.type)) + " has no reduction " +
+    return Error(occlInvalidArgument, std::string(TypeName(request.type)) +
+                                          " does not support reduction " +
                                           std::to_string(request.op));
   }
   const size_t blocks =
@@ -86,7 +87,7 @@ Status RunOneShot(Window& window, const Collective& collective, const void* inpu
   if (input != nullptr) {
     Move(window.buffer(window.rank()) + request.offset, input, collective.bytes);
   }
-  if (Status status = window.Meet(request, limit); !status.ok()) {
+  if (Status status = window.CheckedBarrier(request, limit); !status.ok()) {
     return status;
   }
   ReduceAll(window, request, request.offset, request.count, output);
@@ -96,7 +97,7 @@ Status RunOneShot(Window& window, const Collective& collective, const void* inpu
 Status RunTwoShot(Window& window, const Collective& collective, void* output) {
   const Request& request = collective.request;
   const Limit limit = window.Start(0);
-  if (Status status = window.Meet(request, limit); !status.ok()) {
+  if (Status status = window.CheckedBarrier(request, limit); !status.ok()) {
     return status;
   }
   const int ranks = window.ranks(), me = window.rank();
@@ -104,7 +105,7 @@ Status RunTwoShot(Window& window, const Collective& collective, void* output) {
   unsigned char* const mine = window.buffer(me) + request.offset + begin;
   ReduceAll(window, request, request.offset + begin, (end - begin) / TypeSize(request.type), mine);
   if (output == nullptr) {
-    // Nobody else reads or writes this part.
+    // No other rank reads or writes this part.
     for (int next = 1; next < ranks; ++next) {
       Move(window.buffer((me + next) % ranks) + request.offset + begin, mine, end - begin);
     }
@@ -125,7 +126,7 @@ Status RunTwoShot(Window& window, const Collective& collective, void* output) {
 Status RunReduceScatter(Window& window, const Collective& collective, void* output) {
   const Request& request = collective.request;
   const Limit limit = window.Start(0);
-  if (Status status = window.Meet(request, limit); !status.ok()) {
+  if (Status status = window.CheckedBarrier(request, limit); !status.ok()) {
     return status;
   }
   const size_t chunk = request.count * TypeSize(request.type);
@@ -142,7 +143,7 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
                  const occlRows& rows) {
   const size_t words = static_cast<size_t>(window.ranks()) * sizeof(int64_t);
   if (splits.ranks() != window.ranks() || splits.rank() != window.rank()) {
-    return Error(occlInvalidArgument, "the rows and their numbers are shared by other ranks");
+    return Error(occlInvalidArgument, "the rows and the splits must be shared by the same ranks");
   }
   const auto fits = [](size_t bytes, size_t from, size_t count, size_t size) {
     return from <= bytes && (size == 0 || count <= (bytes - from) / size);
@@ -150,14 +151,14 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
   if (!fits(window.buffer_bytes(), offset, rows.input_rows, rows.bytes) ||
       !fits(splits.buffer_bytes(), splits_offset, words, 1) ||
       splits_offset % sizeof(int64_t) != 0) {
-    return Error(occlInvalidArgument, "the rows or their numbers leave the symmetric memory");
+    return Error(occlInvalidArgument, "the rows or the splits exceed the symmetric memory");
   }
   return {};
 }
 
 Status RunRowExchange(Window& window, const Window& splits, const RowExchange& exchange) {
   const Limit limit = window.Start(0);
-  if (Status status = window.Meet(exchange.request, limit); !status.ok()) {
+  if (Status status = window.CheckedBarrier(exchange.request, limit); !status.ok()) {
     return status;
   }
   size_t total = 0;

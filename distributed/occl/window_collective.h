@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// window_collective.h - collectives over a window: what is checked by the call, and what the kernel
-// runs. Stateless. Threads: any; what runs, runs in a kernel.
+// window_collective.h - collectives over a window: the checks for the call and the code for the
+// kernel. Stateless. Threads: any for the checks; the rest runs in a kernel.
 #ifndef DISTRIBUTED_OCCL_WINDOW_COLLECTIVE_H_
 #define DISTRIBUTED_OCCL_WINDOW_COLLECTIVE_H_
 

@@ -12,20 +12,20 @@ namespace openreg::occl::window {
 namespace {
 
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// Between two looks at what nobody rings for: a process that has ended, and signal pads that the
-// kernels of a program write.
-constexpr auto kNap = std::chrono::milliseconds(5);
+// The interval between checks for changes without a notification: an exited process, and signal
+// pads that the kernels of a program write.
+constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
-// This process is about to end: a kernel must not wait any more.
+// Whether this process is exiting: a kernel must not wait any more.
 std::atomic<bool> ending{false};
 
 }  // namespace
 
-// What a window has in the memory of each rank. The bell is for changes of that rank's signal pad.
+// The window's data in the memory of each rank. `changes` is for changes of that rank's signal pad.
 struct State {
-  Bell bell;
+  EventCount changes;
   Request request;
-  Verdict verdict;  // each rank that fails writes it to all
+  Failure failure;  // each rank that fails writes it to all ranks
 };
 static_assert(sizeof(State) <= OCCL_WINDOW_STATE_BYTES);
 static_assert(sizeof(orIpcFileHandle) <= sizeof(occlProcess));
@@ -60,7 +60,7 @@ Window::Window(int ranks, int rank, const occlWindowMember* members,
   }
 }
 
-// By the addresses at which kernels see it.
+// Stores the addresses at which kernels see the memory.
 Status Window::SetMember(int peer, const occlWindowMember& given) {
   Member& to = member(peer);
   void* addresses[3] = {given.buffer, given.signal_pad, given.state};
@@ -128,7 +128,7 @@ Limit Window::Start(int64_t timeout_ms) const {
   return {Clock::now() + asked, asked};
 }
 
-void Window::Ring(int peer) { member(peer).state->bell.Ring(); }
+void Window::Notify(int peer) { member(peer).state->changes.Notify(); }
 
 Status Window::WaitUntil(int owner, int missed, const Limit& limit,
                          const std::function<bool()>& done,
@@ -137,9 +137,9 @@ Status Window::WaitUntil(int owner, int missed, const Limit& limit,
     return {};
   }
   State& state = *member(owner).state;
-  bool rung = true;
+  bool changed = true;
   for (;;) {
-    const uint32_t rings = state.bell.rings.load(std::memory_order_seq_cst);
+    const uint32_t epoch = state.changes.epoch.load(std::memory_order_seq_cst);
     if (done()) {
       return {};
     }
@@ -147,19 +147,21 @@ Status Window::WaitUntil(int owner, int missed, const Limit& limit,
       return ended;
     }
     if (ending.load()) {
-      return Error(occlAborted, "process of rank " + std::to_string(rank_) + " ends: " + what());
+      return Error(occlAborted,
+                   "the process of rank " + std::to_string(rank_) + " is exiting: " + what());
     }
     int there = 1;
-    if (!rung && orIpcFileIsThere(&there, &member(missed).process) == orSuccess && there == 0) {
-      return done() ? Status()  // it was done, and ended
-                    : Error(occlRemoteError, "rank " + std::to_string(missed) +
-                                                 ", another process, has ended: " + what());
+    if (!changed && orIpcFileIsThere(&there, &member(missed).process) == orSuccess && there == 0) {
+      return done() ? Status()  // the peer had finished before it exited
+                    : Error(occlRemoteError, "the process of rank " + std::to_string(missed) +
+                                                 " has exited: " + what());
     }
     const Clock::time_point now = Clock::now();
     if (now >= limit.end) {
       return Error(occlTimeout, what() + " within " + std::to_string(limit.asked.count()) + " ms");
     }
-    rung = state.bell.Sleep(rings, std::min<std::chrono::nanoseconds>(kNap, limit.end - now));
+    changed = state.changes.Wait(
+        epoch, std::min<std::chrono::nanoseconds>(kPollInterval, limit.end - now));
   }
 }
 
@@ -170,11 +172,11 @@ Status Window::Put(int peer, int channel, const Limit& limit) {
     return word.compare_exchange_strong(none, 1, std::memory_order_seq_cst);
   };
   const Status status = WaitUntil(peer, peer, limit, set, [&] {
-    return "rank " + std::to_string(peer) + " has not taken the last signal of rank " +
+    return "rank " + std::to_string(peer) + " did not consume the last signal of rank " +
            std::to_string(rank_) + " on channel " + std::to_string(channel);
   });
   if (status.ok()) {
-    Ring(peer);
+    Notify(peer);
   }
   return status;
 }
@@ -186,11 +188,11 @@ Status Window::Take(int peer, int channel, const Limit& limit) {
     return word.compare_exchange_strong(set, 0, std::memory_order_seq_cst);
   };
   const Status status = WaitUntil(rank_, peer, limit, take, [&] {
-    return "rank " + std::to_string(rank_) + " has no signal of rank " + std::to_string(peer) +
-           " on channel " + std::to_string(channel);
+    return "rank " + std::to_string(rank_) + " received no signal from rank " +
+           std::to_string(peer) + " on channel " + std::to_string(channel);
   });
   if (status.ok()) {
-    Ring(rank_);  // a second signal of the peer may wait for it
+    Notify(rank_);  // a second signal of the peer may wait for this
   }
   return status;
 }
@@ -209,7 +211,7 @@ Status Window::Barrier(int channel, const Limit& limit) {
   return {};
 }
 
-Status Window::Meet(const Request& request, const Limit& limit) {
+Status Window::CheckedBarrier(const Request& request, const Limit& limit) {
   member(rank_).state->request = request;
   if (Status status = Barrier(0, limit); !status.ok()) {
     return status;
@@ -218,10 +220,10 @@ Status Window::Meet(const Request& request, const Limit& limit) {
     const Request& theirs = member(peer).state->request;
     if (theirs != request) {
       const int first = std::min(rank_, peer), second = std::max(rank_, peer);
-      return Error(occlInvalidUsage, "ranks do not ask for the same: rank " +
-                                         std::to_string(first) + " for " +
+      return Error(occlInvalidUsage, "ranks called different operations: rank " +
+                                         std::to_string(first) + " called " +
                                          Describe(first == rank_ ? request : theirs) + ", rank " +
-                                         std::to_string(second) + " for " +
+                                         std::to_string(second) + " called " +
                                          Describe(second == rank_ ? request : theirs));
     }
   }
@@ -229,25 +231,25 @@ Status Window::Meet(const Request& request, const Limit& limit) {
 }
 
 Status Window::Ended() {
-  const Verdict& verdict = member(rank_).state->verdict;
-  if (verdict.state.load(std::memory_order_acquire) != Verdict::kWritten) {
+  const Failure& failure = member(rank_).state->failure;
+  if (failure.state.load(std::memory_order_acquire) != Failure::kWritten) {
     return {};
   }
   const std::string who =
-      verdict.rank == rank_ ? "" : "rank " + std::to_string(verdict.rank) + " says: ";
-  return Error(verdict.result, who + verdict.text);
+      failure.rank == rank_ ? "" : "rank " + std::to_string(failure.rank) + " reported: ";
+  return Error(failure.result, who + failure.text);
 }
 
 void Window::End(const Status& status) {
   for (int peer = 0; peer < ranks_; ++peer) {
-    Verdict& verdict = member(peer).state->verdict;
-    uint32_t none = Verdict::kNone;
-    if (verdict.state.compare_exchange_strong(none, Verdict::kBeingWritten)) {
-      verdict.rank = rank_;
-      verdict.result = status.result;
-      std::snprintf(verdict.text, sizeof(verdict.text), "%s", status.text.c_str());
-      verdict.state.store(Verdict::kWritten, std::memory_order_release);
-      Ring(peer);
+    Failure& failure = member(peer).state->failure;
+    uint32_t none = Failure::kNone;
+    if (failure.state.compare_exchange_strong(none, Failure::kBeingWritten)) {
+      failure.rank = rank_;
+      failure.result = status.result;
+      std::snprintf(failure.text, sizeof(failure.text), "%s", status.text.c_str());
+      failure.state.store(Failure::kWritten, std::memory_order_release);
+      Notify(peer);
     }
   }
 }

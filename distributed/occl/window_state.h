@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// window_state.h - a window from the inside: the memory of all ranks as kernels see it, and how
-// operations wait for each other: words of the memory are signals, and a rank that waits sleeps on
-// a futex in the memory whose words it waits for.
+// window_state.h - the implementation of a window: the memory of all ranks as kernels see it, and
+// how operations wait for each other. Words of the memory are signals; a waiter sleeps on a futex
+// in the memory that contains the words.
 //
-// Owned by its handle and by what is enqueued. Threads: those of the kernels; the functions that
-// only read may be called from any.
+// Owned by its handle and by enqueued operations. Threads: those of the kernels; any thread may
+// call the functions that only read.
 #ifndef DISTRIBUTED_OCCL_WINDOW_STATE_H_
 #define DISTRIBUTED_OCCL_WINDOW_STATE_H_
 
@@ -24,7 +24,7 @@ namespace openreg::occl::window {
 
 using Clock = std::chrono::steady_clock;
 
-// What a collective asks for; ranks have to agree.
+// The arguments of a collective. All ranks must pass the same.
 struct Request {
   enum class Kind : uint32_t { kNone, kOneShot, kTwoShot, kReduceScatter, kAllToAll };
   Kind kind = Kind::kNone;
@@ -44,17 +44,17 @@ struct Limit {
   std::chrono::milliseconds asked;
 };
 
-// From now on all waits fail: this process is about to end.
+// Makes all waits fail from now on, because this process is exiting.
 void EndWaits();
 
-// What a window has in the memory of each rank.
+// The window's data in the memory of each rank.
 struct State;
 
 class Window {
  public:
   Window(int ranks, int rank, const occlWindowMember* members, const occlWindowConfig_t& config);
 
-  // Says where the memory of a rank is.
+  // Sets the addresses of a rank's memory.
   Status SetMember(int peer, const occlWindowMember& given);
 
   int ranks() const { return ranks_; }
@@ -64,7 +64,7 @@ class Window {
   Status CheckPeer(int peer) const;
   Status CheckChannel(int channel) const;
 
-  // From now on no operation begins. False while one runs.
+  // Prevents further operations. Returns false while one runs.
   bool Close() {
     int none = 0;
     return running_.compare_exchange_strong(none, kClosed) || none == kClosed;
@@ -79,8 +79,8 @@ class Window {
   Status Put(int peer, int channel, const Limit& limit);
   Status Take(int peer, int channel, const Limit& limit);
   Status Barrier(int channel, const Limit& limit);
-  // A barrier after which it is known that all ranks ask for the same.
-  Status Meet(const Request& request, const Limit& limit);
+  // A barrier that also checks that all ranks run the same operation.
+  Status CheckedBarrier(const Request& request, const Limit& limit);
 
  private:
   static constexpr int kClosed = -1;
@@ -98,8 +98,8 @@ class Window {
         member(owner).pad[static_cast<size_t>(channel) * static_cast<size_t>(ranks_) +
                           static_cast<size_t>(source)]);
   }
-  void Ring(int peer);
-  // Waits until `done`, which looks at the signal pad of `owner`, or `missed` has ended.
+  void Notify(int peer);
+  // Waits until `done`, which reads the signal pad of `owner`, or until `missed` has exited.
   Status WaitUntil(int owner, int missed, const Limit& limit, const std::function<bool()>& done,
                    const std::function<std::string()>& what);
   Status Ended();

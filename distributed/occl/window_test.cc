@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// All ranks are in this process, each with memory, a window and a stream of its own.
+// Tests of windows. All ranks are in this process, each with its own memory, window and stream.
 #include "distributed/occl/window.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST_P(WindowTest, BarriersAndSignals) {
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     const Rank& mine = ranks_[static_cast<size_t>(rank)];
-    // Twice: the second signal waits for the first one to be taken.
+    // Twice, because the second signal waits until the first one was consumed.
     for (int round = 0; round < 2; ++round) {
       ASSERT_OCCL(occlWindowPutSignal(mine.window, (rank + 1) % ranks(), 5, 0, mine.stream));
       ASSERT_OCCL(
@@ -130,7 +130,7 @@ TEST_P(WindowTest, AllReduces) {
     }
     Write(rank, values);
   }
-  constexpr size_t kOutput = 2048;  // further on in the buffer, which nobody else reads
+  constexpr size_t kOutput = 2048;  // a part of the buffer that no other rank reads
   for (int round = 0; round < 3; ++round) {
     for (const Rank& rank : ranks_) {
       void* const output = static_cast<char*>(rank.memory) + kOutput;
@@ -158,7 +158,7 @@ TEST_P(WindowTest, AllReduces) {
   ExpectPadsAreZero();
 }
 
-TEST_P(WindowTest, WrongCalls) {
+TEST_P(WindowTest, InvalidArgumentsAreRejected) {
   const Rank& rank = ranks_[0];
   EXPECT_EQ(occlWindowBarrier(nullptr, 0, 0, rank.stream), occlInvalidArgument);
   EXPECT_EQ(occlWindowBarrier(rank.window, -1, 0, rank.stream), occlInvalidArgument);
@@ -186,23 +186,24 @@ class WindowFaultTest : public WindowTest {
   void SetUp() override { Make(2, /*timeout_ms=*/200); }
 };
 
-TEST_F(WindowFaultTest, ALateRankEndsTheWindowOfAll) {
+TEST_F(WindowFaultTest, ALateRankEndsTheWindowOfAllRanks) {
   ASSERT_OCCL(occlWindowBarrier(ranks_[0].window, 2, 0, ranks_[0].stream));
-  EXPECT_NE(Failure(0).find("rank 0 has no signal of rank 1 on channel 2 within 200 ms"),
+  EXPECT_NE(Failure(0).find("rank 0 received no signal from rank 1 on channel 2 within 200 ms"),
             std::string::npos);
   ASSERT_OCCL(occlWindowBarrier(ranks_[1].window, 2, 0, ranks_[1].stream));
-  EXPECT_NE(Failure(1).find("rank 0 says: rank 0 has no signal"), std::string::npos);
+  EXPECT_NE(Failure(1).find("rank 0 reported: rank 0 received no signal"), std::string::npos);
 }
 
-TEST_F(WindowFaultTest, RanksThatAskForDifferentThings) {
+TEST_F(WindowFaultTest, DifferentOperationsAreReported) {
   for (size_t rank = 0; rank < 2; ++rank) {
     ASSERT_OCCL(occlWindowAllReduceTwoShot(ranks_[rank].window, 0, 4 + rank, occlFloat32, occlSum,
                                            nullptr, ranks_[rank].stream));
   }
   for (int rank = 0; rank < 2; ++rank) {
-    EXPECT_NE(Failure(rank).find("rank 0 for two-shot all-reduce of float32[4] at byte 0, rank 1 "
-                                 "for two-shot all-reduce of float32[5] at byte 0"),
-              std::string::npos);
+    EXPECT_NE(
+        Failure(rank).find("rank 0 called two-shot all-reduce of float32[4] at byte 0, rank 1 "
+                           "called two-shot all-reduce of float32[5] at byte 0"),
+        std::string::npos);
   }
 }
 
@@ -210,7 +211,7 @@ TEST_F(WindowFaultTest, IsNotDestroyedWhileAnOperationRuns) {
   ASSERT_OCCL(occlWindowBarrier(ranks_[0].window, 0, 0, ranks_[0].stream));
   occlResult_t result = occlWindowDestroy(nullptr);
   EXPECT_EQ(result, occlSuccess);
-  // The kernel may not have begun; it waits for 200 ms then.
+  // If the kernel has not started yet, it still waits for 200 ms.
   std::this_thread::sleep_for(std::chrono::milliseconds(50));
   result = occlWindowDestroy(ranks_[0].window);
   EXPECT_EQ(result, occlInProgress);

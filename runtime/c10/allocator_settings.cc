@@ -23,19 +23,20 @@ constexpr std::string_view kKnown =
 
 constexpr std::string_view kFraction = "per_process_memory_fraction";
 
-// Options of other devices: the neutral value, and why no other one is possible.
-struct Foreign {
+// Options that exist for other devices only: the neutral value, and why no other value is accepted.
+struct Unsupported {
   std::string_view key;
   std::string_view neutral;
   std::string_view reason;
 };
-constexpr std::array kForeign = {
-    Foreign{"expandable_segments", "False", "a segment of this device cannot grow at its place"},
-    Foreign{"backend", "native", "there is one allocator"},
-    Foreign{"release_lock_on_cudamalloc", "False", "it is about CUDA's allocation function"},
-    Foreign{"pinned_use_cuda_host_register", "False", "pinned memory is not registered with CUDA"},
-    Foreign{"pinned_num_register_threads", "1", "pinning needs no threads here"},
-    Foreign{"pinned_reserve_segment_size_mb", "0", "pinned memory has no segments here"},
+constexpr std::array kUnsupported = {
+    Unsupported{"expandable_segments", "False", "segments of this device cannot grow in place"},
+    Unsupported{"backend", "native", "there is only one allocator"},
+    Unsupported{"release_lock_on_cudamalloc", "False", "it concerns CUDA's allocation function"},
+    Unsupported{"pinned_use_cuda_host_register", "False",
+                "pinned memory is not registered with CUDA"},
+    Unsupported{"pinned_num_register_threads", "1", "pinning needs no threads here"},
+    Unsupported{"pinned_reserve_segment_size_mb", "0", "pinned memory has no segments here"},
 };
 
 double parse_fraction(const std::string& text) {
@@ -43,8 +44,8 @@ double parse_fraction(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), fraction);
   TORCH_CHECK_VALUE(
       error == std::errc() && end == text.data() + text.size() && fraction >= 0 && fraction <= 1,
-      "openreg: PYTORCH_ALLOC_CONF: ", kFraction, " is the part of a device's memory that this ",
-      "process may take, from 0 to 1, but is '", text, "'");
+      "openreg: PYTORCH_ALLOC_CONF: ", kFraction, " is the share of a device's memory that this ",
+      "process may allocate: it must be from 0 to 1, but is '", text, "'");
   return fraction;
 }
 
@@ -60,11 +61,11 @@ AllocatorSettings parse(const std::string& text) {
     if (key == kFraction) {
       settings.memory_fraction = parse_fraction(tokens[value]);
     }
-    for (const Foreign& foreign : kForeign) {
-      TORCH_CHECK_VALUE(key != foreign.key || tokens[value] == foreign.neutral,
+    for (const Unsupported& unsupported : kUnsupported) {
+      TORCH_CHECK_VALUE(key != unsupported.key || tokens[value] == unsupported.neutral,
                         "openreg: PYTORCH_ALLOC_CONF: ", key, ":", tokens[value],
-                        " has no meaning on device openreg, because ", foreign.reason,
-                        ". Leave it out (or ", foreign.neutral, "). Options: ", kKnown);
+                        " is not supported on device openreg: ", unsupported.reason,
+                        ". Remove it or set it to ", unsupported.neutral, ". Options: ", kKnown);
     }
     i = value;
   }
@@ -83,12 +84,12 @@ AllocatorSettings allocator_settings() {
 }
 
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) {
-  // torch refuses unregistered keys. Another device of this process may have registered some of
-  // these.
+  // torch rejects unregistered keys. Another device of this process may already have registered
+  // some of these.
   auto& keys = AcceleratorAllocatorConfig::getMutableKeys();
   keys.emplace(kFraction);
-  for (const Foreign& foreign : kForeign) {
-    keys.emplace(foreign.key);
+  for (const Unsupported& unsupported : kUnsupported) {
+    keys.emplace(unsupported.key);
   }
   auto& hook = AcceleratorAllocatorConfig::getConfigParserHook();
   hook = [others = std::move(hook), apply = std::move(apply)](const std::string& text) {

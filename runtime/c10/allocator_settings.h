@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The settings of the device allocator: PYTORCH_ALLOC_CONF, and what a program sets at run time.
+// The settings of the device allocator: PYTORCH_ALLOC_CONF and the values that a program sets at
+// run time.
 //
-// torch reads the options that all devices share (c10/core/AllocatorConfig.h) and passes the whole
-// text on for the rest. An option that means nothing on this device is an error here, unless its
-// value is the neutral one. No state except torch's own. Threads: any.
+// torch parses the options that all devices share (c10/core/AllocatorConfig.h) and passes the whole
+// text on for the others. An option that has no meaning on this device is an error here unless it
+// has its neutral value. This file keeps no state; torch does. Threads: any.
 #ifndef RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_C10_ALLOCATOR_SETTINGS_H_
 
@@ -17,13 +18,13 @@ namespace openreg {
 
 struct AllocatorSettings {
   allocator::Settings core;
-  std::optional<double> memory_fraction;  // of each device, if the text says so
+  std::optional<double> memory_fraction;  // of each device, if the text contains it
 };
 
-// The current settings. Throws c10::ValueError for an option that does not fit.
+// Returns the current settings. Throws c10::ValueError for an unsupported option or value.
 AllocatorSettings allocator_settings();
 
-// `apply` gets the settings whenever they have changed. Call this once, before the first use.
+// Calls `apply` with the settings whenever they change. Call this once, before the first use.
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply);
 
 }  // namespace openreg

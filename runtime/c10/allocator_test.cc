@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Device and pinned memory through torch's interfaces.
+// Tests of device and pinned memory through torch's interfaces.
 #include <ATen/core/CachingHostAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -38,7 +38,7 @@ void launch_gate(const c10::Stream& stream, Gate* gate) {
       gate));
 }
 
-TEST(DeviceAllocatorTest, IsTheOneThatTorchFinds) {
+TEST(DeviceAllocatorTest, IsRegisteredWithTorch) {
   EXPECT_EQ(c10::getDeviceAllocator(kOpenRegType), device_allocator());
   EXPECT_TRUE(device_allocator()->initialized() || !is_initialized());
 }
@@ -55,7 +55,7 @@ TEST(DeviceAllocatorTest, CountsBytesOfTheRightDevice) {
   EXPECT_EQ(allocated_bytes(1), before1);
 }
 
-TEST(DeviceAllocatorTest, PrivatePoolsHaveSegmentsOfTheirOwn) {
+TEST(DeviceAllocatorTest, PrivatePoolsHaveTheirOwnSegments) {
   const c10::MempoolId_t id = new_pool_id();
   EXPECT_NE(id, new_pool_id());
   EXPECT_FALSE(pool_exists(1, id));
@@ -82,13 +82,13 @@ TEST(DeviceAllocatorTest, PrivatePoolsHaveSegmentsOfTheirOwn) {
   EXPECT_THROW(use_pool(99, id), c10::Error);
 }
 
-TEST(DeviceAllocatorTest, FractionsOutOfRangeAreRefused) {
+TEST(DeviceAllocatorTest, FractionsOutOfRangeAreRejected) {
   EXPECT_THROW(set_memory_fraction(0, 1.5), c10::Error);
   EXPECT_THROW(set_memory_fraction(0, -1), c10::Error);
   EXPECT_EQ(memory_fraction(0), 1);
 }
 
-TEST(DeviceAllocatorTest, NoBytesNeedNoMemory) {
+TEST(DeviceAllocatorTest, ZeroBytesGiveNoMemory) {
   const c10::DataPtr data = allocate_on(0, 0);
   EXPECT_EQ(data.get(), nullptr);
   EXPECT_EQ(data.device(), c10::Device(kOpenRegType, 0));
@@ -124,14 +124,14 @@ TEST(DeviceAllocatorTest, RecordStreamDefersReuse) {
   EXPECT_TRUE(reused);
 }
 
-TEST(DeviceAllocatorTest, TooMuchIsTorchsOutOfMemoryErrorAndTheNextOneWorks) {
+TEST(DeviceAllocatorTest, OutOfMemoryIsTorchsErrorAndTheNextAllocationWorks) {
   const auto [free_bytes, total_bytes] = device_allocator()->getMemoryInfo(0);
   EXPECT_LE(free_bytes, total_bytes);
   EXPECT_THROW((void)allocate_on(0, total_bytes + (1 << 20)), c10::OutOfMemoryError);
   EXPECT_NE(allocate_on(0, 1024).get(), nullptr);
 }
 
-TEST(DeviceAllocatorTest, EmptyCacheGivesSegmentsBack) {
+TEST(DeviceAllocatorTest, EmptyCacheReleasesSegments) {
   { const c10::DataPtr data = allocate_on(0, 64 << 20); }
   device_allocator()->emptyCache();
   const auto stats = device_allocator()->getDeviceStats(0);

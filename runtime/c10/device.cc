@@ -16,7 +16,7 @@ namespace {
 
 std::atomic<bool> initialized{false};
 
-// A function's static: static initializers of other libraries add to it.
+// A function-local static, because static initializers of other libraries append to it.
 std::vector<void (*)()>& initial_actions() {
   static std::vector<void (*)()> actions;
   return actions;
@@ -89,7 +89,7 @@ bool is_initialized() noexcept {
 }
 
 bool in_forked_child() noexcept {
-  // A query that starts nothing; in the child of a fork the driver refuses it.
+  // A query that does not initialize the driver; in a forked child the driver rejects it.
   int device = 0;
   return orGetDevice(&device) == orErrorForked;
 }

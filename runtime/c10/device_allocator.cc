@@ -33,7 +33,7 @@ namespace stats = c10::CachingDeviceAllocator;
 using allocator::Block;
 using allocator::CachingAllocator;
 
-// The core's exceptions as torch's.
+// Translates exceptions of the allocator core to torch's.
 [[noreturn]] void throw_allocator_error(const allocator::Error& error) {
   TORCH_CHECK_WITH(OutOfMemoryError, error.code() != orErrorOutOfMemory, error.what());
   TORCH_CHECK(error.code() != orErrorForked,
@@ -51,7 +51,8 @@ void translate_errors(Function&& function) {
   }
 }
 
-// The parts of one device's allocator. Never destroyed: tensors in static storage may outlive it.
+// The parts of one device's allocator. Never destroyed, because tensors in static storage may
+// outlive it.
 struct DeviceMemory {
   explicit DeviceMemory(c10::DeviceIndex device)
       : whole(device),
@@ -60,7 +61,7 @@ struct DeviceMemory {
         core(device, &source, &timeline) {}
   allocator::DeviceSource whole;
   allocator::Source* const base;    // `whole`, unless a diagnostic replaces it
-  allocator::LimitedSource source;  // the part that this process may take
+  allocator::LimitedSource source;  // the share that this process may use
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
   std::atomic<double> fraction{1};
@@ -81,7 +82,7 @@ struct DeviceMemory {
 };
 
 std::array<std::atomic<DeviceMemory*>, OPENREG_MAX_DEVICES> memories{};
-std::mutex making;  // adding to them
+std::mutex making;  // protects insertion into `memories`
 
 DeviceMemory* memory_if_any(c10::DeviceIndex device) {
   return memories[static_cast<size_t>(device)].load(std::memory_order_acquire);
@@ -124,7 +125,7 @@ size_t current_bytes(const allocator::Stats& stats, allocator::Quantity quantity
   return static_cast<size_t>(stats.stat[quantity][allocator::kAggregate].current);
 }
 
-// For torch's profiler, where it follows memory (profile_memory=True).
+// Reports to torch's profiler if it records memory (profile_memory=True).
 void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
   if (!profiles_memory()) {
     return;
@@ -144,7 +145,7 @@ void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
 
 void free_nothing(void* /*context*/) {}
 
-// If the device is full, memory that other processes have released meanwhile may be enough.
+// On out of memory, retries after releasing memory that other processes no longer use.
 Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   try {
     return core.allocate(bytes, stream);
@@ -156,7 +157,7 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
-// The same operations while a diagnostic watches memory, or torch's profiler does.
+// The same operations with hooks, for when a diagnostic or torch's profiler watches memory.
 
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {
@@ -196,7 +197,7 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   if (memory_watchers.any()) {
     const DiagnosticHooks& hooks = diagnostic_hooks();
     scope.emplace(hooks.context(allocator::ContextLevel::kAll));
-    hooks.on_free(block);  // before another thread can get it
+    hooks.on_free(block);  // before another thread can allocate the block
   }
   core.free(block);
   report_to_profiler(core, pointer, -bytes);
@@ -224,10 +225,10 @@ class DeviceAllocator final : public c10::DeviceAllocator {
  public:
   c10::DataPtr allocate(size_t bytes) override { return allocate_on(current_device(), bytes); }
 
-  // No raw_allocate: a block cannot be found by its address alone.
+  // There is no raw_allocate, because a block cannot be found by its address alone.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
-  // For clone(), in the order of the current stream of the device that is current.
+  // For clone(): copies in the order of the current stream of the current device.
   void copy_data(void* dst, const void* src, std::size_t bytes) const override {
     if (bytes != 0) {
       OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDeviceToDevice,
@@ -248,7 +249,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     Block* const block = block_of(data);
     if (block == nullptr) {
       record_shared(data, stream);
-      return;  // no memory, or memory whose owner must be told
+      return;  // no memory, or memory whose owner must be notified
     }
     core_of(static_cast<c10::DeviceIndex>(block->device))
         .record_stream(block, native_stream(stream));
@@ -295,7 +296,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
   }
 
-  // Free: what the driver could still give, without what this allocator keeps in its cache.
+  // Free memory is what the driver can still allocate; it excludes what this allocator caches.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const DeviceMemory* const memory = memory_if_any(resolve_device(device));
     if (memory != nullptr && memory->base != &memory->whole) {
@@ -342,11 +343,11 @@ CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept {
 }
 
 void set_memory_fraction(c10::DeviceIndex device, double fraction) {
-  TORCH_CHECK_VALUE(fraction >= 0 && fraction <= 1,
-                    "openreg: the fraction of a device's memory that this process may take is from "
-                    "0 to 1, but ",
-                    fraction, " was given");
-  caching_allocator(device);
+  TORCH_CHECK_VALUE(
+      fraction >= 0 && fraction <= 1,
+      "openreg: the fraction of a device's memory that this process may allocate must "
+      "be between 0 and 1, but got ",
+      fraction);
   translate_errors([&] { memory_if_any(device)->set_fraction(fraction); });
 }
 
@@ -401,7 +402,7 @@ c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes) {
 c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream) {
   const c10::Device where(kOpenRegType, device);
   if (bytes == 0) {
-    initialize();  // a tensor without elements is the device's, too
+    initialize();  // a tensor without elements uses the device, too
     return {nullptr, nullptr, &free_nothing, where};
   }
   try {
@@ -428,8 +429,8 @@ void free_block(void* context) {
     }
     core_of(device).free(block);
   } catch (const std::exception& error) {
-    // A deleter must not throw; the memory is free, but the reason must not be lost.
-    TORCH_WARN("openreg: while memory was freed: ", error.what());
+    // A deleter must not throw. The memory has been freed, but the error must not be lost.
+    TORCH_WARN("openreg: error while freeing memory: ", error.what());
   }
 }
 

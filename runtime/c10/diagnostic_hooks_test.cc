@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What c10 reports to diagnostics, without any: a table of hooks that writes down each call.
+// Tests what c10 reports to diagnostics, with a table of hooks that records each call in place of
+// the real diagnostics.
 #include "runtime/c10/diagnostic_hooks.h"
 
 #include <c10/core/Event.h>
@@ -80,7 +81,7 @@ class DiagnosticHooksTest : public ::testing::Test {
  protected:
   void SetUp() override {
     set_diagnostic_hooks(&kHooks);
-    (void)allocate_on(0, 1);  // its allocator exists
+    (void)allocate_on(0, 1);  // creates its allocator
     calls.clear();
   }
   void TearDown() override {
@@ -94,7 +95,7 @@ class DiagnosticHooksTest : public ::testing::Test {
   const c10::impl::VirtualGuardImpl guard_{kOpenRegType};
 };
 
-TEST_F(DiagnosticHooksTest, NothingIsReportedWhileNobodyWatches) {
+TEST_F(DiagnosticHooksTest, NothingIsReportedWithoutWatchers) {
   {
     const c10::DataPtr data = allocate_on(0, 4096);
     device_allocator()->recordStream(data, pooled_stream(0, 0));
@@ -110,7 +111,7 @@ TEST_F(DiagnosticHooksTest, NothingIsReportedWhileNobodyWatches) {
   EXPECT_EQ(take(), Calls());
 }
 
-TEST_F(DiagnosticHooksTest, MemoryIsReportedWithTheAddressOfTheHook) {
+TEST_F(DiagnosticHooksTest, MemoryIsReportedWithTheAddressFromTheHook) {
   memory_watchers.set(kWatcher, true);
   {
     const c10::DataPtr data = allocate_on(0, 4096);
@@ -124,7 +125,7 @@ TEST_F(DiagnosticHooksTest, MemoryIsReportedWithTheAddressOfTheHook) {
   EXPECT_EQ(take(), Calls());
 }
 
-TEST_F(DiagnosticHooksTest, ARefusedAllocationLeavesNothing) {
+TEST_F(DiagnosticHooksTest, ARejectedAllocationIsFreed) {
   const auto allocated = [] {
     return device_allocator()->getDeviceStats(0).allocated_bytes[0].current;
   };
@@ -157,7 +158,7 @@ TEST_F(DiagnosticHooksTest, EventsAndWaitsAreReported) {
   EXPECT_EQ(take(), Calls());
 }
 
-TEST_F(DiagnosticHooksTest, AHookSeesTheErrorOfAWaitAndMayThrowInsteadOfIt) {
+TEST_F(DiagnosticHooksTest, AHookGetsTheErrorOfAWaitAndMayThrowInstead) {
   stream_watchers.set(kWatcher, true);
   const orStream_t stream = native_stream(pooled_stream(0, 0));
   const auto fail = [stream] {
@@ -171,7 +172,7 @@ TEST_F(DiagnosticHooksTest, AHookSeesTheErrorOfAWaitAndMayThrowInsteadOfIt) {
   EXPECT_THROW(synchronize_stream(stream), c10::IndexError);
 }
 
-TEST_F(DiagnosticHooksTest, AWatcherThatAKernelEntersIsCalledByItsWait) {
+TEST_F(DiagnosticHooksTest, AWatcherEnabledByAKernelIsCalledAfterTheWait) {
   const orStream_t stream = native_stream(pooled_stream(0, 0));
   OPENREG_CHECK(orLaunchKernel(stream, [] {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
@@ -181,7 +182,7 @@ TEST_F(DiagnosticHooksTest, AWatcherThatAKernelEntersIsCalledByItsWait) {
   EXPECT_EQ(take(), (Calls{"after stream"}));
 }
 
-TEST_F(DiagnosticHooksTest, NewAllocatorsAndBlocksOfAddressesAreAskedFor) {
+TEST_F(DiagnosticHooksTest, HooksAreAskedForSourcesAndBlocks) {
   (void)allocate_on(1, 4096);
   EXPECT_EQ(take(), (Calls{"allocator 1"}));
   BlockRange found{};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Errors of the device as exceptions of PyTorch.
+// Errors of the device as PyTorch exceptions.
 //
-// The device (runtime/device) reports an orError_t and a sentence; torch wants a C++ exception
-// whose type decides the Python exception. Only this file converts one to the other. If a kernel
-// can throw an exception, as on the emulation, its driver registers a hook that throws it again
+// The device (runtime/device) returns an orError_t and a message; torch needs a C++ exception whose
+// type determines the Python exception. Only this file converts one to the other. If kernels can
+// throw exceptions, as in the emulation, the driver registers a hook that rethrows them
 // (runtime/emulation/kernel_error.h).
 //
 // Threads: any.
@@ -25,14 +25,14 @@ namespace openreg {
 //                         `error` as its error_code
 [[noreturn]] OPENREG_API void throw_error(orError_t error);
 
-// Called by throw_error() for the error of a kernel: throws the exception of that kernel, or
-// returns if it has none. At most one hook per process; a static initializer registers it.
+// throw_error() calls this hook for a kernel error. It throws the kernel's exception, or returns if
+// there is none. At most one hook per process, registered by a static initializer.
 using RethrowKernelException = void (*)();
 OPENREG_API void set_kernel_exception_hook(RethrowKernelException rethrow);
 
 }  // namespace openreg
 
-// Evaluates a call of the driver interface and throws if it did not succeed.
+// Evaluates a driver call and throws if it did not succeed.
 #define OPENREG_CHECK(EXPR)                         \
   do {                                              \
     const orError_t openreg_error = (EXPR);         \

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Events that torch does not make itself: those between processes.
+// Creates a c10::Event from an existing native event, for events shared between processes.
 //
-// A c10::Event makes its native event at the first record, and takes none in any other way.
+// A c10::Event creates its native event at the first record and has no other way to obtain one.
 // Threads: as for c10::Event.
 #ifndef RUNTIME_C10_EVENT_H_
 #define RUNTIME_C10_EVENT_H_
@@ -13,8 +13,8 @@
 
 namespace openreg {
 
-// Makes `event`, which has never been recorded, the owner of the native event of `device`. Records
-// nothing.
+// Makes `event`, which has never been recorded, the owner of `native`, an event of `device`.
+// Records nothing.
 OPENREG_API void adopt_event(c10::Event& event, orEvent_t native, c10::DeviceIndex device);
 
 }  // namespace openreg

@@ -25,9 +25,9 @@ constexpr size_t kStateBytes = 2 * sizeof(uint64_t);
 
 void GeneratorState::check_not_captured() const {
   TORCH_CHECK(capture_ == 0,
-              "openreg: the seed and the offset of a generator can be neither read nor changed "
-              "while a graph is captured that draws from it: each replay has its own; do it before "
-              "or after the capture");
+              "openreg: cannot read or change the seed or the offset of a generator while a graph "
+              "that uses it is captured, because each replay has its own: do it before or after "
+              "the capture");
 }
 
 PhiloxState GeneratorState::position() const {
@@ -47,12 +47,14 @@ PhiloxState GeneratorState::advance(uint64_t count, uint64_t capture) {
   const uint64_t taken = (count + 3) / 4 * 4;
   const std::lock_guard lock(mutex_);
   if (capture != capture_) {
-    TORCH_CHECK(capture_ != 0,
-                "openreg: a random operator is captured whose generator the graph does not know: "
-                "register it before the capture (graph.register_generator_state(generator))");
-    TORCH_CHECK(false,
-                "openreg: a random operator outside of the capture draws from a generator that is "
-                "part of it: give it a generator of its own, or wait for the end of the capture");
+    TORCH_CHECK(
+        capture_ != 0,
+        "openreg: a captured random operator uses a generator that the graph does not know: "
+        "register it before the capture (graph.register_generator_state(generator))");
+    TORCH_CHECK(
+        false,
+        "openreg: a random operator outside of the capture uses a generator that is part of "
+        "it: give the operator its own generator, or wait for the end of the capture");
   }
   if (capture == 0) {
     return {seed_, std::exchange(offset_, offset_ + taken)};
@@ -64,8 +66,8 @@ void GeneratorState::begin_capture(uint64_t capture,
                                    std::shared_ptr<const ReplayedNumbers> replayed) {
   const std::lock_guard lock(mutex_);
   TORCH_CHECK(capture_ == 0,
-              "openreg: a generator is part of one capture at a time, and another graph is being "
-              "captured that draws from this one");
+              "openreg: this generator already belongs to another capture in progress: finish that "
+              "capture first, or use another generator");
   capture_ = capture;
   drawn_ = 0;
   replayed_ = std::move(replayed);
@@ -109,7 +111,7 @@ void GeneratorImpl::set_state(const c10::TensorImpl& new_state) {
                        new_state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
                    "the RNG state must be a torch.ByteTensor on the CPU");
   TORCH_CHECK(new_state.is_contiguous() && new_state.numel() == kStateBytes,
-              "the RNG state of an openreg generator has ", kStateBytes,
+              "the RNG state of an openreg generator must have ", kStateBytes,
               " contiguous bytes (seed, offset), but got ", new_state.numel());
   std::array<uint64_t, 2> words{};
   std::memcpy(words.data(), new_state.data(), kStateBytes);
@@ -139,7 +141,7 @@ c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() cons
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  // Raw, with no reference yet: torch takes the first one (c10::GeneratorImpl::clone).
+  // A raw pointer without a reference: torch takes the first reference (c10::GeneratorImpl::clone).
   auto copy = std::make_unique<GeneratorImpl>(device().index());
   const PhiloxState position = state_->position();
   copy->state_->move(position.seed, position.offset);
@@ -178,12 +180,12 @@ PhiloxState reserve(const std::optional<at::Generator>& generator, c10::DeviceIn
 
 at::Generator make_cpu_generator(const PhiloxState& state) {
   const ReplayedNumbers start = state.replayed ? *state.replayed : ReplayedNumbers{state.seed, 0};
-  // Philox counts blocks of four numbers.
+  // Philox counts in blocks of four numbers.
   at::Philox4_32 philox(start.seed, /*subsequence=*/0, (start.offset + state.offset) / 4);
   at::mt19937_data_pod twister{};
   twister.seed_ = start.seed;
   twister.seeded_ = true;
-  twister.left_ = 1;  // the first number refreshes the whole state
+  twister.left_ = 1;  // the first draw refreshes the whole state
   twister.next_ = 0;
   for (uint32_t& word : twister.state_) {
     word = philox();

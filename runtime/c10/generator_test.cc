@@ -57,7 +57,7 @@ TEST(GeneratorTest, StateRoundTrip) {
   EXPECT_EQ(next.offset, again.offset);
 }
 
-TEST(GeneratorTest, RefusesAStateOfAnotherSize) {
+TEST(GeneratorTest, RejectsAStateOfAnotherSize) {
   at::Generator generator = make(7);
   const at::Tensor cpu = state_of(at::detail::createCPUGenerator(1));
   EXPECT_THROW(generator.set_state(cpu), c10::Error);
@@ -71,7 +71,7 @@ TEST(GeneratorTest, OffsetsAdvanceInWholeBlocksOfFour) {
   EXPECT_THROW(generator.set_offset(3), c10::Error);
 }
 
-TEST(GeneratorTest, SeedingStartsTheSequenceAgain) {
+TEST(GeneratorTest, SeedingRestartsTheSequence) {
   at::Generator generator = make(7);
   (void)reserve(generator, kDevice, 100);
   generator.set_current_seed(7);
@@ -97,7 +97,7 @@ TEST(GeneratorTest, GraphsafeStateIsShared) {
   EXPECT_EQ(other.current_seed(), 7U);
 }
 
-TEST(GeneratorTest, RefusesAGeneratorOfAnotherDevice) {
+TEST(GeneratorTest, RejectsAGeneratorOfAnotherDevice) {
   EXPECT_THROW((void)reserve(at::detail::createCPUGenerator(1), kDevice, 4), c10::Error);
   EXPECT_THROW((void)reserve(make(1), 1, 4), c10::Error);
 }
@@ -113,7 +113,7 @@ TEST(CpuGeneratorTest, IsAFunctionOfTheState) {
   EXPECT_EQ(draws.size(), 64U * 64U);
 }
 
-TEST(CpuGeneratorTest, BitsAreFair) {
+TEST(CpuGeneratorTest, BitsAreUniform) {
   std::array<int, 64> ones{};
   constexpr int kDraws = 4096;
   for (int i = 0; i < kDraws; ++i) {
@@ -127,7 +127,7 @@ TEST(CpuGeneratorTest, BitsAreFair) {
   }
 }
 
-TEST(CpuGeneratorTest, LeavesTheDefaultGeneratorOfTheCpuAlone) {
+TEST(CpuGeneratorTest, DoesNotUseTheDefaultCpuGenerator) {
   const at::Generator& cpu = at::detail::getDefaultCPUGenerator();
   const at::Tensor before = state_of(cpu);
   (void)draw({1, 0});
@@ -139,7 +139,7 @@ TEST(CpuGeneratorTest, LeavesTheDefaultGeneratorOfTheCpuAlone) {
             0);
 }
 
-TEST(GraphTest, AReplayThatFailsAfterItsBeginningLeavesNoNumbers) {
+TEST(GraphTest, AReplayThatFailsAfterItsStartKeepsNoEntry) {
   const c10::Stream before = exchange_stream(pooled_stream(kDevice, 0));
   const orStream_t stream = current_native_stream(kDevice);
   bool fails = true;

@@ -49,8 +49,8 @@ bool belongs(orStream_t stream, uint64_t capture) {
 
 }  // namespace
 
-// Where each queued replay begins in the generators' sequences: pushed when it is queued, taken by
-// its first command. Replays of one graph run in the order in which they were queued.
+// Where each queued replay begins in the generators' sequences. replay() pushes an entry; the first
+// command of the replay pops it. Replays of one graph run in the order in which they were queued.
 class Graph::Replays final : public c10::intrusive_ptr_target {
  public:
   using Numbers = std::vector<ReplayedNumbers>;  // one for each of `targets`
@@ -64,7 +64,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
     queued_.push_back(std::move(numbers));
     return taken_ + queued_.size();
   }
-  // For a replay that failed, although its first command may have run.
+  // Removes the entry of a replay that failed, unless its first command has already run.
   void take_back(uint64_t place) {
     const std::lock_guard lock(mutex_);
     if (place > taken_) {
@@ -91,7 +91,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
  private:
   std::mutex mutex_;
   std::deque<Numbers> queued_;
-  uint64_t taken_ = 0;  // entries that first commands have taken
+  uint64_t taken_ = 0;  // entries popped by first commands
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
 
@@ -105,7 +105,7 @@ Graph::~Graph() {
   try {
     reset();
   } catch (const std::exception& error) {
-    TORCH_WARN("openreg: while a graph was destroyed: ", error.what());
+    TORCH_WARN("openreg: error while destroying a graph: ", error.what());
   }
   if (replayed_ != nullptr) {
     (void)orEventDestroy(replayed_);
@@ -114,7 +114,7 @@ Graph::~Graph() {
 
 void Graph::add_generator(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kOpenRegType,
-              "openreg: a graph draws from generators of device openreg only");
+              "openreg: a graph can use generators of device openreg only");
   const auto& state = generator.get<GeneratorImpl>()->state();
   const bool known = std::any_of(generators_.begin(), generators_.end(),
                                  [&](const Drawn& drawn) { return drawn.state == state; });
@@ -130,13 +130,13 @@ void Graph::add_generator(const at::Generator& generator) {
 
 void Graph::register_generator(const at::Generator& generator) {
   TORCH_CHECK(state_ != State::kCaptured,
-              "openreg: the graph is captured already; register generators before that");
+              "openreg: the graph is already captured: register generators before the capture");
   add_generator(generator);
 }
 
 void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   TORCH_CHECK(state_ == State::kEmpty,
-              "openreg: this graph holds a capture already: reset() it, or make another graph");
+              "openreg: this graph holds a capture already: call reset() or use another graph");
   device_ = current_device();
   stream_ = current_native_stream(device_);
   const c10::MempoolId_t used = pool == kNoPool ? new_pool_id() : pool;
@@ -151,7 +151,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
     begin_allocate_to_pool(device_, used,
                            [capture](orStream_t stream) { return belongs(stream, capture); });
     pool_ = used;
-    // Never shared: torch's allocator does not let a pool begin anew that was released.
+    // Always a new pool, because torch's allocator cannot begin a pool again after its release.
     const c10::MempoolId_t host = new_pool_id();
     at::getHostAllocator(kOpenRegType)->begin_allocate_to_pool(host, [capture](c10::Stream stream) {
       return stream.device_type() == kOpenRegType && belongs(native_stream(stream), capture);
@@ -162,7 +162,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
     }
     const LaunchReplayFunction launch = launch_replay_function.load(std::memory_order_acquire);
     TORCH_CHECK_NOT_IMPLEMENTED(launch != nullptr,
-                                "openreg: this device does not offer what graphs need "
+                                "openreg: this device does not implement graphs "
                                 "(set_replay_function_launcher)");
     replays_ = c10::make_intrusive<Replays>();
     Replays* argument = c10::intrusive_ptr<Replays>(replays_).release();  // the command's reference
@@ -183,7 +183,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
   }
 }
 
-// Undoes capture_begin(), whether the capture was valid or not.
+// Undoes capture_begin(), whether or not the capture was valid.
 void Graph::leave_capture() noexcept {
   diagnostic_hooks().on_capture_end();
   try {
@@ -194,7 +194,7 @@ void Graph::leave_capture() noexcept {
       at::getHostAllocator(kOpenRegType)->end_allocate_to_pool(host_pool_);
     }
   } catch (const std::exception& error) {
-    TORCH_WARN("openreg: at the end of a capture: ", error.what());
+    TORCH_WARN("openreg: error at the end of a capture: ", error.what());
   }
   draws_ = false;
   for (Drawn& drawn : generators_) {
@@ -206,8 +206,9 @@ void Graph::leave_capture() noexcept {
 void Graph::capture_end() {
   TORCH_CHECK(state_ == State::kCapturing,
               "openreg: capture_end() without a capture that this graph began");
-  TORCH_CHECK(current_native_stream(device_) == stream_,
-              "openreg: a capture has to end on the stream that it began on: make that current");
+  TORCH_CHECK(
+      current_native_stream(device_) == stream_,
+      "openreg: capture_end() on another stream than capture_begin(): make that one current");
   const orError_t error = orStreamEndCapture(stream_, &graph_);
   const std::string detail = error != orSuccess ? orGetLastErrorDetail() : "";
   TORCH_CHECK(error != orErrorCaptureWrongThread, detail);
@@ -229,11 +230,12 @@ void Graph::capture_end() {
 }
 
 void Graph::instantiate() {
-  TORCH_CHECK(state_ == State::kCaptured, "openreg: instantiate() without a captured graph");
+  TORCH_CHECK(state_ == State::kCaptured,
+              "openreg: instantiate() without a captured graph: capture first");
   TORCH_CHECK(keep_graph_,
-              "openreg: instantiate() is for graphs with keep_graph=True; others are ready when "
-              "their capture ends");
-  instantiated_ = true;  // the driver's graphs need nothing more
+              "openreg: instantiate() is for graphs with keep_graph=True; other graphs are "
+              "instantiated when their capture ends");
+  instantiated_ = true;  // the driver's graphs need no instantiation
 }
 
 void Graph::replay() {
@@ -244,11 +246,11 @@ void Graph::replay() {
   }
   const DeviceScope scope(device_);
   const orStream_t stream = current_native_stream(device_);
-  const auto lock = LockForWait(replaying_);  // the holder may wait for room in the queue
+  const auto lock = LockForWait(replaying_);  // the holder may wait for space in the queue
   if (replayed_ == nullptr) {
     OPENREG_CHECK(orEventCreate(&replayed_));
   }
-  const bool draws = draws_ && !is_capturing(stream);  // the driver refuses that below
+  const bool draws = draws_ && !is_capturing(stream);  // the driver rejects such a replay below
   uint64_t place = 0;
   if (draws) {
     Replays::Numbers numbers;
@@ -269,7 +271,7 @@ void Graph::replay() {
 void leave_replays_to_exit() { process_ends.store(true, std::memory_order_relaxed); }
 
 bool Graph::wait_for_replays() noexcept {
-  // Not orEventSynchronize, which would take a kernel's error away from the program.
+  // Not orEventSynchronize, which would consume a kernel error that the program must see.
   if (replayed_ == nullptr) {
     return true;
   }
@@ -294,7 +296,7 @@ void Graph::release_pools() noexcept {
       at::getHostAllocator(kOpenRegType)->release_pool(host_pool_);
     }
   } catch (const std::exception& error) {
-    TORCH_WARN("openreg: while the memory of a graph was released: ", error.what());
+    TORCH_WARN("openreg: error while releasing the memory of a graph: ", error.what());
   }
   pool_ = kNoPool;
   host_pool_ = kNoPool;
@@ -312,8 +314,8 @@ void Graph::reset() {
   } else if (state_ == State::kCaptured) {
     if (wait_for_replays()) {
       const orError_t error = orGraphDestroy(graph_);
-      TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle,  // by a device reset
-                  orGetLastErrorDetail());
+      // invalid after a device reset
+      TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle, orGetLastErrorDetail());
     } else {
       pool_ = kNoPool;
       host_pool_ = kNoPool;
@@ -329,12 +331,13 @@ void Graph::reset() {
 }
 
 c10::MempoolId_t Graph::pool() const {
-  TORCH_CHECK(pool_ != kNoPool, "openreg: pool() before the graph was captured");
+  TORCH_CHECK(pool_ != kNoPool, "openreg: pool() before the graph was captured: capture first");
   return pool_;
 }
 
 void Graph::debug_dump(const std::string& path) {
-  TORCH_CHECK(state_ == State::kCaptured, "openreg: debug_dump() without a captured graph");
+  TORCH_CHECK(state_ == State::kCaptured,
+              "openreg: debug_dump() without a captured graph: capture first");
   if (!debug_) {
     TORCH_WARN("openreg: debug_dump() writes nothing: call enable_debug_mode() first");
     return;
@@ -343,7 +346,8 @@ void Graph::debug_dump(const std::string& path) {
 }
 
 size_t Graph::node_count() const {
-  TORCH_CHECK(state_ == State::kCaptured, "openreg: a graph has commands when it is captured");
+  TORCH_CHECK(state_ == State::kCaptured,
+              "openreg: cannot count the nodes without a captured graph: capture first");
   size_t count = 0;
   OPENREG_CHECK(orGraphGetNodeCount(graph_, &count));
   return count;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A captured graph as torch knows it: at::GraphImplInterface, behind torch.accelerator.Graph and
+// A captured graph in torch's terms: at::GraphImplInterface, behind torch.accelerator.Graph and
 // torch.openreg.OpenRegGraph.
 //
-// The driver keeps and replays the commands (openreg.h). A Graph adds what torch expects of it:
+// The driver stores and replays the commands (openreg.h). A Graph adds what torch expects:
 //   - memory that is allocated on captured streams comes from a private pool, so that no other code
 //     gets it during the life of the graph; graphs that never run at the same time may share one.
-//     Pinned memory of a capture has a pool of its own. reset() releases both;
-//   - each replay takes its random numbers from the generators' sequences. The first command of the
-//     graph writes for the captured kernels where they begin (GeneratorState, generator.h).
+//     Pinned memory of a capture has its own pool. reset() releases both;
+//   - each replay reserves its random numbers from the generators' sequences. The first command of
+//     the graph writes their start for the captured kernels (GeneratorState, generator.h).
 //
-// The Graph owns the driver's graph and its use of the pools. capture_begin() and capture_end() are
-// called by one thread on one stream; replay() by any thread, for the current stream of the graph's
-// device; reset() by a caller who knows that no other thread uses the Graph.
+// The Graph owns the driver's graph and its use of the pools. One thread calls capture_begin() and
+// capture_end() on one stream. Any thread may call replay(), which uses the current stream of the
+// graph's device. The caller of reset() must ensure that no other thread uses the Graph.
 #ifndef RUNTIME_C10_GRAPH_H_
 #define RUNTIME_C10_GRAPH_H_
 
@@ -31,14 +31,14 @@
 
 namespace openreg {
 
-// To be called when the process begins to end, which drops queued work: from now on a graph does
-// not wait for its queued replays, and keeps its memory.
+// Call this when the process begins to exit, which drops queued work. From then on a graph does not
+// wait for its queued replays and keeps its memory.
 OPENREG_API void leave_replays_to_exit();
 
-// Makes a function of the host part of a graph: queues it on a captured stream, so that each replay
-// calls `run(data)` at this place, and `release(data)` is called once on any thread when the graph
-// and all its replays are over; `release` does not wait. After an error neither is called. The
-// driver's package (runtime/emulation) registers it. Without it nothing can be captured.
+// Queues a host function on a captured stream, so that each replay calls `run(data)` at this
+// position. `release(data)` is called once, on any thread, when the graph and all its replays have
+// ended; it must not block. After an error neither function is called. The driver's package
+// (runtime/emulation) registers this. Without it no graph can be captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);
 OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);
@@ -50,18 +50,18 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   Graph(const Graph&) = delete;
   Graph& operator=(const Graph&) = delete;
 
-  // Lets captured random operators draw from this generator, as they may from the default one of
-  // the device. To be called before or during the capture.
+  // Lets captured random operators use this generator in addition to the device's default one. Call
+  // it before or during the capture.
   void register_generator(const at::Generator& generator);
 
-  // Captures the current stream of the current device, which may be the default one. For `pool`
-  // {0, 0} the graph makes a pool.
+  // Captures the current stream of the current device, which may be the default stream. If `pool`
+  // is {0, 0}, the graph creates a pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
-  // If the capture is invalid, throws the reason, and the Graph is as before the capture.
+  // If the capture is invalid, throws the reason; the Graph is then as before the capture.
   void capture_end() override;
   void instantiate() override;
   void replay() override;
-  // Waits for queued replays before it releases their memory.
+  // Waits for queued replays before releasing their memory.
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debug_ = true; }
@@ -74,13 +74,13 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   struct Drawn {
     c10::intrusive_ptr<GeneratorState> state;
     std::shared_ptr<ReplayedNumbers> replayed;
-    uint64_t count = 0;  // random numbers that a replay takes
+    uint64_t count = 0;  // random numbers per replay
   };
 
   void add_generator(const at::Generator& generator);
   void leave_capture() noexcept;
   void release_pools() noexcept;
-  // False: the process ends, and they were not waited for.
+  // Returns false if the process is exiting and the wait was abandoned.
   bool wait_for_replays() noexcept;
 
   const bool keep_graph_;
@@ -88,17 +88,17 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   bool instantiated_ = false;
   State state_ = State::kEmpty;
   c10::DeviceIndex device_ = -1;
-  orStream_t stream_ = nullptr;  // that is captured
+  orStream_t stream_ = nullptr;  // the captured stream
   uint64_t capture_ = 0;         // the driver's id of the capture
   orGraph_t graph_ = nullptr;
   c10::MempoolId_t pool_{0, 0};
   c10::MempoolId_t host_pool_{0, 0};
   std::vector<Drawn> generators_;
-  bool draws_ = false;  // a replay takes random numbers
+  bool draws_ = false;  // whether a replay uses random numbers
 
-  std::mutex replaying_;  // replays take random numbers in the order in which they are queued
+  std::mutex replaying_;  // replays reserve random numbers in the order in which they are queued
   c10::intrusive_ptr<Replays> replays_;
-  orEvent_t replayed_ = nullptr;  // the latest replay
+  orEvent_t replayed_ = nullptr;  // recorded after the latest replay
 };
 
 }  // namespace openreg

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device guard: what torch.Stream, torch.Event, torch.accelerator and every c10::DeviceGuard
-// run on. Stateless; torch keeps one instance for the life of the process. Threads: any.
+// The device guard: the implementation behind torch.Stream, torch.Event, torch.accelerator and
+// every c10::DeviceGuard. Stateless; torch keeps one instance for the life of the process. Threads:
+// any.
 #include <c10/core/DeviceCapability.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
@@ -20,7 +21,7 @@ namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
 
-// The next record of an event that has no native one takes this instead of making one.
+// The next record of an event without a native event takes this one instead of creating one.
 thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
@@ -130,7 +131,7 @@ struct GuardImpl final : c10::impl::DeviceGuardImplInterface {
 
   c10::DeviceCapability getDeviceCapability(c10::Device device) const override {
     (void)resolve_device(device.index());
-    return {};  // every dtype: kernels of the CPU run
+    return {};  // all dtypes are supported, because the CPU kernels run
   }
 
   bool queryStream(const c10::Stream& stream) const override {

@@ -26,14 +26,14 @@ struct DestroyEvent {
   void operator()(orEvent_t event) const noexcept { (void)orEventDestroy(event); }
 };
 
-// Marks the work that was queued on a stream when memory was freed. While the stream is captured
-// nothing can be recorded on it, so the event is recorded after the capture.
+// Marks the work that was queued on a stream when memory was freed. Nothing can be recorded on a
+// stream during its capture, so the event is then recorded after the capture.
 struct Event {
   c10::Stream stream;
   std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
 };
 
-// Adds the microseconds of its lifetime to a statistic.
+// Adds its lifetime, in microseconds, to a statistic.
 class Timer {
  public:
   Timer(std::mutex* mutex, c10::CachingAllocator::DurationStat* stat)
@@ -59,8 +59,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
 
   // torch never reuses memory that was allocated during a capture and used by a stream, because a
   // replay may use it at any time. Here a captured copy owns its memory, so no graph uses memory
-  // that was freed. torch cannot process the events of such memory either (it takes a lock twice),
-  // so this class tracks its streams itself.
+  // that was freed. torch also cannot process the events of such memory (it takes a lock twice), so
+  // this class tracks the streams itself.
   void free(void* context) override {
     auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
     if (block == nullptr || block->owning_pool_ == c10::MempoolId_t{0, 0}) {
@@ -113,7 +113,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     return try_record(event) && orEventQuery(event.native.get()) != orErrorNotReady;
   }
 
-  // Memory of a capture that was freed while streams used it.
+  // Memory that was allocated in a capture and freed while streams used it.
   struct Used {
     void* context;
     std::vector<Event> events;
@@ -122,7 +122,8 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   void free_used() {
     std::vector<Used> done;
     {
-      const auto lock = LockForWait(used_mutex_);  // recording an event may wait for room
+      // recording an event may wait for space in a queue
+      const auto lock = LockForWait(used_mutex_);
       const auto first = std::partition(used_.begin(), used_.end(), [this](Used& used) {
         return !std::ranges::all_of(used.events,
                                     [this](Event& event) { return query_event(event); });
@@ -135,7 +136,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     }
   }
 
-  // False: the stream is captured.
+  // Returns false while the stream is captured.
   bool try_record(Event& event) {
     if (event.native != nullptr) {
       return true;
@@ -182,7 +183,7 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
  private:
   using Block = at::HostBlock<c10::Stream>;
 
-  // For torch's profiler, where it follows memory (profile_memory=True).
+  // Reports to torch's profiler if it records memory (profile_memory=True).
   void report_to_profiler(void* pointer, int64_t bytes) {
     if (!profiles_memory()) {
       return;
@@ -194,7 +195,7 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
   }
 };
 
-// Never destroyed: tensors in static storage may outlive every other object.
+// Never destroyed, because tensors in static storage may outlive every other object.
 HostAllocator& host_allocator() {
   static auto* const allocator = std::make_unique<HostAllocator>().release();
   return *allocator;
@@ -210,7 +211,7 @@ c10::Allocator* pinned_allocator() noexcept { return &host_allocator(); }
 
 bool is_pinned(const void* pointer) noexcept {
   if (!is_initialized()) {
-    return false;  // nothing is pinned yet, and the query must not start the device
+    return false;  // nothing is pinned yet, and the query must not initialize the device
   }
   orPointerAttributes attributes;
   return orPointerGetAttributes(&attributes, pointer) == orSuccess &&

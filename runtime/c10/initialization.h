@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Actions at the first use of the device: what a component must do before the first tensor of the
-// device exists, but not when it is loaded, because every import would pay for it.
+// device exists, but not when its library is loaded, because every import would pay for it.
 #ifndef RUNTIME_C10_INITIALIZATION_H_
 #define RUNTIME_C10_INITIALIZATION_H_
 
@@ -10,9 +10,9 @@
 namespace openreg {
 
 // initialize() (device.h) calls `action` before it returns for the first time, on the thread that
-// uses the device first; other threads wait meanwhile. If an action throws, so does initialize(),
-// and its next call begins with the first action again. To be called by static initializers, which
-// run one after another and before the device is used.
+// uses the device first; other threads wait until it is done. If an action throws, initialize()
+// throws, and the next call starts again with the first action. Call this from static initializers
+// only: they run one after another, before the device is used.
 OPENREG_API void at_initialization(void (*action)());
 
 }  // namespace openreg

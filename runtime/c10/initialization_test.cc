@@ -22,7 +22,7 @@ bool initialized_inside = false;
     ++first_calls;
   });
   at_initialization([] {
-    EXPECT_EQ(first_calls, 1);  // in the order in which they were given
+    EXPECT_EQ(first_calls, 1);  // actions run in the order of registration
     ++last_calls;
   });
   return true;
@@ -30,12 +30,12 @@ bool initialized_inside = false;
 
 TEST(InitializationTest, ActionsRunOnceAtTheFirstUseOfTheDevice) {
   EXPECT_GT(device_count(), 0);
-  EXPECT_EQ(first_calls, 0);  // a question is no use
+  EXPECT_EQ(first_calls, 0);  // a query does not initialize the device
   std::vector<std::thread> threads;
   for (int i = 0; i < 4; ++i) {
     threads.emplace_back([] {
       initialize();
-      EXPECT_EQ(last_calls, 1);  // done before anyone goes on
+      EXPECT_EQ(last_calls, 1);  // the action ran before initialize() returned on any thread
     });
   }
   for (std::thread& thread : threads) {

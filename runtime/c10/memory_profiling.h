@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// memory_profiling.h - whether torch's profiler wants to know of memory (profile_memory=True).
+// memory_profiling.h - whether torch's profiler records memory (profile_memory=True).
 //
-// c10::memoryProfilingEnabled() costs as much as the rest of a small allocation's fast path. So
-// nobody asks it before the first session of a profiler in this process, of which the library of
-// the profiler knows (profiler/kineto_plugin.cc). Threads: any.
+// c10::memoryProfilingEnabled() costs as much as the rest of a small allocation's fast path. It is
+// therefore not called before the first profiler session of this process, which the profiler's
+// library reports (profiler/kineto_plugin.cc). Threads: any.
 #ifndef RUNTIME_C10_MEMORY_PROFILING_H_
 #define RUNTIME_C10_MEMORY_PROFILING_H_
 
@@ -17,10 +17,10 @@
 
 namespace openreg {
 
-// True from the first session on. Without the profiler's library it is always true.
+// Returns true from the first session on. Without the profiler's library it always returns true.
 OPENREG_API extern std::atomic<bool (*)()> profiler_was_used;
 
-// For this thread, as torch has it.
+// Whether torch's profiler records memory on this thread.
 inline bool profiles_memory() {
   return C10_UNLIKELY(profiler_was_used.load(std::memory_order_relaxed)()) &&
          c10::memoryProfilingEnabled();

@@ -19,7 +19,7 @@ struct RawMemory {
   std::unordered_map<void*, c10::DataPtr> blocks;
 };
 
-// Never destroyed, as the allocator.
+// Never destroyed, like the allocator.
 RawMemory& raw_memory() {
   static auto* const memory = std::make_unique<RawMemory>().release();
   return *memory;
@@ -28,9 +28,9 @@ RawMemory& raw_memory() {
 }  // namespace
 
 void* allocate_raw(int64_t bytes, c10::DeviceIndex device, orStream_t stream) {
-  TORCH_CHECK_VALUE(bytes >= 0,
-                    "openreg: device memory was asked for with a negative size: ", bytes, " bytes");
-  // Refuses a dead stream, and one of another device.
+  TORCH_CHECK_VALUE(bytes >= 0, "openreg: cannot allocate device memory of negative size: ", bytes,
+                    " bytes");
+  // Rejects a destroyed stream and a stream of another device.
   const c10::Stream checked = external_stream(stream, resolve_device(device));
   c10::DataPtr data =
       allocate_on_stream(device, static_cast<size_t>(bytes), native_stream(checked));
@@ -53,8 +53,8 @@ void free_raw(void* pointer) {
     const std::lock_guard lock(memory.mutex);
     const auto found = memory.blocks.find(pointer);
     TORCH_CHECK_VALUE(found != memory.blocks.end(), "openreg: ", pointer,
-                      " is not the address of a block of caching_allocator_alloc, or was deleted "
-                      "before");
+                      " is not the address of a block from caching_allocator_alloc, or was already "
+                      "deleted");
     data = std::move(found->second);
     memory.blocks.erase(found);
   }

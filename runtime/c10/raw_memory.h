@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Device memory without a tensor, identified by its address: for other libraries of the process.
+// Device memory without a tensor, identified by its address, for other libraries of the process.
 //
 // Blocks come from the caching allocator and count in its statistics. They stay allocated until
 // free_raw(). Threads: any; each call takes one lock.
@@ -13,11 +13,11 @@
 
 namespace openreg {
 
-// `bytes` bytes of `device` for work on `stream`, which is a stream of that device. Null for 0
-// bytes.
+// Allocates `bytes` bytes of `device` for work on `stream`, which must be a stream of that device.
+// Returns null for 0 bytes.
 OPENREG_API void* allocate_raw(int64_t bytes, c10::DeviceIndex device, orStream_t stream);
 
-// Frees memory of allocate_raw(). Does nothing for null.
+// Frees memory from allocate_raw(). Does nothing for null.
 OPENREG_API void free_raw(void* pointer);
 
 }  // namespace openreg

@@ -22,15 +22,15 @@
 namespace openreg {
 namespace {
 
-// The context of the DataPtrs of shared memory.
+// The context of a DataPtr of shared memory.
 struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;                          // DataPtrs; with none it waits for its importers
-  std::list<Shared*>::iterator place{};  // where it waits
-  c10::DataPtr own;                      // as it was allocated; without memory if it was imported
-  int imports = 0;                       // to be released
+  int uses = 0;                          // DataPtrs; at 0 it waits for its importers
+  std::list<Shared*>::iterator place{};  // its position in the `waiting` list
+  c10::DataPtr own;                      // the original DataPtr; empty if imported
+  int imports = 0;                       // imports to be released
   orStream_t home = nullptr;             // if imported: the release waits for this stream
   std::vector<orStream_t> users;         // if imported: other streams that have used it
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
@@ -39,8 +39,8 @@ struct Shared {
 struct SharedMemory {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<Shared>> all;
-  std::list<Shared*> waiting;  // those without uses
-  int importing = 0;           // calls that may find what waits to be theirs
+  std::list<Shared*> waiting;  // entries without uses
+  int importing = 0;           // calls in progress that may return a waiting entry
 };
 
 SharedMemory& shared_memory() {
@@ -50,7 +50,7 @@ SharedMemory& shared_memory() {
 
 void release(void* context);
 
-// Orders later work of `later` after the work that is queued on `earlier`, which may be a stream of
+// Orders later work on `later` after the work queued on `earlier`. `earlier` may be a stream of
 // another device: an event belongs to the device of the stream that records it.
 orError_t try_order(orStream_t earlier, orStream_t later) {
   int before = 0;
@@ -72,26 +72,26 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
   return error;
 }
 
-// Releases imported memory after the work of its streams.
+// Releases imported memory after the work of the streams that used it.
 void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
-    return;  // a deleter must not throw; the end of the process releases it
+    return;  // a deleter must not throw; the exit of the process releases it
   }
   for (const orStream_t user : shared.users) {
-    // Fails for a stream that is gone; then its work was waited for, or the device ends.
+    // Fails for a destroyed stream, whose work was waited for, or when the device is shut down.
     (void)try_order(user, shared.home);
   }
   for (int import = 0; import < shared.imports; ++import) {
     if (orIpcRelease(shared.pointer, shared.home) == orErrorInvalidHandle) {
-      (void)orDeviceSynchronize();  // someone has destroyed the stream
+      (void)orDeviceSynchronize();  // the stream was destroyed
       (void)orIpcRelease(shared.pointer, nullptr);
     }
   }
   (void)orSetDevice(before);
 }
 
-// Whether a capture in progress uses it: nothing can be queued on the streams of the capture.
+// Whether a capture in progress uses it. Nothing can be queued on the streams of a capture.
 bool is_captured(const Shared& shared) {
   using allocator::DeviceTimeline;
   return shared.imports != 0 &&
@@ -99,15 +99,15 @@ bool is_captured(const Shared& shared) {
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// Not while it is exported or captured, and not from inside a kernel, which may not queue anything.
+// Not while it is exported or captured, and not inside a kernel, which must not queue work.
 bool is_releasable(const Shared& shared) {
   int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
          orIpcIsExported(&exported, shared.pointer, shared.size) == orSuccess && exported == 0;
 }
 
-// Takes the releasable ones of the `count` that have waited longest.
-std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t count) {
+// Removes the releasable entries among the `count` that have waited longest.
+std::vector<std::unique_ptr<Shared>> take_releasable(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   if (memory.importing != 0) {
     return ended;
@@ -126,12 +126,12 @@ std::vector<std::unique_ptr<Shared>> take_ended(SharedMemory& memory, size_t cou
   return ended;
 }
 
-// Takes them under the lock and releases them without it.
-size_t drop_ended(SharedMemory& memory, size_t count) {
+// Removes entries under the lock and releases them without it.
+size_t release_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
-    ended = take_ended(memory, count);
+    ended = take_releasable(memory, count);
   }
   size_t bytes = 0;
   for (const std::unique_ptr<Shared>& shared : ended) {
@@ -143,12 +143,12 @@ size_t drop_ended(SharedMemory& memory, size_t count) {
   return bytes;  // memory of this process is freed with its DataPtr
 }
 
-// Each call scans so many, so that memory that can be released does not accumulate.
+// The number of entries that each call scans, so that releasable memory does not accumulate.
 constexpr size_t kScans = 4;
 
 void release(void* context) {
   if (in_forked_child()) {
-    return;  // the parent's
+    return;  // the memory belongs to the parent
   }
   auto* const shared = static_cast<Shared*>(context);
   SharedMemory& memory = shared_memory();
@@ -159,7 +159,7 @@ void release(void* context) {
     }
     shared->place = memory.waiting.insert(memory.waiting.begin(), shared);
   }
-  (void)drop_ended(memory, kScans);
+  (void)release_ended(memory, kScans);
 }
 
 c10::DataPtr use(Shared& shared) {
@@ -167,9 +167,9 @@ c10::DataPtr use(Shared& shared) {
   return {shared.pointer, &shared, &release, c10::Device(kOpenRegType, shared.device)};
 }
 
-// The storage of shared memory: the existing one, otherwise a new one. `other` gets a storage that
-// has different memory by now: dropping its last reference takes the lock, so the caller does it
-// later.
+// Returns the storage of shared memory: the existing one, or a new one. If the existing storage by
+// now has different memory, it is moved to `other`; the caller drops it after releasing the lock,
+// because dropping the last reference takes the lock.
 c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10::Storage* other) {
   if (c10::Storage alive(shared.storage.lock()); alive) {
     if (alive.data() == shared.pointer && alive.nbytes() == bytes) {
@@ -187,7 +187,7 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
   return storage;
 }
 
-// While one exists, no waiting memory is released: it may be the memory that is imported.
+// While an Importing exists, no waiting memory is released, because it may be the memory to import.
 class Importing {
  public:
   explicit Importing(SharedMemory& memory) : memory_(memory) {
@@ -212,8 +212,8 @@ void add_user(Shared& shared, orStream_t user) {
   }
 }
 
-// The streams other than `current` that may have work on the memory of a DataPtr, as far as the
-// allocator knows them.
+// Returns the streams other than `current` that the allocator knows to have pending work on the
+// memory of a DataPtr.
 std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current) {
   std::vector<orStream_t> streams;
   if (const allocator::Block* const block = block_of(data)) {
@@ -235,7 +235,7 @@ std::vector<orStream_t> streams_of(const c10::DataPtr& data, orStream_t current)
   return streams;
 }
 
-// A stream for exports, which runs only waits.
+// Returns the stream for exports of `device`, which runs only waits.
 orStream_t export_stream(c10::DeviceIndex device) {
   static std::array<orStream_t, OPENREG_MAX_DEVICES> streams{};
   static std::mutex mutex;
@@ -251,14 +251,14 @@ orStream_t export_stream(c10::DeviceIndex device) {
 void order(orStream_t earlier, orStream_t later) {
   orError_t error = try_order(earlier, later);
   if (error == orErrorInvalidHandle) {
-    error = orDeviceSynchronize();  // someone has destroyed the stream
+    error = orDeviceSynchronize();  // the stream was destroyed
   }
   OPENREG_CHECK(error);
 }
 
-// A stream whose queued work is ordered after all work on the memory. The current stream alone
-// would not do: a queue of torch.multiprocessing pickles in a thread of its own.
-orStream_t stream_behind(const c10::DataPtr& data, c10::DeviceIndex device) {
+// Returns a stream whose queued work is ordered after all work on the memory. The current stream is
+// not sufficient, because a queue of torch.multiprocessing pickles in its own thread.
+orStream_t ordered_stream(const c10::DataPtr& data, c10::DeviceIndex device) {
   const orStream_t current = current_native_stream(device);
   const std::vector<orStream_t> others = streams_of(data, current);
   if (others.empty() || is_capturing(current)) {
@@ -277,7 +277,8 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
                          c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
   const Importing importing(memory);
-  // Not under the lock: it may wait for room in the stream, and a kernel there may take the lock.
+  // Not under the lock: the import may wait for space in the stream, where a kernel may need the
+  // lock.
   void* pointer = nullptr;
   OPENREG_CHECK(orIpcImport(&pointer, &handle, stream));
   orPointerAttributes attributes{};
@@ -285,13 +286,14 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
   const bool imported = attributes.imported != 0;
   if (imported && attributes.size != bytes) {
     (void)orIpcRelease(pointer, stream);
-    TORCH_CHECK_VALUE(false, "a handle of ", attributes.size, " bytes is no storage of ", bytes);
+    TORCH_CHECK_VALUE(false, "a handle of ", attributes.size,
+                      " bytes cannot be imported as a storage of ", bytes, " bytes");
   }
   c10::Storage other;
   const std::lock_guard<std::mutex> lock(memory.mutex);
   auto found = memory.all.find(pointer);
   if (found == memory.all.end()) {
-    TORCH_CHECK(imported, "a handle of this process's own memory that is not exported");
+    TORCH_CHECK(imported, "the handle refers to memory of this process that is not exported");
     auto made = std::make_unique<Shared>();
     made->pointer = pointer;
     made->size = bytes;
@@ -301,8 +303,8 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
     found->second->place = memory.waiting.insert(memory.waiting.begin(), found->second.get());
   }
   Shared& shared = *found->second;
-  TORCH_CHECK_VALUE(bytes <= shared.size, "a handle of ", shared.size, " bytes is no storage of ",
-                    bytes);
+  TORCH_CHECK_VALUE(bytes <= shared.size, "a handle of ", shared.size,
+                    " bytes cannot be imported as a storage of ", bytes, " bytes");
   if (imported) {
     ++shared.imports;
     add_user(shared, stream);
@@ -314,16 +316,16 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
 
 orIpcMemoryHandle export_storage(const c10::Storage& storage) {
   const c10::DeviceIndex device = resolve_device(storage.device().index());
-  TORCH_CHECK(storage.nbytes() != 0, "a storage without bytes cannot be exported");
-  void* const pointer = storage.mutable_data();  // a copy of its own, if it was to be made
+  TORCH_CHECK(storage.nbytes() != 0, "cannot export a storage of 0 bytes");
+  void* const pointer = storage.mutable_data();  // materializes a lazy clone
   orIpcMemoryHandle handle;
   OPENREG_CHECK(
-      orIpcExport(&handle, pointer, storage.nbytes(), stream_behind(storage.data_ptr(), device)));
+      orIpcExport(&handle, pointer, storage.nbytes(), ordered_stream(storage.data_ptr(), device)));
   SharedMemory& memory = shared_memory();
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
     if (const auto known = memory.all.find(pointer); known != memory.all.end()) {
-      // Exported before, or an alias of what was, which may be longer.
+      // It was exported before, possibly as an alias of another length.
       known->second->size = std::max(known->second->size, storage.nbytes());
     } else {
       auto made = std::make_unique<Shared>();
@@ -336,7 +338,7 @@ orIpcMemoryHandle export_storage(const c10::Storage& storage) {
       shared->own = storage.unsafeGetStorageImpl()->set_data_ptr(use(*shared));
     }
   }
-  (void)drop_ended(memory, kScans);
+  (void)release_ended(memory, kScans);
   return handle;
 }
 
@@ -344,12 +346,12 @@ c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes,
                             c10::DeviceIndex device) {
   SharedMemory& memory = shared_memory();
   c10::Storage storage = import_from(memory, handle, bytes, device);
-  (void)drop_ended(memory, kScans);
+  (void)release_ended(memory, kScans);
   return storage;
 }
 
 size_t release_shared() {
-  return in_forked_child() ? 0 : drop_ended(shared_memory(), std::numeric_limits<size_t>::max());
+  return in_forked_child() ? 0 : release_ended(shared_memory(), std::numeric_limits<size_t>::max());
 }
 
 void record_shared(const c10::DataPtr& data, const c10::Stream& stream) {

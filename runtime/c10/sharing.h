@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Storages that several processes use: shared memory of the driver (orIpcExport) as storages of
-// torch.
+// Storages shared between processes: the driver's shared memory (orIpcExport) as torch storages.
 //
-// An exported storage keeps its memory as long as another process may use it, also after the
-// storage is destroyed: the memory then waits here, and returns to the allocator when the last
-// importer has released it. That is checked when something else is shared or released, by
+// An exported storage keeps its memory as long as another process may use it, even after the
+// storage is destroyed: the memory then waits here and returns to the allocator after the last
+// importer has released it. That is checked when anything else is shared or released, by
 // release_shared(), and before an allocation fails. An imported storage releases its memory when
 // the work of its streams is done. A process has one storage for the same bytes: importing them
-// twice, or importing its own bytes, returns the existing storage. Threads: any. In the child of a
-// fork, releasing does nothing.
+// twice, or importing its own bytes, returns the existing storage. Threads: any. In a forked child,
+// releasing does nothing.
 #ifndef RUNTIME_C10_SHARING_H_
 #define RUNTIME_C10_SHARING_H_
 
@@ -22,22 +21,22 @@
 
 namespace openreg {
 
-// A handle of all bytes of `storage`, which must have at least one, ordered after the current
-// stream of its device, the stream of the memory and those that were recorded for it. Valid for one
-// import_storage(), in any process.
+// Returns a handle of all bytes of `storage`, which must have at least one. The handle is ordered
+// after the current stream of the storage's device, the memory's own stream and all recorded
+// streams. It is valid for one import_storage(), in any process.
 OPENREG_API orIpcMemoryHandle export_storage(const c10::Storage& storage);
 
-// The storage of `bytes` bytes that was exported; the current stream of `device` waits for the
-// exporter's work. It cannot be resized, unless this process exported it.
+// Returns the exported storage, of `bytes` bytes. The current stream of `device` waits for the
+// exporter's work. The storage cannot be resized unless this process exported it.
 OPENREG_API c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t bytes,
                                         c10::DeviceIndex device);
 
-// Releases memory that no process imports any more. Returns how many bytes went to the allocator of
-// this process or to the exporter.
+// Releases memory that no process imports any more. Returns how many bytes returned to the
+// allocator of this process or to the exporter.
 OPENREG_API size_t release_shared();
 
-// For c10::Allocator::recordStream: work on `stream` uses the memory too. Does nothing for memory
-// that is not shared.
+// For c10::Allocator::recordStream: records that work on `stream` uses the memory. Does nothing for
+// memory that is not shared.
 void record_shared(const c10::DataPtr& data, const c10::Stream& stream);
 
 }  // namespace openreg

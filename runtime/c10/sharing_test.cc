@@ -21,7 +21,7 @@ class Exporter {
  public:
   Exporter() { EXPECT_EQ(remote_.Ask("new " + std::to_string(kBytes) + " 7"), "ok 0"); }
 
-  // Of the same block each time.
+  // Exports the same block each time.
   orIpcMemoryHandle export_all() {
     return remote_.Give<orIpcMemoryHandle>("export 0 0 " + std::to_string(kBytes));
   }
@@ -30,7 +30,7 @@ class Exporter {
   device::RemoteProcess remote_;
 };
 
-// A defect shows with --config=tsan only.
+// A data race here is visible with --config=tsan only.
 TEST(SharingTest, StreamsMayBeRecordedWhileThreadsImport) {
   constexpr int kRounds = 100;
   Exporter exporter;

@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// The thread that ends the process; id() while none does.
+// The thread that shuts the device down; id() until one does.
 std::atomic<std::thread::id> ending_thread{};
 
 }  // namespace

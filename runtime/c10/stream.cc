@@ -18,13 +18,14 @@ namespace {
 
 static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 
-// The current stream of each device in this thread; null stands for the default stream. Most
-// threads never leave that, so a thread makes the array when it does: one pointer of static TLS.
+// The current stream of each device in this thread; null means the default stream. A thread
+// allocates the array when it first changes a current stream, which most threads never do, so
+// static TLS holds one pointer.
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
 thread_local CurrentStreams* current_streams = nullptr;
 
-// Deletes the array at the end of the thread. Launches by other thread-local objects after that go
-// to the default streams.
+// Deletes the array at thread exit. Later launches by other thread-local objects use the default
+// streams.
 struct CurrentStreamsOwner {
   CurrentStreamsOwner() { current_streams = std::make_unique<CurrentStreams>().release(); }
   ~CurrentStreamsOwner() {
@@ -54,7 +55,7 @@ c10::Stream wrap(orStream_t handle, c10::DeviceIndex device) {
   return c10::Stream(c10::Stream::UNSAFE, where, reinterpret_cast<c10::StreamId>(handle));
 }
 
-// The pool of one device and one priority.
+// The stream pool of one device and one priority.
 struct Pool {
   std::mutex mutex;
   std::array<orStream_t, kStreamsPerPool> streams{};
@@ -77,7 +78,7 @@ constexpr int kMaxPriorities = 8;
 
 orStream_t native_stream(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kOpenRegType,
-              "expected a stream of device openreg, found one of ", stream.device());
+              "expected a stream of device openreg, but got a stream of ",
   if (stream.id() == 0) {
     return default_handle(resolve_device(stream.device_index()));
   }
@@ -125,7 +126,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     }
     static thread_local const CurrentStreamsOwner owner;
     if (current_streams == nullptr) {
-      return previous;  // the thread ends, and its owner was destroyed already
+      return previous;  // at thread exit, after the owner was destroyed
     }
   }
   (*current_streams)[static_cast<size_t>(device)] = handle;

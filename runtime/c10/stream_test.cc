@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Streams, events, devices and errors through torch's own interface: the device guard.
+// Tests of streams, events, devices and errors through torch's interface, the device guard.
 #include "runtime/c10/stream.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -32,7 +32,7 @@ const c10::impl::VirtualGuardImpl& guard() {
 
 c10::Device device(c10::DeviceIndex index) { return {kOpenRegType, index}; }
 
-// Queues a kernel that runs until `open` is set, and then adds one to `count`.
+// Queues a kernel that runs until `open` is set and then increments `count`.
 struct Gate {
   std::atomic<bool> open{false};
   std::atomic<int> count{0};
@@ -60,7 +60,7 @@ TEST(DeviceTest, CurrentDeviceBelongsToTheThread) {
   std::thread([] { EXPECT_EQ(current_device(), 0); }).join();
 }
 
-TEST(DeviceTest, IndexOutOfRangeIsAnErrorInTorchsWords) {
+TEST(DeviceTest, IndexOutOfRangeGivesTorchsMessage) {
   const c10::DeviceIndex count = device_count();
   for (const auto index : {static_cast<c10::DeviceIndex>(count), c10::DeviceIndex{-2}}) {
     try {
@@ -87,7 +87,7 @@ TEST(StreamTest, DefaultStreamHasIdZero) {
   EXPECT_EQ(guard().getStream(device(1)), guard().getDefaultStream(device(1)));
 }
 
-TEST(StreamTest, PoolGivesDifferentStreamsInTurn) {
+TEST(StreamTest, PoolIsRoundRobin) {
   std::set<c10::StreamId> ids;
   for (int i = 0; i < kStreamsPerPool; ++i) {
     ids.insert(guard().getNewStream(device(0), 0).id());
@@ -105,9 +105,10 @@ TEST(StreamTest, CurrentStreamBelongsToThreadAndDevice) {
   std::thread([] { EXPECT_EQ(current_stream(0), default_stream(0)); }).join();
 }
 
-// Objects of a thread go in the reverse order of their making, so this one goes last.
-struct AsksAtTheEndOfItsThread {
-  ~AsksAtTheEndOfItsThread() {
+// Thread-local objects are destroyed in reverse order of construction, so this one is destroyed
+// last.
+struct QueriesAtThreadExit {
+  ~QueriesAtThreadExit() {
     const c10::Stream stream = guard().getStreamFromGlobalPool(device(0));
     (void)exchange_stream(stream);
     *answer = current_stream(0);
@@ -116,23 +117,23 @@ struct AsksAtTheEndOfItsThread {
   c10::Stream* answer;
 };
 
-TEST(StreamTest, AThreadThatEndsIsOnTheDefaultStream) {
+TEST(StreamTest, AnEndingThreadUsesTheDefaultStream) {
   c10::Stream answer = guard().getStreamFromGlobalPool(device(0));
   std::thread([&] {
-    static thread_local AsksAtTheEndOfItsThread asks;
+    static thread_local QueriesAtThreadExit asks;
     asks.answer = &answer;
     (void)exchange_stream(guard().getStreamFromGlobalPool(device(0)));
   }).join();
   EXPECT_EQ(answer, default_stream(0));
 }
 
-TEST(EventTest, ANativeEventThatCouldNotBeAdoptedGoesToNoOtherEvent) {
+TEST(EventTest, AFailedAdoptionDoesNotAffectAnotherEvent) {
   orEvent_t native = nullptr;
   ASSERT_EQ(orEventCreate(&native), orSuccess);
   c10::Event of_the_cpu(c10::DeviceType::CPU);
   EXPECT_THROW(adopt_event(of_the_cpu, native, 0), c10::Error);
   int index = 0;
-  EXPECT_EQ(orEventGetDevice(native, &index), orErrorInvalidHandle);  // destroyed
+  EXPECT_EQ(orEventGetDevice(native, &index), orErrorInvalidHandle);  // the event was destroyed
   c10::Event event(kOpenRegType);
   event.record(default_stream(0));
   EXPECT_NE(event.eventId(), native);

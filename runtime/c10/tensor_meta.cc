@@ -12,10 +12,10 @@
 namespace openreg {
 namespace {
 
-// Other backends of PrivateUse1 write keys of their own.
+// Other PrivateUse1 backends write their own keys.
 constexpr std::string_view kPrefix = "openreg:";
 
-// A FakeTensor's storage is on another device; a wrapper's is empty.
+// A FakeTensor's storage is on another device; the storage of a wrapper subclass is empty.
 bool can_have_meta(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kOpenRegType || !tensor.has_storage()) {
     return false;
@@ -31,13 +31,13 @@ void check_can_have_meta(const at::Tensor& tensor) {
                     "only tensors of device openreg have such metadata, but this one is on ",
                     tensor.device());
   TORCH_CHECK_VALUE(can_have_meta(tensor),
-                    "only tensors with memory of their own have such metadata, but this one is of "
+                    "only tensors with memory of their own have such metadata, but this one has "
                     "layout ",
-                    tensor.layout(), " or wraps others: ask the tensors it is made of");
+                    tensor.layout(), " or wraps others: use the tensors that it wraps");
 }
 
 TensorMetaPtr meta_of(const at::Tensor& tensor) {
-  // No other code sets one on a tensor of this device.
+  // No other code sets a BackendMeta on a tensor of this device.
   return c10::static_intrusive_pointer_cast<TensorMeta>(
       tensor.unsafeGetTensorImpl()->get_backend_meta_intrusive_ptr());
 }
@@ -72,7 +72,7 @@ std::optional<std::string> from_hex(std::string_view text) {
   return bytes;
 }
 
-// Takes "name=value;" off the front of `text`, or "name=value" if that is all.
+// Removes "name=value;" from the front of `text`, or "name=value" if that is the whole text.
 std::optional<std::string_view> take(std::string_view& text, std::string_view name) {
   if (text.substr(0, name.size()) != name || text.substr(name.size(), 1) != "=") {
     return std::nullopt;
@@ -108,7 +108,7 @@ void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>&
   }
 }
 
-// Sets the meta that was read with a tensor.
+// For torch's serialization: sets the meta that was read with a tensor.
 void read_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& read) {
   if (!can_have_meta(tensor)) {
     return;
@@ -186,7 +186,7 @@ TensorMetaPtr parse_tensor_meta(std::string_view text) {
   std::optional<std::string> data = hex.has_value() ? from_hex(*hex) : std::nullopt;
   TORCH_CHECK_VALUE(text.substr(0, kPrefix.size()) == kPrefix && version.has_value() &&
                         format.has_value() && data.has_value() && rest.empty(),
-                    "the metadata of a tensor of openreg in this file is damaged, or of another "
+                    "the metadata of an openreg tensor in this file is damaged, or of another "
                     "release: '",
                     text.substr(0, 80), "'");
   return make_tensor_meta(*version, *format, std::move(*data));

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tensor metadata: what a backend keeps with a tensor beside sizes, strides and dtype (torch's
+// Tensor metadata: what a backend stores with a tensor besides sizes, strides and dtype (torch's
 // BackendMeta).
 //
-// Hardware often wants values in an order that strides cannot express (tiles, blocks of channels).
-// A backend records it here: a format, and bytes of its own. No kernel of this device reads it. A
+// Hardware often needs values in an order that strides cannot express (tiles, blocks of channels).
+// A backend records it here: a format, and its own bytes. No kernel of this device reads it. A
 // TensorImpl owns its meta. A meta never changes after construction, so that tensors may share one:
 // torch does so in detach(), Parameter() and .data, through BackendMeta::clone, which returns the
 // same object by default. A backend whose meta changes in place must override clone.
 //
 // torch.save, pickle and torch.jit.save write it through torch::jit::TensorBackendMetaRegistry,
-// which offers a map from strings to bools: to_text() is a key of it, and parse_tensor_meta() reads
-// that. Threads: any may read; setting is like any change of a tensor in place.
+// which offers a map from strings to bools: to_text() is a key of that map, and parse_tensor_meta()
+// reads it. Threads: any thread may read; setting follows the rules of any in-place change of a
+// tensor.
 #ifndef RUNTIME_C10_TENSOR_META_H_
 #define RUNTIME_C10_TENSOR_META_H_
 
@@ -29,11 +30,11 @@
 
 namespace openreg {
 
-// Of `version` and `format`.
+// The largest `version` and `format`.
 constexpr int64_t kLargestMetaInteger = INT32_MAX;
 constexpr size_t kLargestTensorData = size_t{64} << 10;
 
-// To add a field: the member here, its name in to_text() and parse_tensor_meta(), its check in
+// To add a field: the member here, its name in to_text() and parse_tensor_meta(), and its check in
 // make_tensor_meta().
 struct TensorMeta final : c10::BackendMeta {
   using Keys = std::unordered_map<std::string, bool>;
@@ -44,14 +45,14 @@ struct TensorMeta final : c10::BackendMeta {
       : version(meta.version), format(meta.format), data(meta.data), others(std::move(others)) {}
   explicit TensorMeta(Keys others) : is_set(false), others(std::move(others)) {}
 
-  const bool is_set = true;  // false: there is only `others`
+  const bool is_set = true;  // false if there are only `others`
   // Chosen by the vendor, from 0 to kLargestMetaInteger: the version of `data`, and the order of
-  // the values in memory, where 0 is the order that sizes and strides give.
+  // the values in memory, where 0 is the order given by sizes and strides.
   const int64_t version = 0;
   const int64_t format = 0;
-  const std::string data;  // the vendor's own bytes, kLargestTensorData at most
-  // Other keys of torch's map (torch._utils.set_tensor_metadata, or a file of another backend):
-  // kept unchanged and written again.
+  const std::string data;  // the vendor's own bytes, at most kLargestTensorData
+  // Other keys of torch's map (from torch._utils.set_tensor_metadata or a file of another backend).
+  // They are kept unchanged and written again.
   const Keys others;
 };
 
@@ -60,15 +61,16 @@ using TensorMetaPtr = c10::intrusive_ptr<TensorMeta>;
 // Throws c10::ValueError if an integer is out of range or the data too large.
 OPENREG_API TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data);
 
-// The meta of a tensor, null if it has none. Throws c10::ValueError unless the tensor is on this
-// device and has memory of its own.
+// Returns the meta of a tensor, or null if it has none. Throws c10::ValueError unless the tensor is
+// on this device and has its own memory.
 OPENREG_API TensorMetaPtr tensor_meta(const at::Tensor& tensor);
 OPENREG_API void set_tensor_meta(const at::Tensor& tensor, TensorMetaPtr meta);
 
-// Gives `to` the meta of `from`, if both can have one.
+// Gives `to` the meta of `from`, if both tensors can have one.
 OPENREG_API void copy_tensor_meta(const at::Tensor& from, const at::Tensor& to);
 
-// "openreg:version=1;format=2;data=00ff", and back; parse throws c10::ValueError for other text.
+// "openreg:version=1;format=2;data=00ff" and back. parse_tensor_meta() throws c10::ValueError for
+// other text.
 std::string to_text(const TensorMeta& meta);
 TensorMetaPtr parse_tensor_meta(std::string_view text);
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Call stacks: where a thread is in the Python program.
+// Call stacks: the position of a thread in the Python program.
 //
-// Capturing one takes about a microsecond: it keeps code objects and positions in them. Only its
-// text, which is made when an error is reported, reads files. Everybody who refers to the same
-// moment shares one stack; it may be dropped on any thread. Capturing and making the text take the
-// GIL if the thread does not hold it, so the caller must hold no other lock. Threads: any except
-// workers of the device; in a process without Python stacks are empty.
+// Capturing a stack takes about a microsecond: it stores code objects and positions in them. Only
+// the conversion to text, when an error is reported, reads files. All users of the same capture
+// share one stack, which may be dropped on any thread. Capturing and conversion take the GIL if the
+// thread does not hold it, so the caller must hold no other lock. Threads: any except workers of
+// the device. In a process without Python, stacks are empty.
 #ifndef RUNTIME_DIAGNOSTICS_CALL_STACK_H_
 #define RUNTIME_DIAGNOSTICS_CALL_STACK_H_
 
@@ -32,14 +32,14 @@ enum class StackKind : uint8_t {
 
 OPENREG_API CallStack capture_call_stack(StackKind kind = StackKind::kPython);
 
-// The interpreter is about to end: from now on captured stacks are null.
+// Call this when the interpreter is about to exit: from then on captured stacks are null.
 OPENREG_API void stop_capturing_call_stacks() noexcept;
 
-// Frames as Python prints them, the innermost one last, each line with its newline; empty for null
-// and where no Python runs.
+// Returns the frames as Python prints them, the innermost last, each line with its newline. Empty
+// for a null stack and where no Python runs.
 OPENREG_API std::string to_text(const CallStack& stack);
 
-// The frames of several stacks. A frame that several stacks have in common is there once.
+// The frames of several stacks. Frames that stacks share appear once.
 struct CallFrames {
   struct Frame {
     std::string file;

@@ -9,8 +9,8 @@
 
 namespace openreg {
 
-// Applies the variables, once: at the first use of the device, or of a setting of a diagnostic if
-// that comes first. Throws for an invalid value, each time.
+// Applies the variables once, at the first use of the device or of a diagnostic's settings,
+// whichever comes first. Throws for an invalid value, on every call.
 OPENREG_API void read_environment();
 
 }  // namespace openreg

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h): each hands the report to the
+// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h): each forwards the report to the
 // diagnostics that are on. Registered when the library is loaded.
 #include <variant>
 
@@ -31,7 +31,7 @@ const void* address_of(const Block* block) {
   return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
 }
 
-// Not on a worker of the device: nothing there may wait for the interpreter.
+// Not on a worker of the device: a worker must not wait for the interpreter.
 allocator::Context context(allocator::ContextLevel level) {
   const bool wanted = checks_memory() || history_contexts() >= level;
   return wanted && orInKernel() == 0 ? capture_call_stack(history_stacks()) : nullptr;

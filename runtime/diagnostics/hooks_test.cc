@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Diagnostics behind c10: that each gets what it needs by the hooks. What they make of it is tested
-// with operators, in //tests.
+// Tests that each diagnostic gets the calls that it needs through the hooks. What a diagnostic does
+// with them is tested with operators, in //tests.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -34,7 +34,7 @@ class Warnings final : public c10::WarningHandler {
   std::vector<std::string> texts;
 };
 
-TEST(DiagnosticsTest, AreOffInAUsualProgram) {
+TEST(DiagnosticsTest, AreOffByDefault) {
   (void)allocate_on(0, 64);
   synchronize_device(0);
   EXPECT_FALSE(memory_watchers.any());
@@ -42,7 +42,7 @@ TEST(DiagnosticsTest, AreOffInAUsualProgram) {
   EXPECT_EQ(launch_watcher_bits(), 0U);
 }
 
-TEST(WarningTest, AKernelsWarningComesWithTheNextWait) {
+TEST(WarningTest, AKernelWarningIsDeliveredByTheNextWait) {
   Warnings warnings;
   const c10::WarningUtils::WarningHandlerGuard guard(&warnings);
   const orStream_t stream = native_stream(pooled_stream(0, 0));
@@ -61,7 +61,7 @@ TEST(WarningTest, AKernelsWarningComesWithTheNextWait) {
 TEST(MemoryHistoryTest, RecordsAllocationsOfEachDevice) {
   start_memory_history({.history = {.capacity = 100}});
   (void)allocate_on(0, 1000);
-  (void)allocate_on(1, 2000);  // its allocator is made while the history is on
+  (void)allocate_on(1, 2000);  // creates its allocator while the history is on
   std::vector<size_t> sizes;
   for (const MemorySnapshot& snapshot : memory_snapshot()) {
     for (const allocator::History::Entry& entry : snapshot.history.entries) {
@@ -75,7 +75,7 @@ TEST(MemoryHistoryTest, RecordsAllocationsOfEachDevice) {
   EXPECT_FALSE(memory_watchers.any());
 }
 
-// An operator that writes a tensor, as far as the sanitizer can tell.
+// An operator that writes a tensor, according to its schema.
 void write(const at::Tensor& /*tensor*/) {
   if (sanitizes_streams()) {
     sanitize_launch(current_native_stream(0), "write");
@@ -119,12 +119,12 @@ class StreamSanitizerTest : public ::testing::Test {
   const c10::Stream other_ = pooled_stream(0, 0);
 };
 
-TEST_F(StreamSanitizerTest, KnowsAllocationsAndLaunches) {
+TEST_F(StreamSanitizerTest, SeesAllocationsAndLaunches) {
   EXPECT_THROW(write_on(other_, make_tensor()), c10::Error);
   EXPECT_EQ(found_races().size(), 1U);
 }
 
-TEST_F(StreamSanitizerTest, KnowsRecordsAndWaitsOfEvents) {
+TEST_F(StreamSanitizerTest, SeesRecordsAndWaitsOfEvents) {
   const at::Tensor tensor = make_tensor();
   c10::Event event(kOpenRegType);
   event.record(own_);
@@ -133,7 +133,7 @@ TEST_F(StreamSanitizerTest, KnowsRecordsAndWaitsOfEvents) {
   EXPECT_THROW(write_on(own_, tensor), c10::Error);
 }
 
-TEST_F(StreamSanitizerTest, KnowsWaitsAndQueriesOfTheHost) {
+TEST_F(StreamSanitizerTest, SeesWaitsAndQueriesOfTheHost) {
   const c10::impl::VirtualGuardImpl guard(kOpenRegType);
   c10::Event event(kOpenRegType);
   const std::vector<std::function<void()>> waits{
@@ -151,7 +151,7 @@ TEST_F(StreamSanitizerTest, KnowsWaitsAndQueriesOfTheHost) {
   }
 }
 
-TEST_F(StreamSanitizerTest, KnowsFreesAndRecordedStreams) {
+TEST_F(StreamSanitizerTest, SeesFreesAndRecordedStreams) {
   for (const bool recorded : {false, true}) {
     at::Tensor tensor = make_tensor();
     synchronize_device(0);
@@ -175,7 +175,7 @@ TEST(ImplicitWaitTest, FailsWhileAGraphIsCaptured) {
   Graph graph;
   graph.capture_begin({0, 0}, at::GraphCaptureMode::Global);
   EXPECT_THROW(announce_wait("test::wait", "it is a test", 0), c10::Error);
-  EXPECT_THROW(graph.capture_end(), c10::Error);  // the wait has made it invalid
+  EXPECT_THROW(graph.capture_end(), c10::Error);  // the wait has made the capture invalid
   announce_wait("test::wait", "it is a test", 0);
   (void)exchange_stream(before);
 }

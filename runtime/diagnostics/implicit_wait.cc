@@ -17,21 +17,21 @@ void report_implicit_wait(const char* name, const char* reason, c10::DeviceIndex
       c10::str("openreg: ", name, " makes the host wait for openreg:", static_cast<int>(device),
                ": ", reason);
   if (is_capturing(current_native_stream(device))) {
-    // The driver refuses this wait and makes the capture invalid, as for any other wait.
+    // The driver rejects this wait and makes the capture invalid, as for any other wait.
     (void)orStreamSynchronize(current_native_stream(device));
     (void)orGetLastError();
     TORCH_CHECK(false, text,
-                ". While a graph is captured nothing runs, so there is nothing to wait for: do "
-                "this before or after the capture. The capture is invalid now");
+                ". No work runs while a graph is captured, so the wait would never end: do this "
+                "before or after the capture. The capture is now invalid");
   }
   const SyncDebugMode mode = openreg::sync_debug_mode();
   if (mode == SyncDebugMode::kDefault) {
     return;
   }
   TORCH_CHECK(mode != SyncDebugMode::kError, text,
-              ". Such waits are errors since torch.openreg.set_sync_debug_mode(\"error\"); where "
-              "one is meant, set the mode back to \"default\" around it");
-  TORCH_WARN(text, ". (torch.openreg.set_sync_debug_mode(\"warn\") asks for this warning)");
+              ". torch.openreg.set_sync_debug_mode(\"error\") makes such waits an error: to allow "
+              "this one, set the mode to \"default\" around it");
+  TORCH_WARN(text, ". (torch.openreg.set_sync_debug_mode(\"warn\") enabled this warning)");
 }
 
 }  // namespace detail

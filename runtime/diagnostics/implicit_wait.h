@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Implicit waits: operators that make the host wait for the device, although the program asked for
-// a value and not for a wait (item(), cpu(), nonzero(), a fallback that runs on the host).
+// Implicit waits: operators that make the host wait for the device although the program requested a
+// value and not a wait (item(), cpu(), nonzero(), a fallback that runs on the host).
 //
 // A program may request a warning or an error for them (torch.openreg.set_sync_debug_mode). An
-// operator announces a wait before it queues anything, so that one that fails has changed nothing.
-// Not announced are waits that the program asks for by name (synchronize), and those by which an
-// operator learns something once for the whole process.
+// operator announces a wait before it queues anything, so an operator that fails has changed
+// nothing. Explicit waits (synchronize) are not announced, and neither are waits by which an
+// operator determines something once per process.
 //
-// While the stream is captured an operator cannot wait, because nothing runs. It fails in every
-// mode. torch requires none of this of a device: without the announcement the driver refuses the
-// wait, but cannot name the operator.
+// During a capture an operator cannot wait, because nothing runs: it fails in every mode. torch
+// does not require any of this from a device: without the announcement the driver rejects the wait
+// but cannot name the operator.
 //
 // Threads: any; the process has one mode, as with CUDA.
 #ifndef RUNTIME_DIAGNOSTICS_IMPLICIT_WAIT_H_
@@ -26,7 +26,7 @@
 
 namespace openreg {
 
-// In the order of torch.cuda's numbers.
+// The values are those of torch.cuda.
 enum class SyncDebugMode : uint8_t { kDefault = 0, kWarn = 1, kError = 2 };
 
 namespace detail {
@@ -40,13 +40,13 @@ OPENREG_API extern std::atomic<uint32_t> watched_waits;
 OPENREG_API void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 OPENREG_API SyncDebugMode sync_debug_mode() noexcept;
 
-// A capture begins, or ends.
+// Called at the beginning and at the end of a capture.
 void count_capture() noexcept;
 void discount_capture() noexcept;
 
-// Operator `name` is going to wait for the current stream of `device`, because of `reason` ("it
-// returns a scalar"). Warns or throws c10::Error if the program requested that, throws if the
-// stream is captured; otherwise costs one relaxed load.
+// Announces that operator `name` is about to wait for the current stream of `device`, because of
+// `reason` ("it returns a scalar"). Warns or throws c10::Error according to the mode, and throws if
+// the stream is captured. Otherwise costs one relaxed load.
 inline void announce_wait(const char* name, const char* reason, c10::DeviceIndex device) {
   if (C10_UNLIKELY(detail::watched_waits.load(std::memory_order_relaxed) != 0)) {
     detail::report_implicit_wait(name, reason, device);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launch sites: the Python stack from which a kernel was launched, shown by its error.
+// Launch sites: the Python stack from which a kernel was launched, shown in the kernel's error.
 //
-// A kernel fails later than its launch, and its error is thrown wherever the program waits next. On
-// request (OPENREG_LAUNCH_SITES=1, torch.openreg.set_launch_sites) each launch captures its stack
-// and hands it to the kernel. The thread that runs the kernel has it in a LaunchSiteScope, where
-// fail_kernel (runtime/emulation/kernel_error.h) finds it and attaches it to the exception.
+// A kernel fails later than its launch, and its error is thrown at the program's next wait. If
+// enabled (OPENREG_LAUNCH_SITES=1, torch.openreg.set_launch_sites), each launch captures its stack
+// and passes it to the kernel. The thread that runs the kernel puts it into a LaunchSiteScope,
+// where fail_kernel (runtime/emulation/kernel_error.h) finds it and attaches it to the exception.
 // Threads: any; a scope belongs to its thread.
 #ifndef RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_
 #define RUNTIME_DIAGNOSTICS_LAUNCH_SITE_H_
@@ -17,7 +17,7 @@ namespace openreg {
 OPENREG_API void set_launch_sites(bool on);
 OPENREG_API bool launch_sites();
 
-// During its lifetime, kernels that fail on this thread were launched at `stack`.
+// While a scope exists, an error of a kernel on this thread is attributed to the launch at `stack`.
 class OPENREG_API LaunchSiteScope {
  public:
   explicit LaunchSiteScope(const CallStack& stack) noexcept;
@@ -29,7 +29,7 @@ class OPENREG_API LaunchSiteScope {
   const CallStack* before_;
 };
 
-// The stack of the innermost scope of this thread; null if there is none.
+// Returns the stack of this thread's innermost scope, or null if there is none.
 OPENREG_API CallStack current_launch_site();
 
 }  // namespace openreg

@@ -30,16 +30,16 @@ std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
 // How many faults an error describes.
 constexpr size_t kDescribed = 5;
-// How long the end of a process waits for queued work.
+// How long the exit of a process waits for queued work.
 constexpr std::chrono::seconds kExitWait{5};
-// How many places of allocations the report of leaks shows.
+// How many allocation sites the leak report shows.
 constexpr size_t kPlaces = 20;
 
-// What the report of leaks needs from before the end of the interpreter: the texts of the stacks,
-// which only the interpreter can give. Never destroyed: the process is ending.
+// Data that the leak report needs from before the exit of the interpreter: the texts of the stacks,
+// which only the interpreter can produce. Never destroyed, because the process is exiting.
 struct ExitState {
-  std::map<const void*, std::string> stacks;  // of the blocks that were held then, by context
-  std::set<uintptr_t> reachable;              // blocks
+  std::map<const void*, std::string> stacks;  // of blocks that were held then, by context
+  std::set<uintptr_t> reachable;              // addresses of blocks
 };
 std::atomic<ExitState*> exit_state{nullptr};
 
@@ -67,7 +67,7 @@ const char* place_of(Memcheck::Fault fault) {
     case Memcheck::Fault::kUnderrun:
       return "before the start of a block";
     case Memcheck::Fault::kOverrun:
-      return "behind the end of a block";
+      return "past the end of a block";
     case Memcheck::Fault::kUseAfterFree:
       return "to a block after it was freed";
   }
@@ -89,7 +89,7 @@ std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
   return text;
 }
 
-// Of all devices; empty if nothing was found.
+// Of all devices. Empty if nothing was found.
 std::string take_faults(size_t described) {
   std::string text;
   size_t count = 0;
@@ -106,7 +106,7 @@ std::string take_faults(size_t described) {
   return text;
 }
 
-// The places where `held` was allocated; the largest first.
+// The allocation sites of `held`, the largest first.
 template <class StackText>
 std::vector<HeldMemory> by_place(c10::DeviceIndex device, const std::vector<Memcheck::Held>& held,
                                  const StackText& stack_text) {
@@ -130,7 +130,7 @@ void sort_by_size(std::vector<HeldMemory>* places) {
   });
 }
 
-// Whether all work queued on them was done by `end`.
+// Whether all work queued on the streams was done by `end`.
 bool are_done_by(std::chrono::steady_clock::time_point end,
                  const std::vector<orStream_t>& streams) {
   for (const orStream_t stream : streams) {
@@ -150,7 +150,7 @@ Memcheck* make_memcheck(c10::DeviceIndex device) {
   if (!checks_memory()) {
     return nullptr;
   }
-  // Never destroyed, as the allocator above it.
+  // Never destroyed, like the allocator that uses it.
   Memcheck* const memcheck = std::make_unique<Memcheck>(device).release();
   memchecks[static_cast<size_t>(device)].store(memcheck, std::memory_order_release);
   return memcheck;
@@ -213,8 +213,8 @@ void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexc
       memcheck.check();
       if (!are_done_by(end, memcheck.streams())) {
         (void)std::fprintf(stderr,
-                           "openreg: memcheck: openreg:%d has more work queued than it did in %d "
-                           "seconds: what that writes is not checked\n",
+                           "openreg: memcheck: the work queued on openreg:%d did not finish in %d "
+                           "seconds: its later writes are not checked\n",
                            static_cast<int>(device), static_cast<int>(kExitWait.count()));
       }
       for (const Memcheck::Held& block : memcheck.held()) {
@@ -227,7 +227,7 @@ void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexc
     (void)std::fputs(take_faults(kDescribed).c_str(), stderr);
     std::unique_ptr<ExitState>(exit_state.exchange(state.release())).reset();
   } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "openreg: memcheck: at exit: %s\n", error.what());
+    (void)std::fprintf(stderr, "openreg: memcheck: the check at exit failed: %s\n", error.what());
   }
 }
 
@@ -256,7 +256,7 @@ void report_leaks_at_exit() noexcept {
       const std::string text = c10::str(
           "openreg: memcheck: ", plural(place.bytes, "byte"), " in ", plural(place.blocks, "block"),
           " of openreg:", static_cast<int>(place.device), " were never freed\n",
-          place.stack.empty() ? "allocated by a thread without Python, or while it ended\n"
+          place.stack.empty() ? "allocated by a thread without Python, or during its exit\n"
                               : "allocated at (most recent call last):\n" + place.stack);
       (void)std::fputs(text.c_str(), stderr);
     }
@@ -264,7 +264,7 @@ void report_leaks_at_exit() noexcept {
       (void)std::fprintf(stderr, "(and %zu other places)\n", places.size() - kPlaces);
     }
   } catch (const std::exception& error) {
-    (void)std::fprintf(stderr, "openreg: memcheck: at exit: %s\n", error.what());
+    (void)std::fprintf(stderr, "openreg: memcheck: the leak report failed: %s\n", error.what());
   }
 }
 

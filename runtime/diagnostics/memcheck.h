@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memcheck: finds wrong writes to device memory and memory that is never freed, and shows the call
-// stacks of the blocks (OPENREG_MEMCHECK=1, torch.openreg.memcheck).
+// Memcheck: finds out-of-bounds writes to device memory and memory that is never freed, and shows
+// the call stacks of the blocks (OPENREG_MEMCHECK=1, torch.openreg.memcheck).
 //
-// Connects torch with allocator::Memcheck, one per device, made with its allocator and never
-// destroyed. It is on from the first use of the device or never, because nothing distinguishes
-// blocks with red zones from others. The next call that waits for the device throws what was found.
-// Threads: any; the caller holds no lock except the GIL.
+// Connects torch with allocator::Memcheck. Each device has one, created with its allocator and
+// never destroyed. Memcheck is on from the first use of the device or never, because nothing
+// distinguishes blocks with red zones from others. The next call that waits for the device throws
+// the findings. Threads: any; the caller must hold no lock except the GIL.
 #ifndef RUNTIME_DIAGNOSTICS_MEMCHECK_H_
 #define RUNTIME_DIAGNOSTICS_MEMCHECK_H_
 
@@ -26,18 +26,18 @@ namespace openreg {
 
 inline bool checks_memory() noexcept { return memory_watchers.contains(kMemcheck); }
 
-// For the allocator of `device`, which is about to be made; null if memory is not checked.
+// Called before the allocator of `device` is created. Returns null if memory is not checked.
 allocator::Memcheck* make_memcheck(c10::DeviceIndex device);
-// Null before that. Async-signal-safe.
+// Returns null before make_memcheck(). Async-signal-safe.
 allocator::Memcheck* memcheck_of(c10::DeviceIndex device) noexcept;
 
-// Before the host waits: queues a check of all memory of a device, or of one of its streams.
+// Called before the host waits: queues a check of all memory of a device or of one of its streams.
 void check_memory(c10::DeviceIndex device);
 void check_memory(orStream_t stream);
-// After the wait: throws c10::Error if a check has found something.
+// Called after the wait: throws c10::Error if a check found a fault.
 void raise_memory_faults();
 
-// The blocks that the program holds from one place in it.
+// The blocks that the program allocated at one call stack and still holds.
 struct HeldMemory {
   c10::DeviceIndex device;
   size_t blocks;
@@ -47,11 +47,12 @@ struct HeldMemory {
 // The largest first. Empty if memory is not checked.
 OPENREG_API std::vector<HeldMemory> held_memory();
 
-// Two reports on stderr at the end of a process whose memory is checked. The first, when the
-// interpreter is about to end: faults that no call has thrown. The second, when the interpreter has
-// ended and all Python objects are gone: blocks that are still held, if the first report was made,
-// except those at `reachable`, which the interpreter leaves through no fault of the program. It
-// must come before shut_down() (runtime/c10/shutdown.h).
+// Two reports on stderr at the exit of a process whose memory is checked. Call the first when the
+// interpreter is about to exit: it reports faults that no call has thrown. Call the second after
+// the interpreter has exited and all Python objects are gone: it reports blocks that are still
+// held, if the first report was made. It excludes the blocks at `reachable`, which the interpreter
+// leaves behind through no fault of the program. It must precede shut_down()
+// (runtime/c10/shutdown.h).
 OPENREG_API void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept;
 OPENREG_API void report_leaks_at_exit() noexcept;
 

@@ -21,14 +21,14 @@ using allocator::ContextLevel;
 using allocator::History;
 
 struct Histories {
-  std::mutex starting;  // for starts, stops and new allocators
-  bool on = false;      // guarded by starting
+  std::mutex starting;  // guards starts, stops and new allocators
+  bool on = false;      // guarded by `starting`
   std::atomic<ContextLevel> contexts{ContextLevel::kNone};
   std::atomic<StackKind> stacks{StackKind::kPython};
   std::array<History, OPENREG_MAX_DEVICES> of;
 };
 
-// Never destroyed: tensors in static storage are freed late.
+// Never destroyed, because tensors in static storage are freed late.
 Histories& histories() {
   static auto* const instance = std::make_unique<Histories>().release();
   return *instance;

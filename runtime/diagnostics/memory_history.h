@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memory history: what the allocators of all devices did and hold, with the call stacks of the
-// requests (torch.openreg.memory._record_memory_history, _snapshot).
+// Memory history: the events and the contents of the allocators of all devices, with the call
+// stacks of the requests (torch.openreg.memory._record_memory_history, _snapshot).
 //
 // Connects torch with allocator::History, one per device for the life of the process. While it is
-// on, each allocation and, on request, each free captures a stack first, with no lock held.
+// on, each allocation and, on request, each free first captures a stack, without holding a lock.
 // Threads: any.
 #ifndef RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_
 #define RUNTIME_DIAGNOSTICS_MEMORY_HISTORY_H_
@@ -26,10 +26,10 @@ class CachingAllocator;
 struct MemoryHistorySettings {
   allocator::History::Settings history;
   StackKind stacks = StackKind::kPython;
-  bool clear = false;  // forget what was recorded before
+  bool clear = false;  // discard what was recorded before
 };
 
-// On all devices. Earlier allocations are not known. Stopping forgets everything.
+// Records on all devices. Earlier allocations are unknown. Stopping discards the history.
 OPENREG_API void start_memory_history(const MemoryHistorySettings& settings);
 OPENREG_API void stop_memory_history();
 
@@ -38,7 +38,7 @@ struct MemorySnapshot {
   std::vector<allocator::SegmentDescription> segments;
   allocator::History::Content history;
 };
-// Of every device, by index; leaves an event in the history.
+// Of every device, by index. Adds an event to the history.
 OPENREG_API std::vector<MemorySnapshot> memory_snapshot();
 
 // The stack of a context in a history.
@@ -48,7 +48,7 @@ OPENREG_API CallStack stack_of(const allocator::Context& context);
 allocator::ContextLevel history_contexts() noexcept;
 StackKind history_stacks() noexcept;
 
-// The allocator of `device` was made: observes it if the history is on.
+// Called after the allocator of `device` was created: observes it if the history is on.
 void observe_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
 
 }  // namespace openreg

@@ -23,7 +23,7 @@ bool Extent::overlaps(const Extent& other) const {
       window(*this) >= common || window(other) >= common) {
     return true;
   }
-  // Both have one window in each period: the distance from this one's begin to the other's.
+  // Both have one window in each period. This is the distance from this one's begin to the other's.
   const size_t distance = other.begin >= begin ? (other.begin - begin) % common
                                                : (common - (begin - other.begin) % common) % common;
   return distance < window(*this) || distance + window(other) > common;
@@ -69,8 +69,9 @@ RaceDetector::Blocks::iterator RaceDetector::find(uintptr_t address) {
   return address < next->second.end ? next : blocks_.end();
 }
 
-// Drops past uses that are covered: ordered before the new use, within its bytes, and reads, or the
-// new use is a write. Whatever races with such a use races with the new one too.
+// Drops past uses that the new use covers: those that are ordered before it and within its bytes,
+// and that are reads unless the new use is a write. Any later use that races with a dropped one
+// races with the new one too.
 void RaceDetector::add(Block& block, PastUse use, const Clock& clock) {
   std::erase_if(block.history, [&](const PastUse& past) {
     return is_before(past, use.stream, clock) && use.extent.contains(past.extent) &&
@@ -115,7 +116,7 @@ std::vector<Race> RaceDetector::launch(const std::shared_ptr<const WatchedLaunch
   return races;
 }
 
-// Removes [begin, end) from all blocks; bytes of a block beyond it stay, with its history.
+// Removes [begin, end) from all blocks. The rest of a block stays, with its history.
 void RaceDetector::retire_overlapped(uintptr_t begin, uintptr_t end) {
   auto place = blocks_.lower_bound(begin);
   if (place != blocks_.begin() && std::prev(place)->second.end > begin) {
@@ -148,7 +149,7 @@ std::vector<Race> RaceDetector::allocate(uintptr_t begin, size_t bytes,
     --place;
   }
   for (; place != blocks_.end() && place->first < end; ++place) {
-    // The allocator has waited before it gave the memory of another stream away.
+    // The allocator waits before it reuses the memory of another stream.
     if (place->second.live || place->second.owner != stream) {
       continue;
     }

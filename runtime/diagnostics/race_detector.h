@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Race detector: finds two uses of one block of memory that are not ordered. It considers what a
-// program asks of streams and events, whatever order the uses happened to run in.
+// Race detector: finds two uses of one block of memory that are not ordered. It considers the order
+// that a program requests with streams and events, not the order in which the uses happened to run.
 //
 // Each stream has a vector clock: how many launches it has had, and how many launches of each other
-// stream are known to be done before its next one. An event keeps the clock of the stream that
+// stream are known to be done before its next one. An event stores the clock of the stream that
 // recorded it, and a stream that waits for the event merges that clock into its own. What the host
 // has waited for is known to all later launches by any thread: the detector does not see how host
-// threads order themselves, and assumes that they do. A use at time n of stream s is ordered before
-// a launch of stream t if t's clock contains n of s.
+// threads synchronize with each other, and assumes that they do. A use at time n of stream s is
+// ordered before a launch of stream t if t's clock contains n of s.
 //
 // Each block has a history: the uses that a later one may race with. A use is left out if every
 // later use that races with it also races with a newer entry, so histories stay short. Freed memory
@@ -17,7 +17,7 @@
 //
 // It depends neither on torch nor on the device; a stream is a handle and a device index.
 // Ownership: it owns clocks and histories; launches are shared with the races that mention them.
-// Threads: one at a time; the caller holds a lock.
+// Threads: one at a time; the caller must hold a lock.
 #ifndef RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 #define RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 
@@ -39,8 +39,8 @@ struct StreamName {
   int device;
 };
 
-// Bytes of [begin, end): `width` of each `period`, as the columns of a matrix between those of
-// another one. Dense memory has period 0.
+// The bytes of [begin, end) that are in use: the first `width` of each `period`, for instance some
+// columns of a matrix. Dense memory has period 0.
 struct Extent {
   uintptr_t begin;
   uintptr_t end;
@@ -71,29 +71,29 @@ struct Race {
     UseKind kind;
     std::shared_ptr<const WatchedLaunch> launch;
   };
-  Side earlier;  // in the order of the calls
+  Side earlier;  // earlier in the order of the calls
   Side later;
   uintptr_t block;
-  size_t bytes;  // of the block
+  size_t bytes;  // size of the block
 };
 
 class RaceDetector {
  public:
-  // Uses that a block's history keeps; older ones are dropped, so a race may be missed.
+  // The most uses that a block's history keeps. Older ones are dropped, so a race may be missed.
   static constexpr size_t kHistory = 64;
 
-  // A launch on its stream, with the memory that it is going to use. Returns its races with earlier
-  // uses; if there are any and `keep` is false, it counts as never launched. Memory that allocate()
-  // does not know is ignored.
+  // Records a launch with the memory that it is about to use. Returns its races with earlier uses.
+  // If there are any and `keep` is false, the launch is not recorded. Memory that allocate() does
+  // not know is ignored.
   std::vector<Race> launch(const std::shared_ptr<const WatchedLaunch>& launch,
                            const std::vector<Use>& uses, bool keep);
 
-  // Memory was allocated for the stream of `launch`, which stands for the request.
+  // Records an allocation for the stream of `launch`, which stands for the request.
   std::vector<Race> allocate(uintptr_t begin, size_t bytes,
                              const std::shared_ptr<const WatchedLaunch>& launch);
-  // Memory is freed; its owner may get it again at once.
+  // Records that memory is freed; its owner may get it again at once.
   void free(uintptr_t begin);
-  // When it is freed, the allocator waits for the work of `stream` before it reuses the memory.
+  // Records that the allocator waits for the work of `stream` before it reuses the memory.
   void guard(uintptr_t begin, StreamName stream);
 
   void record(uint64_t event, StreamName stream);
@@ -135,8 +135,8 @@ class RaceDetector {
   void retire_overlapped(uintptr_t begin, uintptr_t end);
 
   std::unordered_map<uint64_t, size_t> indices_;
-  std::vector<int> devices_;   // of streams
-  std::vector<Clock> clocks_;  // of streams
+  std::vector<int> devices_;   // by the index of a stream
+  std::vector<Clock> clocks_;  // by the index of a stream
   Clock host_;
   std::unordered_map<uint64_t, Clock> events_;
   Blocks blocks_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The race detector, on made-up programs of streams, events and memory.
+// Tests of the race detector with synthetic programs of streams, events and memory.
 #include "runtime/diagnostics/race_detector.h"
 
 #include <gtest/gtest.h>
@@ -46,7 +46,7 @@ TEST_F(RaceDetectorTest, OneStreamIsInOrder) {
   }
 }
 
-TEST_F(RaceDetectorTest, AUseBehindAnUnorderedWriteRaces) {
+TEST_F(RaceDetectorTest, AUseAfterAnUnorderedWriteRaces) {
   allocate(kA);
   write(kA);
   const std::vector<Race> races = read(kB);
@@ -73,19 +73,19 @@ TEST_F(RaceDetectorTest, ReadsDoNotRaceWithReads) {
   EXPECT_TRUE(read(kA).empty());
   EXPECT_TRUE(read(kB).empty());
   EXPECT_TRUE(read(kA).empty());
-  // But a write races with the other stream's read.
+  // A write, however, races with the other stream's read.
   EXPECT_EQ(write(kA).size(), 1u);
   EXPECT_EQ(write(kB).size(), 1u);
 }
 
-TEST_F(RaceDetectorTest, AnEventOrdersWhatWasBeforeItsRecordOnly) {
+TEST_F(RaceDetectorTest, AnEventOrdersOnlyUsesBeforeItsRecord) {
   allocate(kA);
   write(kA);
   detector_.record(1, kA);
   detector_.wait(kB, 1);
   EXPECT_TRUE(read(kB).empty());
   detector_.record(2, kB);
-  EXPECT_EQ(write(kA).size(), 1u);  // behind the read of B
+  EXPECT_EQ(write(kA).size(), 1u);  // races with the read of B
   detector_.wait(kA, 2);
   EXPECT_TRUE(write(kA).empty());
   EXPECT_EQ(read(kB).size(), 1u);
@@ -115,13 +115,13 @@ TEST_F(RaceDetectorTest, OrderIsTransitive) {
   EXPECT_EQ(read(kB).size(), 1u);
 }
 
-TEST_F(RaceDetectorTest, WhatTheHostWaitedForIsBeforeAllLaterLaunches) {
+TEST_F(RaceDetectorTest, AWaitOfTheHostOrdersAllLaterLaunches) {
   allocate(kA);
   write(kA);
   detector_.record(1, kA);
   write(kA);
   detector_.join(uint64_t{1});
-  EXPECT_EQ(read(kB).size(), 1u);  // the second write
+  EXPECT_EQ(read(kB).size(), 1u);  // races with the second write
   detector_.join(kA);
   EXPECT_TRUE(write(kB).empty());
   detector_.join_device(kC.device);
@@ -130,14 +130,14 @@ TEST_F(RaceDetectorTest, WhatTheHostWaitedForIsBeforeAllLaterLaunches) {
   EXPECT_TRUE(read(kC).empty());
 }
 
-TEST_F(RaceDetectorTest, ARefusedLaunchLeavesNothing) {
+TEST_F(RaceDetectorTest, ARejectedLaunchIsNotRecorded) {
   allocate(kA);
   write(kA);
   EXPECT_EQ(write(kB).size(), 1u);
-  EXPECT_TRUE(write(kA).empty());  // no race with what B did not do
+  EXPECT_TRUE(write(kA).empty());  // no race with the rejected launch
 }
 
-TEST_F(RaceDetectorTest, PartsOfABlockAreApart) {
+TEST_F(RaceDetectorTest, PartsOfABlockAreIndependent) {
   allocate(kA);
   detector_.order(kA, kB);
   EXPECT_TRUE(write(kA, kBlock, 0x800).empty());
@@ -146,10 +146,10 @@ TEST_F(RaceDetectorTest, PartsOfABlockAreApart) {
   EXPECT_EQ(read(kA, kBlock + 0xfff, 1).size(), 1u);
 }
 
-TEST_F(RaceDetectorTest, ColumnsAreApart) {
+TEST_F(RaceDetectorTest, ColumnsAreIndependent) {
   allocate(kA);
   detector_.order(kA, kB);
-  // 16 rows of 256 bytes; the first 64 bytes of each, and the next 64.
+  // 16 rows of 256 bytes: the first 64 bytes of each, and the next 64.
   const Extent left{kBlock, kBlock + 15 * 256 + 64, 64, 256};
   const Extent right{kBlock + 64, kBlock + 15 * 256 + 128, 64, 256};
   const Extent wide{kBlock + 32, kBlock + 15 * 256 + 128, 96, 256};
@@ -157,12 +157,12 @@ TEST_F(RaceDetectorTest, ColumnsAreApart) {
   EXPECT_TRUE(use(kB, UseKind::kWrite, right).empty());
   EXPECT_EQ(use(kB, UseKind::kWrite, wide).size(), 1u);
   EXPECT_EQ(use(kA, UseKind::kRead, wide).size(), 1u);
-  // Dense memory within a gap, and across one.
+  // Dense memory within a gap, and across a gap.
   EXPECT_TRUE(read(kA, kBlock + 256 + 128, 128).empty());
   EXPECT_EQ(read(kA, kBlock + 256 + 128, 256).size(), 1u);
 }
 
-TEST_F(RaceDetectorTest, FreedMemoryRacesWhenItsStreamGetsItAgain) {
+TEST_F(RaceDetectorTest, FreedMemoryRacesWithReuseByItsStream) {
   allocate(kA);
   detector_.order(kA, kB);
   read(kB);
@@ -177,7 +177,7 @@ TEST_F(RaceDetectorTest, FreedMemoryRacesWhenItsStreamGetsItAgain) {
   EXPECT_TRUE(allocate(kA, kBlock + 0x200, 0x100).empty());
 }
 
-TEST_F(RaceDetectorTest, GuardedMemoryDoesNotRaceWhenItComesBack) {
+TEST_F(RaceDetectorTest, GuardedMemoryDoesNotRaceWithReuse) {
   allocate(kA);
   detector_.order(kA, kB);
   read(kB);
@@ -186,7 +186,7 @@ TEST_F(RaceDetectorTest, GuardedMemoryDoesNotRaceWhenItComesBack) {
   EXPECT_TRUE(allocate(kA).empty());
 }
 
-TEST_F(RaceDetectorTest, MemoryThatChangedItsStreamWasWaitedFor) {
+TEST_F(RaceDetectorTest, MemoryOfAnotherStreamWasWaitedFor) {
   allocate(kA);
   detector_.order(kA, kB);
   read(kB);
@@ -194,7 +194,7 @@ TEST_F(RaceDetectorTest, MemoryThatChangedItsStreamWasWaitedFor) {
   EXPECT_TRUE(allocate(kC).empty());
 }
 
-TEST_F(RaceDetectorTest, UnknownMemoryIsNotLookedAt) {
+TEST_F(RaceDetectorTest, UnknownMemoryIsIgnored) {
   EXPECT_TRUE(write(kA).empty());
   EXPECT_TRUE(write(kB).empty());
 }

@@ -27,9 +27,9 @@
 namespace openreg {
 namespace {
 
-// ------------------------------------------------------------------------------ what tensors use
+// ------------------------------------------------------------------------- memory use of tensors
 
-// No extent for a tensor without memory of a device.
+// Returns no extent for a tensor without device memory.
 std::optional<Extent> extent_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
       tensor.device().type() != kOpenRegType || !tensor.has_storage() ||
@@ -64,7 +64,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
     } else if (period == 0) {
       period = step;
     } else if (step % period != 0) {
-      period = 0;  // no simple pattern: all of it
+      period = 0;  // no simple pattern: use the whole range
       break;
     }
   }
@@ -94,7 +94,7 @@ void add_uses(const c10::IValue& value, UseKind kind, std::vector<Use>& uses) {
   });
 }
 
-// Operators that write to arguments although their schemas do not say so.
+// Operators that write to arguments although their schemas do not declare it.
 struct SilentWrite {
   std::string_view name;
   std::array<size_t, 2> arguments;
@@ -130,7 +130,7 @@ struct Call final : at::ObserverContext {
   Call* outer = nullptr;
   std::string name;
   std::vector<Use> uses;
-  // The latest launch of this call itself, not of an inner one: it writes the results.
+  // The latest launch of this call itself, not of an inner call; it writes the results.
   std::shared_ptr<const WatchedLaunch> launched;
 };
 
@@ -152,7 +152,7 @@ struct Sanitizer {
   std::vector<Race> races;
 };
 
-// Never destroyed: tensors in static storage are freed late.
+// Never destroyed, because tensors in static storage are freed late.
 Sanitizer& sanitizer() {
   static auto* const instance = std::make_unique<Sanitizer>().release();
   return *instance;
@@ -200,16 +200,16 @@ std::string text_of(const Race& race) {
       verb(race.later.kind), " it on ", text_of(later.stream), ", but before, ", earlier.name, " ",
       verb(race.earlier.kind), " it on ", text_of(earlier.stream), "\n  block: ", race.bytes,
       " bytes at ", digits, "\n",
-      reuse ? "The memory was freed while the other stream was not known to be done with it: call "
-              "tensor.record_stream(stream) before the last reference goes, or let the tensor's "
-              "own stream wait for the other one\n"
-            : "Let the later stream wait: stream.wait_stream(other), or an event recorded behind "
+      reuse ? "The memory was freed before the program had waited for the other stream: call "
+              "tensor.record_stream(stream) before the last reference is dropped, or let the "
+              "tensor's own stream wait for the other one\n"
+            : "Let the later stream wait: stream.wait_stream(other), or an event recorded after "
               "the earlier use\n",
       later.name, " was called at (most recent call last):\n", to_text(later.stack), earlier.name,
       " was called at (most recent call last):\n", to_text(earlier.stack));
 }
 
-// Throws or warns. With no lock held: the texts of stacks need the GIL.
+// Throws or warns. The caller must hold no lock, because the texts of stacks need the GIL.
 void report_races(const std::vector<Race>& races, RaceAction action) {
   if (races.empty()) {
     return;
@@ -217,7 +217,7 @@ void report_races(const std::vector<Race>& races, RaceAction action) {
   std::string text = text_of(races.front());
   if (races.size() > 1) {
     text += c10::str("(and ", races.size() - 1,
-                     " more of this launch; all are in "
+                     " more races of this launch; all are in "
                      "torch.openreg.stream_sanitizer.races())\n");
   }
   TORCH_CHECK(action != RaceAction::kError, text);
@@ -232,7 +232,7 @@ void keep_races(Sanitizer& state, const std::vector<Race>& races) {
 
 std::unique_ptr<at::ObserverContext> start_call(const at::RecordFunction& function) {
   if (orInKernel() != 0) {
-    return nullptr;  // an operator of the CPU inside of a kernel
+    return nullptr;  // a CPU operator inside a kernel
   }
   auto call = std::make_unique<Call>();
   call->outer = std::exchange(innermost, call.get());
@@ -261,8 +261,8 @@ void end_call(const at::RecordFunction& function, at::ObserverContext* context) 
   for (const c10::IValue& output : function.outputs()) {
     add_uses(output, UseKind::kWrite, results);
   }
-  // A result that is an argument was used at the launch already. Since then, a copy between devices
-  // may have ordered the other stream after it.
+  // A result that is also an argument was recorded at the launch already. Since then, a copy
+  // between devices may have ordered the other stream after it.
   std::erase_if(results, [call](const Use& result) {
     return std::any_of(call->uses.begin(), call->uses.end(),
                        [&result](const Use& use) { return use.extent.contains(result.extent); });
@@ -330,10 +330,10 @@ std::vector<Race> found_races() {
 
 void sanitize_launch(orStream_t stream, const char* name) {
   if (innermost == nullptr) {
-    return;  // outside of operators: the memory that it uses is unknown
+    return;  // outside of operators, the memory that it uses is unknown
   }
   if (is_capturing(stream)) {
-    return;  // it runs when its graph is replayed, in the order of the stream of the replay
+    return;  // runs when its graph is replayed, in the order of the replay's stream
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch(name, stream);
   Sanitizer& state = sanitizer();
@@ -349,7 +349,7 @@ void sanitize_launch(orStream_t stream, const char* name) {
 
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream) {
   if (is_capturing(stream)) {
-    return;  // memory of the graph, whose uses are not seen
+    return;  // memory of the graph, whose uses are not observed
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch("an allocation", stream);
   Sanitizer& state = sanitizer();

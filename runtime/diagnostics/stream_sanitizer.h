@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Stream sanitizer: finds memory that two streams use, at least one of them writing, without
-// anything that orders them (OPENREG_STREAM_SANITIZER=1, torch.openreg.stream_sanitizer).
+// Stream sanitizer: finds memory that two streams use without ordering, where at least one of them
+// writes (OPENREG_STREAM_SANITIZER=1, torch.openreg.stream_sanitizer).
 //
 // Connects torch with the race detector (race_detector.h). A RecordFunction callback observes
-// operators in all threads, where torch calls them: the arguments of each call, and which of them
-// its schema says are written. They are uses if the call launches a kernel, on the stream of the
-// launch; results count as written by it. c10 reports events, waits and memory (hooks.cc), copies
-// between devices report their order. So the order is that of the program, and what the sanitizer
-// finds does not depend on timing.
+// operators on all threads at the point where torch calls them: the arguments of each call, and
+// which of them the schema declares as written. They are uses if the call launches a kernel, on the
+// stream of the launch; results count as written by it. c10 reports events, waits and memory
+// (hooks.cc); copies between devices report their order. The sanitizer therefore sees the order of
+// the program, and its findings do not depend on timing.
 //
 // A race is found before the second kernel is queued: the program gets a warning, or the operator
 // fails (c10::Error). The sanitizer does not see launches outside of operators (code that calls
 // orLaunchKernel), host memory, and memory that was allocated before the start.
 //
-// Threads: any. The functions named sanitize_* are called only while sanitizes_streams(), and with
-// no lock held.
+// Threads: any. The sanitize_* functions are called only while sanitizes_streams() is true, and
+// without holding a lock.
 #ifndef RUNTIME_DIAGNOSTICS_STREAM_SANITIZER_H_
 #define RUNTIME_DIAGNOSTICS_STREAM_SANITIZER_H_
 
@@ -33,26 +33,26 @@ namespace openreg {
 
 enum class RaceAction : uint8_t { kOff, kWarn, kError };
 
-// Forgets what an earlier use has found, and starts. Earlier launches are not known.
+// Discards earlier findings and starts. Earlier launches are unknown.
 OPENREG_API void start_stream_sanitizer(RaceAction action);
 void stop_stream_sanitizer();
 OPENREG_API RaceAction stream_sanitizer_action();
 
-// Races since the start, the first kRacesKept of them.
+// The number of races since the start that are kept: the first kRacesKept.
 constexpr size_t kRacesKept = 1000;
 OPENREG_API std::vector<Race> found_races();
 
 inline bool sanitizes_streams() noexcept { return launch_watchers.contains(kStreamSanitizer); }
 
-// The operator that this thread executes launches a kernel; `name` is that of the kernel.
+// Reports that the operator on this thread launches a kernel; `name` is the name of the kernel.
 OPENREG_API void sanitize_launch(orStream_t stream, const char* name);
 
-// Memory; the first may throw, and the caller then frees the memory.
+// Memory. sanitize_allocation() may throw; the caller then frees the memory.
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream);
 void sanitize_free(const void* pointer);
 void sanitize_guard(const void* pointer, orStream_t stream);  // record_stream
 
-// Order: after the driver has established it.
+// Ordering, reported after the driver has established it.
 void sanitize_record(orEvent_t event, orStream_t stream);
 void sanitize_destroy(orEvent_t event);
 void sanitize_wait(orStream_t stream, orEvent_t event);

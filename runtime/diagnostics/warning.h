@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Warnings of kernels. torch hands a TORCH_WARN to the warning handler of its thread, and a worker
-// of the device has none of the program's. So a worker keeps the warnings of its kernels, and the
-// thread that synchronizes next gets them: in Python a `warnings.warn` there.
+// Warnings of kernels. torch passes a TORCH_WARN to the warning handler of the calling thread, and
+// a worker of the device has none of the program's handlers. A worker therefore stores the warnings
+// of its kernels, and the next thread that synchronizes gets them: in Python as `warnings.warn`.
 //
-// Needed where kernels are functions of the host. torch does not require it of a device, which is
-// why it is not part of runtime/c10. Threads: any.
+// Needed where kernels are host functions. torch does not require this from a device, so it is not
+// part of runtime/c10. Threads: any.
 #ifndef RUNTIME_DIAGNOSTICS_WARNING_H_
 #define RUNTIME_DIAGNOSTICS_WARNING_H_
 
@@ -15,10 +15,10 @@
 
 namespace openreg {
 
-// A handler that keeps warnings, to be set on a worker while it runs a kernel.
+// A handler that stores warnings. Set it on a worker while the worker runs a kernel.
 OPENREG_API c10::WarningHandler* kernel_warning_handler() noexcept;
 
-// Hands all warnings that were kept to the handler of the calling thread. One relaxed load if there
+// Passes all stored warnings to the handler of the calling thread. Costs one relaxed load if there
 // are none.
 void deliver_warnings();
 

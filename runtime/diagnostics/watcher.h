@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The diagnostics that a program can switch on, one bit each, and who calls them: c10 reports
-// memory to those in memory_watchers, events and waits to those in stream_watchers
-// (runtime/c10/diagnostic_hooks.h); a package that launches kernels reports launches to those in
-// launch_watchers. In a program that runs as usual all three words are 0, and each path reads the
-// one that concerns it.
+// The diagnostics that a program can switch on, one bit each. c10 calls those in memory_watchers
+// for memory and those in stream_watchers for events and waits (runtime/c10/diagnostic_hooks.h). A
+// package that launches kernels calls those in launch_watchers for launches. Normally all three
+// words are 0, and each path reads only the word that concerns it.
 //
-// Threads: any; the words are those of the process.
+// Threads: any; the words are global to the process.
 #ifndef RUNTIME_DIAGNOSTICS_WATCHER_H_
 #define RUNTIME_DIAGNOSTICS_WATCHER_H_
 
@@ -27,7 +26,7 @@ enum Watcher : uint32_t {
 
 OPENREG_API extern Watchers launch_watchers;
 
-// The bits of launch_watchers: kLaunchSites, kStreamSanitizer.
+// The bits of launch_watchers: kLaunchSites and kStreamSanitizer.
 inline uint32_t launch_watcher_bits() noexcept { return launch_watchers.bits(); }
 
 }  // namespace openreg

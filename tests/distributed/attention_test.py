@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of DTensors, sharded by batch or heads: equal to that of one process."""
+"""Attention of DTensors, sharded by batch or heads, equals attention of one process."""
 
 import itertools
 from collections.abc import Sequence
@@ -77,15 +77,15 @@ def compare(
     backend: SDPBackend = SDPBackend.FLASH_ATTENTION,
     **options: Any,
 ) -> tuple[tuple[Placement, ...], int]:
-    """Compare attention and its gradients, of DTensors at ``placements`` and of one process.
+    """Compare attention and its gradients of DTensors at ``placements`` with those of one process.
 
     Returns:
-        Where the result is, and how many collectives there were.
+        The placements of the result, and the number of collectives.
     """
     ours = [spread(part, mesh, placements).requires_grad_() for part in parts]
     plain = [part.clone().requires_grad_() for part in parts]
     our_mask = None if mask is None else spread(mask, mesh, mask_placements)
-    # With this switch the operator of the device runs, or none.
+    # With this switch, only the operator of the device may run.
     with CommDebugMode() as communication, sdpa_kernel(backend):
         result = attend(ours, attn_mask=our_mask, **options)
         result.square().sum().backward()
@@ -104,10 +104,10 @@ def attends(causal: bool) -> None:
     mesh = line()
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), is_causal=causal) == ((place,), 0)
-    # DTensor gives the last ranks less, or nothing.
+    # DTensor gives the last ranks fewer heads, or none.
     assert compare(mesh, [Shard(1)], operands(heads=5), is_causal=causal) == ((Shard(1),), 0)
     assert compare(mesh, [Shard(0)], operands(batch=5), is_causal=causal) == ((Shard(0),), 0)
-    # Queries need all keys, and products all numbers.
+    # Queries need all keys, and products need all elements, so these placements communicate.
     for place in (Shard(2), Shard(3), Partial()):
         _, collectives = compare_gathered(mesh, place, causal)
         assert collectives > 0
@@ -128,7 +128,7 @@ def compare_gathered(mesh: DeviceMesh, place: Placement, causal: bool) -> tuple[
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("causal", [False, True])
-def test_batch_and_heads_are_computed_where_they_are(size: int, causal: bool) -> None:
+def test_batch_and_head_shards_stay_local(size: int, causal: bool) -> None:
     run(size, attends, causal)
 
 
@@ -166,12 +166,12 @@ def masks() -> None:
     for place, shape in itertools.product(PLACEMENTS, MASKS):
         bias = random(*shape, seed=9)
         for mask in (bias, bias > -1):
-            # A part of a mask is at hand, and each rank takes its own.
+            # A sharded mask is already local; of a replicated mask each rank uses its part.
             assert compare(mesh, [place], operands(), mask, [Replicate()]) == ((place,), 0)
     whole = random(*MASKS[-2], seed=9)
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), whole, [place]) == ((place,), 0)
-    # Masks that lie elsewhere than heads do are moved.
+    # A mask that is sharded differently from the heads is redistributed.
     assert compare(mesh, [Shard(1)], operands(), whole, [Shard(0)])[1] > 0
 
 
@@ -180,7 +180,7 @@ def test_masks() -> None:
 
 
 def differentiates_masks() -> None:
-    # F.scaled_dot_product_attention leaves masks with gradients to other operators.
+    # F.scaled_dot_product_attention uses other operators for masks with gradients.
     operator = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
     mesh = line()
     for place, shape, wanted in itertools.product(PLACEMENTS, MASKS[:-1], (True, False)):
@@ -212,7 +212,7 @@ def shares_keys() -> None:
     for heads, key_heads in ((4, 2), (8, 4), (12, 6), (6, 3), (4, 1)):
         parts = operands(heads, key_heads)
         placements, collectives = compare(mesh, [Shard(1)], parts, is_causal=True, enable_gqa=True)
-        # Where keys cannot be split evenly, a rank would lack those of its queries.
+        # If keys cannot be split evenly, a rank would lack some keys that its queries need.
         even = key_heads % size == 0
         assert (placements == (Shard(1),)) == even
         assert (collectives == 0) == even
@@ -223,7 +223,7 @@ def shares_keys_on_a_square() -> None:
     mesh = square()
     both = (Shard(1), Shard(1))
     assert compare(mesh, both, operands(8, 4), enable_gqa=True) == (both, 0)
-    # Six heads have halves, but no quarters.
+    # Six heads can be halved but not quartered.
     parts = operands(12, 6)
     assert compare(mesh, both, parts, enable_gqa=True)[1] > 0
     for place, other in itertools.product((0, 1), (Replicate(), Shard(0))):
@@ -249,7 +249,7 @@ def drops() -> list[list[float]]:
     return weights
 
 
-def test_shards_drop_weights_of_their_own() -> None:
+def test_shards_drop_different_weights() -> None:
     (same, rows, heads), (same_too, other_rows, other_heads) = run(2, drops)
     assert same == same_too
     assert rows != other_rows
@@ -300,7 +300,7 @@ def trains_on_two_dimensions() -> None:
     fully_shard(model, mesh=mesh["data"])
     x = random(BATCH, TOKENS, FEATURES)
     model(x.chunk(2)[mesh["data"].get_local_rank()].to(DEVICE)).square().sum().backward()
-    (alone(x).square().sum() / 2).backward()  # FSDP takes the mean
+    (alone(x).square().sum() / 2).backward()  # FSDP averages over ranks
     require_gradients(list(model.parameters()), list(alone.parameters()))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Distributed checkpoints: what some ranks save, another number of ranks loads."""
+"""Distributed checkpoints: another number of ranks loads what some ranks have saved."""
 
 import multiprocessing
 import warnings
@@ -44,7 +44,7 @@ from tests.distributed.training import (
 
 preload("torch.distributed.fsdp", "torch.distributed.checkpoint")
 
-#: Checkpoints that are written meanwhile are agreed upon by the CPUs.
+#: Asynchronous saves coordinate through a backend of the CPU.
 BOTH = Group("cpu:gloo,openreg:occl")
 
 
@@ -60,7 +60,7 @@ def sharded(zero: bool = False) -> tuple[Any, torch.optim.Optimizer]:
 
 
 class Application:
-    """A model and its optimizer, as torch's checkpoints take them."""
+    """A model and its optimizer, in the form that torch's checkpoints use."""
 
     def __init__(self, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.model = model
@@ -119,7 +119,7 @@ def loads(folder: str) -> None:
     assert plain.tolist() == [7.0] * 3
     assert state["steps"] == STEPS
     require_equal(model, expected())
-    # The optimizer goes on with its moments.
+    # Training continues with the saved moments of the optimizer.
     for step in range(STEPS, STEPS + 2):
         x, y = batch(step)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -128,7 +128,7 @@ def loads(folder: str) -> None:
     require_equal(model, expected(steps=STEPS + 2))
 
 
-def test_two_ranks_and_one_load_what_four_have_saved(tmp_path: Path) -> None:
+def test_one_and_two_ranks_load_a_checkpoint_of_four(tmp_path: Path) -> None:
     run(4, saves, str(tmp_path))
     run(2, loads, str(tmp_path))
     run(1, loads, str(tmp_path))
@@ -138,7 +138,7 @@ def test_two_ranks_and_one_load_what_four_have_saved(tmp_path: Path) -> None:
     torch.testing.assert_close(saved, dict(expected().state_dict()), rtol=1e-5, atol=1e-7)
 
 
-# -------------------------------------------------------------------------------- meanwhile
+# ---------------------------------------------------------------------------- asynchronous saves
 
 
 def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
@@ -147,10 +147,11 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
     options: dict[str, Any] = {}
     if process:
         options["async_checkpointer_type"] = AsyncCheckpointerType.PROCESS
-        # It is a child of this one, which the harness has made a daemon: those have no children.
+        # The save starts a child process. The harness made this process a daemon, and daemons may
+        # not have children.
         multiprocessing.current_process()._config["daemon"] = False
     if staged:
-        # torch copies on a stream of its own, which does not wait for that of the program.
+        # torch copies on its own stream, which does not wait for the program's stream.
         torch.openreg.synchronize()
         staging = StagingOptions(
             use_pinned_memory=True,
@@ -161,14 +162,14 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always")
             options["async_stager"] = DefaultStager(staging)
-        # torch pins memory for CUDA only, and goes on without.
+        # torch pins memory for CUDA only, and otherwise continues without.
         assert any("Ignoring pin_memory flag" in str(each.message) for each in caught)
     state = {"app": Application(model, optimizer)}
     saving: Any = dcp.async_save(state, checkpoint_id=folder, **options)
     if staged:
         saving.staging_completion.result()
         saving = saving.upload_completion
-    # What happens to the model now is not in the checkpoint.
+    # Later changes of the model must not appear in the checkpoint.
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
@@ -180,7 +181,7 @@ def saves_meanwhile(folder: str, process: bool, staged: bool) -> None:
 
 
 @pytest.mark.parametrize(("process", "staged"), [(False, False), (False, True), (True, False)])
-def test_a_checkpoint_is_written_while_training_goes_on(
+def test_a_checkpoint_is_written_during_training(
     tmp_path: Path, process: bool, staged: bool
 ) -> None:
     run(2, saves_meanwhile, str(tmp_path), process, staged, group=BOTH)
@@ -191,7 +192,7 @@ def refuses() -> None:
         dcp.async_save({"x": torch.ones(2, device=DEVICE)}, checkpoint_id="nowhere")
 
 
-def test_it_needs_a_backend_of_the_cpu() -> None:
+def test_an_asynchronous_save_needs_a_cpu_backend() -> None:
     run(1, refuses)
 
 
@@ -212,7 +213,7 @@ def gathers() -> list[bool]:
             assert ours.device.type == "cpu"
             torch.testing.assert_close(ours, value, rtol=1e-5, atol=1e-7)
         assert set(optimizer_state["state"]) == set(expected().state_dict())
-    # The first rank alone has it, the others receive it.
+    # Only the first rank has the state; the others receive it.
     other, other_optimizer = sharded(zero=True)
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(other, state if first else {}, options=options)
@@ -227,7 +228,7 @@ def gathers() -> list[bool]:
     return [bool(state), bool(optimizer_state)]
 
 
-def test_a_whole_state_is_gathered_on_the_first_rank_and_broadcast_from_it() -> None:
+def test_a_full_state_is_gathered_on_and_broadcast_from_the_first_rank() -> None:
     assert run(2, gathers) == [[True, True], [False, False]]
 
 
@@ -253,12 +254,12 @@ def has_plain_names(folder: str) -> None:
     optimizer = adam(model)
     train(model, optimizer)
     state = get_model_state_dict(model)
-    assert set(state) == set(network().state_dict())  # without "module."
+    assert set(state) == set(network().state_dict())  # without the prefix "module."
     dcp.save({"app": Application(model, optimizer)}, checkpoint_id=folder)
     other, other_optimizer = sharded(zero=True)
     dcp.load({"app": Application(other, other_optimizer)}, checkpoint_id=folder)
     require_equal(other, expected())
 
 
-def test_fsdp_loads_what_ddp_has_saved(tmp_path: Path) -> None:
+def test_fsdp_loads_a_checkpoint_of_ddp(tmp_path: Path) -> None:
     run(2, has_plain_names, str(tmp_path))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each collective of torch.distributed moves and reduces what it should, in each data type."""
+"""Each collective of torch.distributed moves and reduces the right data, in each data type."""
 
 from collections.abc import Callable
 
@@ -15,12 +15,12 @@ UNSIGNED = [torch.uint16, torch.uint32, torch.uint64]
 FLOATS = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
 FLOATS8 = [torch.float8_e4m3fn, torch.float8_e5m2]
 COMPLEX = [torch.complex64, torch.complex128]
-#: A small one goes through slots, a large one is read from the memory of the other devices.
+#: A small one goes through slots; a large one is read from the memory of the other devices.
 SIZES = [1, 7, 20_011]
 
 
 def data(rank: int, size: int, dtype: torch.dtype) -> torch.Tensor:
-    """What a rank gives; the same on all ranks that ask for it."""
+    """The input of a rank: every rank that calls this with the same arguments gets the same."""
     generator = torch.Generator().manual_seed(rank * 1000 + size)
     numbers = torch.randint(0, 3, (size,), generator=generator)
     if dtype.is_complex:
@@ -56,7 +56,7 @@ def all_reduces() -> None:
         for dtype in INTEGERS + UNSIGNED + FLOATS + FLOATS8 + COMPLEX:
             for op, function in operations.items():
                 if dtype.is_complex and op != dist.ReduceOp.SUM:
-                    continue  # torch refuses them
+                    continue  # torch rejects these
                 tensor = data(rank, size, dtype).to(DEVICE)
                 dist.all_reduce(tensor, op)
                 check(tensor, reduced(size, dtype, function), (size, dtype, op))
@@ -124,7 +124,7 @@ def movements() -> None:
             dist.all_gather_into_tensor(whole, mine)
             check(whole, torch.cat(every), "all_gather_into_tensor")
 
-            # What rank r sends to rank s has the seed 10 * r + s.
+            # The data that rank r sends to rank s has the seed 10 * r + s.
             parts = [data(10 * rank + other, size, dtype).to(DEVICE) for other in range(ranks)]
             expected_parts = [data(10 * other + rank, size, dtype) for other in range(ranks)]
             outputs = [torch.empty_like(mine) for _ in range(ranks)]
@@ -146,7 +146,7 @@ def movements() -> None:
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
-def test_what_is_moved(ranks: int) -> None:
+def test_moving_collectives(ranks: int) -> None:
     run(ranks, movements)
 
 
@@ -158,7 +158,7 @@ def uneven() -> None:
     for other, output in enumerate(outputs):
         assert output.eq(other).all()
 
-    # Rank r sends r + s rows to rank s: none from 0 to 0.
+    # Rank r sends r + s rows to rank s, so rank 0 sends nothing to itself.
     send = [rank + other for other in range(ranks)]
     tensor = torch.cat([torch.full((rows, 3), 10.0 * rank + i) for i, rows in enumerate(send)])
     output = torch.empty(sum(send), 3, device=DEVICE)
@@ -191,7 +191,7 @@ def views() -> None:
     assert base[:3].eq(0).all()
     assert base[5:].eq(0).all()
 
-    # Dense in another order of dimensions: what counts is the order in memory, as for NCCL.
+    # Dense in another order of dimensions. As with NCCL, elements are matched in memory order.
     transposed = (torch.arange(6.0, device=DEVICE).view(2, 3) * (rank + 1)).t()
     dist.all_reduce(transposed)
     assert torch.equal(transposed.cpu(), torch.arange(6.0).view(2, 3).t() * total)
@@ -210,7 +210,7 @@ def views() -> None:
         dist.all_reduce(tensor)
         assert tensor.dtype == torch.float32
 
-    # The other device, which is not current.
+    # The other device, which is not the current one.
     other = torch.device(DEVICE, (torch.openreg.current_device() + 1) % 2)
     tensor = torch.ones(100_000, device=other)
     dist.all_reduce(tensor)
@@ -223,7 +223,7 @@ def test_views_modes_and_other_devices() -> None:
 
 
 def orders_of_reductions() -> bytes:
-    # Sums whose value depends on the order of the terms.
+    # Values whose sum depends on the order of the terms.
     torch.manual_seed(dist.get_rank())
     results = []
     for size in (100, 100_003):
@@ -273,7 +273,7 @@ def coalesced() -> None:
         if asynchronous:
             manager.wait()
         assert output.item() == ranks
-    # Nothing between the two, and an error between the two, leave nothing behind.
+    # An empty block, and a block that raises, must leave nothing behind.
     with dist._coalescing_manager(device=device):
         pass
     scaled = [tensor.clone() for tensor in tensors]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Context parallelism: attention over a sequence that is shared out equals that of one process."""
+"""Context parallelism: attention over a sharded sequence equals attention of one process."""
 
 import itertools
 from collections.abc import Sequence
@@ -42,7 +42,7 @@ from tests.distributed.transformer import (
 TOKENS = 32
 
 
-# torch merges the results of blocks in float32.
+# torch merges the results of blocks in float32, which explains the tolerance.
 def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
     for our, their in zip(ours, theirs, strict=True):
         torch.testing.assert_close(our.detach().cpu(), their, rtol=1e-5, atol=1e-5)
@@ -51,7 +51,7 @@ def require_close(ours: Sequence[Tensor], theirs: Sequence[Tensor]) -> None:
 def attend_in_a_ring(
     mesh: DeviceMesh, parts: Sequence[Tensor], compiled: str | None = None, **options: Any
 ) -> list[Tensor]:
-    """Return attention over a context that is shared out, and gradients, as whole tensors."""
+    """Return attention over a sharded context, and its gradients, as whole tensors."""
     function = torch.compile(attend, backend=compiled, fullgraph=True) if compiled else attend
     buffers = [part.to(DEVICE) for part in parts]
     with context_parallel(mesh, buffers=buffers, buffer_seq_dims=[2] * 3):
@@ -102,7 +102,7 @@ def compiles_a_ring(backend: str, causal: bool) -> None:
     require_close(ours, attend_alone(parts, is_causal=causal))
 
 
-# Inductor compiles half as many kernels for the second.
+# Inductor compiles half as many kernels for the second case.
 @pytest.mark.parametrize(("backend", "causal"), [("aot_eager", True), ("inductor", False)])
 def test_compiled_ring(backend: str, causal: bool, tmp_path: Path) -> None:
     group = Group(environment={"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)})
@@ -154,7 +154,7 @@ def test_block_over_a_context() -> None:
 
 
 def attends_in_a_ring_of_dtensors() -> None:
-    # The newer way of torch: no patch of torch.nn.functional, and the program has DTensors.
+    # torch's newer interface: it does not patch torch.nn.functional, and the program uses DTensors.
     mesh = line()
     parts = operands(tokens=TOKENS)
     balancer = _HeadTailLoadBalancer(TOKENS, mesh.size(), DEVICE)
@@ -184,7 +184,7 @@ def attends_in_a_ring_of_dtensors() -> None:
     locals_ = [tensor.to_local() for tensor in (result, *grads) if isinstance(tensor, DTensor)]
     whole = context_parallel_unshard(mesh, locals_, [2] * 4, balancer)
     require_close(whole, attend_alone(parts, is_causal=True))
-    # Afterwards sequences are gathered again, and heads are not.
+    # Afterwards, calls with sharded sequences gather again, and calls with sharded heads do not.
     reference = attend(parts, is_causal=True)
     for tensors, expected in ((ours, 3), (heads, 0)):
         with CommDebugMode() as communication:

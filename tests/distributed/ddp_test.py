@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DistributedDataParallel: a model trained by several ranks is the model trained by one."""
+"""DistributedDataParallel: training on several ranks equals training on one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -82,14 +82,14 @@ def test_training_equals_that_of_one_process(size: int, options: dict[str, Any])
     run(size, trains_as_one_process, options, False)
 
 
-def test_a_device_is_named_as_for_cuda() -> None:
+def test_device_ids() -> None:
     run(2, trains_as_one_process, {}, True, group=Group("occl", bound=True))
 
 
 def takes_an_index() -> None:
     index = torch.openreg.current_device()
     model = parallel(device_ids=[index], output_device=index)
-    # With device_ids, inputs of the CPU are moved.
+    # With device_ids, DDP moves inputs from the CPU.
     assert model(batch(0)[0]).device == torch.device(DEVICE, index)
 
 
@@ -105,7 +105,7 @@ def accumulates() -> None:
         F.mse_loss(model(share(x)), share(y)).backward()
     F.mse_loss(alone(share(x)), share(y)).backward()
     for ours, theirs in zip(model.parameters(), alone.parameters(), strict=True):
-        torch.testing.assert_close(ours.grad, theirs.grad)  # of this rank's rows only
+        torch.testing.assert_close(ours.grad, theirs.grad)  # gradients of this rank's rows only
     F.mse_loss(model(share(more_x)), share(more_y)).backward()
     reference = network()
     for inputs, targets in ((x, y), (more_x, more_y)):
@@ -120,7 +120,7 @@ def test_no_sync_accumulates_without_communication() -> None:
 
 
 class Branches(nn.Module):
-    """Two branches, one of which an input takes."""
+    """Two branches; an input uses one of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ def runs_backward_twice() -> None:
     once = [
         parameter.grad.clone() for parameter in model.parameters() if parameter.grad is not None
     ]
-    # The reducer has to be prepared by a forward pass before each backward pass.
+    # The reducer needs a forward pass before each backward pass.
     F.mse_loss(model(share(x)), share(y)).backward()
     for parameter, gradient in zip(model.parameters(), once, strict=True):
         torch.testing.assert_close(parameter.grad, 2 * gradient)
@@ -219,7 +219,7 @@ def broadcasts_buffers() -> None:
         x, _ = batch(step)
         model(share(x))
         alone(x.chunk(2)[0])
-    model(share(batch(2)[0]))  # which starts with the buffers of rank 0
+    model(share(batch(2)[0]))  # starts with the buffers of rank 0
     alone(batch(2)[0].chunk(2)[dist.get_rank()])
     torch.testing.assert_close(model.module[1].running_mean.cpu(), alone[1].running_mean)
     torch.testing.assert_close(model.module[1].running_var.cpu(), alone[1].running_var)
@@ -259,7 +259,7 @@ def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Futu
 
 
 def in_bfloat16(group: Any, bucket: GradBucket) -> Future[Tensor]:
-    # torch refuses bf16_compress_hook itself, by its name, without NCCL or XCCL.
+    # Without NCCL or XCCL, torch rejects bf16_compress_hook itself, by its name.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 
@@ -289,12 +289,12 @@ def uses_a_hook(hook: Callable[..., Any], rank_of_matrices: int | None, toleranc
         (default_hooks.fp16_compress_hook, None, 2e-4),
         (mean_in_float16, None, 2e-4),
         (in_bfloat16, None, 2e-3),
-        # An approximation of the gradients by matrices of this rank. (batched_powerSGD_hook of
-        # torch 2.13 asserts, on every device, that its matrices have three dimensions.)
+        # Approximates the gradients by matrices of this rank. (batched_powerSGD_hook of torch 2.13
+        # asserts on every device that its matrices have three dimensions.)
         (powerSGD_hook.powerSGD_hook, 4, 1e-2),
     ],
 )
-def test_gradients_by_a_communication_hook(
+def test_gradients_with_a_communication_hook(
     hook: Callable[..., Any], rank_of_matrices: int | None, tolerance: float
 ) -> None:
     run(2, uses_a_hook, hook, rank_of_matrices, tolerance)
@@ -319,7 +319,7 @@ def runs_the_optimizer_in_a_hook() -> None:
     )
     hook = hook_with_zero_step(default_hooks.allreduce_hook, model, zero)
     model.register_comm_hook(None, hook)
-    # The first two steps find out the buckets: they train nothing.
+    # The first two steps build the buckets and do not train.
     for step in (0, 0, 0, 0, *range(1, STEPS)):
         x, y = batch(step)
         F.mse_loss(model(share(x)), share(y)).backward()
@@ -359,7 +359,7 @@ def shards_the_optimizer(as_views: bool) -> None:
 
 
 @pytest.mark.parametrize("as_views", [False, True])
-def test_each_rank_has_a_shard_of_the_optimizer_s_state(as_views: bool) -> None:
+def test_optimizer_state_is_sharded(as_views: bool) -> None:
     run(2, shards_the_optimizer, as_views)
 
 
@@ -386,7 +386,7 @@ def averages_models() -> None:
     assert apart == [False, False, True, False], apart
 
 
-def test_models_trained_apart_are_averaged_now_and_then() -> None:
+def test_periodic_model_averaging() -> None:
     run(2, averages_models)
 
 
@@ -431,12 +431,12 @@ def skips_a_step() -> float:
     return scaler.get_scale()
 
 
-def test_an_infinity_of_one_rank_skips_the_step_of_all() -> None:
+def test_an_infinity_on_one_rank_skips_the_step_on_all() -> None:
     assert run(2, skips_a_step) == [4.0] * 2
 
 
 class Large(nn.Module):
-    """Its gradients fill several buckets of a megabyte, the least that optimize_ddp takes."""
+    """Its gradients fill several buckets of one megabyte, the minimum of optimize_ddp."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -459,7 +459,7 @@ def trains_compiled(backend: str, optimize_ddp: bool) -> int:
 
 @pytest.mark.parametrize("optimize_ddp", [False, True])
 def test_training_of_a_compiled_model(optimize_ddp: bool) -> None:
-    # With optimize_ddp, dynamo splits the graph where buckets end.
+    # With optimize_ddp, dynamo splits the graph at the ends of buckets.
     graphs = run(2, trains_compiled, "aot_eager", optimize_ddp)
     assert graphs[0] == graphs[1]
     assert graphs[0] > 1 if optimize_ddp else graphs[0] == 1
@@ -509,8 +509,8 @@ def computes_in_bfloat16() -> None:
     precision = _MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     model = parallel(network(torch.float32), mixed_precision=precision)
     optimizer = sgd(model)
-    # In the first iteration torch 2.13 reduces a buffer that it has not written, on every device:
-    # Reducer::set_mixed_precision_param_dtype leaves the views of the buckets as they were.
+    # In the first iteration torch 2.13 reduces an uninitialized buffer, on every device:
+    # Reducer::set_mixed_precision_param_dtype does not update the views of the buckets.
     model(share(batch(0, torch.float32)[0])).sum().backward()
     optimizer.zero_grad()
     for step in range(STEPS):
@@ -540,7 +540,7 @@ def measures() -> dict[str, Any]:
 
 def test_the_reducer_reports_times() -> None:
     for data in run(2, measures):
-        assert data["backend_name"] == "custom"  # what torch calls all backends but its own
+        assert data["backend_name"] == "custom"  # torch's name for all backends except its own
         assert data["module_name"] == "Sequential"
         assert data["world_size"] == 2
         assert data["avg_forward_compute_time"] > 0
@@ -559,7 +559,7 @@ def differs() -> str:
     return str(found.value)
 
 
-def test_in_detail_mode_training_works_and_ranks_that_differ_are_told() -> None:
+def test_detail_mode_trains_and_reports_mismatched_ranks() -> None:
     run(2, trains_as_one_process, {}, False, group=DETAIL)
     for rank, text in enumerate(run(2, differs, group=DETAIL)):
         assert "Detected mismatch between collectives on ranks" in text
@@ -573,6 +573,6 @@ def diverges() -> str:
     return str(found.value)
 
 
-def test_models_of_ranks_have_to_be_alike() -> None:
+def test_models_of_ranks_must_be_equal() -> None:
     for text in run(2, diverges):
         assert "DDP expects same model across all ranks" in text

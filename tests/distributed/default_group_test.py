@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How a process group is made: with and without a backend, with a device, beside Gloo."""
+"""Ways to create a process group: with and without a backend, with a device, together with Gloo."""
 
 import pytest
 import torch
@@ -28,7 +28,7 @@ def sums() -> tuple[str, list[float], list[object]]:
         (Group("cpu:gloo,openreg:occl"), "cpu:gloo,openreg:occl"),
     ],
 )
-def test_each_way_makes_a_group(group: Group, name: str) -> None:
+def test_each_way_creates_a_group(group: Group, name: str) -> None:
     for backend, values, objects in run(2, sums, group=group):
         assert backend == name
         assert values == [1.0, 3.0, 5.0, 7.0]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DTensor: tensors spread over a mesh of devices compute what whole tensors compute."""
+"""DTensor: tensors distributed over a device mesh compute the same as whole tensors."""
 
 import itertools
 from collections.abc import Callable
@@ -86,7 +86,7 @@ def meshes() -> dict[str, Any]:
     }
 
 
-def test_a_mesh_has_a_group_for_each_of_its_lines() -> None:
+def test_a_mesh_has_a_group_per_line() -> None:
     for rank, seen in enumerate(run(4, meshes)):
         row, column = divmod(rank, 2)
         assert seen == {
@@ -124,7 +124,7 @@ def redistributes(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("size", [2, 4])
 @pytest.mark.parametrize("shape", [(4, 8), (5, 3), (1, 6, 2)])
-def test_each_placement_becomes_each_other(size: int, shape: tuple[int, ...]) -> None:
+def test_redistribution_between_all_placements(size: int, shape: tuple[int, ...]) -> None:
     run(size, redistributes, shape)
 
 
@@ -306,12 +306,12 @@ def feedforward() -> nn.Module:
 
 
 def adam(model: nn.Module) -> torch.optim.Optimizer:
-    # One parameter at a time: a list for foreach must not mix DTensors and others.
+    # One parameter at a time, because a list for foreach must not mix DTensors and plain tensors.
     return torch.optim.Adam(model.parameters(), lr=0.01, foreach=False)
 
 
 def parallel(mesh: DeviceMesh, by_rows: bool = False) -> nn.Module:
-    """Up by columns, down by rows; with `by_rows`, the norm works on rows of the batch."""
+    """Shard `up` by columns, `down` by rows; with `by_rows`, the norm gets rows of the batch."""
     plan: dict[str, Any] = {"up": ColwiseParallel(), "down": RowwiseParallel()}
     if by_rows:
         plan["norm"] = SequenceParallel(sequence_dim=0)
@@ -359,7 +359,7 @@ def trains_on_two_dimensions() -> None:
     require_equal(model, expected(feedforward, adam))
 
 
-def test_shards_of_layers_that_are_split() -> None:
+def test_fsdp_of_tensor_parallel_layers() -> None:
     run(4, trains_on_two_dimensions)
 
 
@@ -380,7 +380,7 @@ def takes_losses() -> None:
     require(ours.grad, plain.grad)
 
 
-def test_losses_of_scores_that_are_spread() -> None:
+def test_losses_of_sharded_scores() -> None:
     run(2, takes_losses)
 
 
@@ -401,7 +401,7 @@ def distributes_a_module() -> None:
     require(model(spread(index, mesh, Replicate())).detach(), table[index])
 
 
-def test_an_embedding_of_which_each_rank_has_some_rows() -> None:
+def test_an_embedding_sharded_by_rows() -> None:
     run(2, distributes_a_module)
 
 

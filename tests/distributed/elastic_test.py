@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchrun: starts ranks that name no backend, and starts them again after one has failed."""
+"""torchrun: starts ranks that do not name a backend, and restarts them after a failure."""
 
 import os
 import subprocess
@@ -17,7 +17,7 @@ PATIENCE = 100.0
 def torchrun(
     folder: Path, code: str, *options: str, argument: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program on two ranks of this machine, as `torchrun` does."""
+    """Run a program on two ranks of this machine, like `torchrun`."""
     program = folder / "program.py"
     program.write_text(textwrap.dedent(code))
     launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
@@ -109,9 +109,9 @@ TRAINING = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """The weight after all steps, by one process, on the CPU."""
+    """Return the weight after all steps, trained by one process on the CPU."""
     torch.manual_seed(0)
-    # The program draws on the device, whose random numbers are its own.
+    # The program draws on the device, whose random numbers differ from the CPU's.
     model = torch.nn.Linear(4, 4, dtype=torch.float64, device="openreg").cpu()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.1)
     for step in range(6):
@@ -125,10 +125,11 @@ def trained_at_once() -> torch.Tensor:
 @pytest.mark.parametrize(
     ("hosts", "own_store"), [("one host", "0"), ("one host", "1"), ("two hosts", "0")]
 )
-def test_training_goes_on_from_its_checkpoint_after_a_rank_has_failed(
+def test_training_resumes_from_its_checkpoint_after_a_failure(
     tmp_path: Path, hosts: str, own_store: str
 ) -> None:
-    # By default, torch 2.13 gives all attempts one store, with the keys of those before.
+    # By default, torch 2.13 uses one store for all attempts, which keeps the keys of earlier
+    # attempts.
     options = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": own_store}
     restarts = ("--max-restarts=1", "--monitor-interval=0.1")
     done = torchrun(tmp_path, TRAINING, *restarts, argument=hosts, **options)

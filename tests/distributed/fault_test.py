@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the other ranks see where one is late, asks for something else, aborts, or dies."""
+"""What other ranks observe if one is late, calls another operation, aborts, or is killed."""
 
 import gc
 import os
@@ -19,8 +19,8 @@ from tests.distributed.ranks import HOSTS, Group, Ranks, run
 
 DEVICE = "openreg"
 SIZES = (1, 3_000, 300_000)
-#: What the others see of an abort: between machines only that the connection is gone.
-ABORTED = "aborted" if HOSTS == 1 else "(aborted|has ended or left the group)"
+#: The error of an abort on other ranks. Between machines they only see the connection close.
+ABORTED = "aborted" if HOSTS == 1 else "(aborted|has exited or left the group)"
 
 
 def late() -> tuple[str, float]:
@@ -28,8 +28,10 @@ def late() -> tuple[str, float]:
     if dist.get_rank() == 1:
         time.sleep(2.5)
         text = message(dist.all_reduce, torch.ones(3, device=DEVICE))
-        # Ranks of another machine see only that it has left.
-        expected = "rank 0 says: rank 1 has not come" if HOSTS == 1 else "rank 0, another process"
+        # Ranks of another machine only see that it has left.
+        expected = (
+            "rank 0 reported: rank 1 did not " if HOSTS == 1 else "the process of rank 0 has exited"
+        )
         assert expected in text
         return "", 0.0
     start = time.monotonic()
@@ -39,7 +41,7 @@ def late() -> tuple[str, float]:
 
 def test_a_late_rank() -> None:
     (text, seconds), _ = run(2, late, group=Group(timeout=1))
-    assert "rank 1 has not come" in text
+    assert "rank 1 did not " in text
     assert "within 1000 ms" in text
     assert 0.9 < seconds < 2
 
@@ -61,20 +63,21 @@ def different() -> list[str]:
         else:
             text = message(dist.all_reduce, small, dist.ReduceOp.SUM, group)
         texts.append(text)
-        with pytest.raises(dist.DistBackendError, match="ranks do not ask for the same"):
+        with pytest.raises(dist.DistBackendError, match="ranks called different operations"):
             dist.all_reduce(small, group=group)
     tensor = torch.ones(3, device=DEVICE)
-    dist.all_reduce(tensor)  # another group is not disturbed
+    dist.all_reduce(tensor)  # another group is not affected
     assert tensor.eq(2).all()
     return texts
 
 
 def test_a_mismatch_names_both_sides() -> None:
+    sum_of_8 = "rank 1 called all-reduce of float32[8], sum"
     expected = [
-        "rank 0 for broadcast of float32[8], root 0, rank 1 for all-reduce of float32[8], sum",
-        "rank 0 for all-reduce of float32[20000], sum, rank 1 for all-reduce of float32[8], sum",
-        "rank 0 for all-reduce of bfloat16[8], sum, rank 1 for all-reduce of float32[8], sum",
-        "rank 0 for all-reduce of float32[8], maximum, rank 1 for all-reduce of float32[8], sum",
+        f"rank 0 called broadcast of float32[8], root 0, {sum_of_8}",
+        f"rank 0 called all-reduce of float32[20000], sum, {sum_of_8}",
+        f"rank 0 called all-reduce of bfloat16[8], sum, {sum_of_8}",
+        f"rank 0 called all-reduce of float32[8], maximum, {sum_of_8}",
     ]
     for texts in run(2, different):
         for text, words in zip(texts, expected, strict=True):
@@ -89,10 +92,11 @@ def aborts() -> None:
     if dist.get_rank() == 1:
         time.sleep(0.3)
         group.abort()
-        with pytest.raises(dist.DistBackendError, match="was aborted: make another one"):
+        with pytest.raises(dist.DistBackendError, match="was aborted: create a new group"):
             dist.all_reduce(torch.ones(3, device=DEVICE))
         return
-    # A thread aborts while this one waits, or the other rank does: both wake it.
+    # Either another thread of this rank aborts during the wait, or the other rank does. Both end
+    # it.
     if dist.get_rank() == 2:
         threading.Timer(0.3, group.abort).start()
     start = time.monotonic()
@@ -106,7 +110,7 @@ def aborts() -> None:
         work.wait()
 
 
-def test_an_abort_wakes_all_who_wait() -> None:
+def test_an_abort_ends_all_waits() -> None:
     run(3, aborts)
 
 
@@ -128,7 +132,7 @@ def test_a_rank_that_is_killed(kind: str) -> None:
     with Ranks(2, blocked, kind) as ranks:
         first, second = ranks.outcomes()
     assert second.exit_code == -signal.SIGKILL
-    assert "rank 1, another process, has ended" in str(first.value), first.error
+    assert "the process of rank 1 has exited" in str(first.value), first.error
     assert first.exit_code == 0
 
 
@@ -161,7 +165,7 @@ def works(seed: int, folder: str) -> None:
 @pytest.mark.parametrize("seed", range(int(os.environ.get("OPENREG_KILLS", "6"))))
 def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
     victim, errors = errors_after_a_kill(random.Random(seed), tmp_path, works, seed, str(tmp_path))
-    # Between machines it may be one that has ended because of the victim.
+    # Between machines, the error may name a rank that exited because of the victim.
     named = f"rank {victim}" if HOSTS == 1 else "rank "
     for error in errors:
         assert named in error, error
@@ -201,7 +205,7 @@ def makes_groups() -> None:
         group = dist.new_group([0, 1, 2])
         dist.all_reduce(torch.ones(300_000, device=DEVICE), group=group)
         if number % 2:
-            # One aborts, and the others find it.
+            # One rank aborts, and the others find the error.
             dist.barrier()
             if dist.get_rank() == 0:
                 group.abort()
@@ -210,9 +214,9 @@ def makes_groups() -> None:
         del group
         dist.barrier()
         counts.append(held())
-    # The first ones make what stays: streams of the pool, with their threads.
+    # The first groups create what stays: pooled streams and their threads.
     assert all(last <= first for first, last in zip(counts[3], counts[-1], strict=True)), counts
 
 
-def test_groups_that_end_leave_nothing() -> None:
+def test_destroyed_groups_release_everything() -> None:
     run(3, makes_groups)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Faults of ranks: a rank that is killed at a random time, and the text of an error."""
+"""Faults of ranks: kills a rank at a random time, and returns the text of an error."""
 
 import contextlib
 import random
@@ -16,11 +16,11 @@ from tests.distributed.ranks import Group, Ranks
 
 
 def message(function: Callable[..., Any], *arguments: Any) -> str:
-    """Return the text of the error of an operation: of its call, or of the synchronization."""
+    """Return the error text of an operation, from its call or from the synchronization."""
     try:
         function(*arguments)
     except (RuntimeError, ValueError) as error:
-        with contextlib.suppress(RuntimeError):  # the kernel's own
+        with contextlib.suppress(RuntimeError):  # the kernel's own error
             torch.openreg.synchronize()
         return str(error)
     with pytest.raises(RuntimeError) as caught:
@@ -31,13 +31,13 @@ def message(function: Callable[..., Any], *arguments: Any) -> str:
 def errors_after_a_kill(
     generator: random.Random, folder: Path, function: Callable[..., None], *arguments: Any
 ) -> tuple[int, list[str]]:
-    """Kill one of two or four ranks at a random time, and see that the others end within 5 s.
+    """Kill one of two or four ranks at a random time; the others must end within 5 s.
 
     Args:
-        generator: says how many ranks there are, who is killed, and when.
-        folder: empty. Each rank puts a file named by its number there when it is ready.
-        function: what each rank runs, without end.
-        arguments: of the function.
+        generator: determines the number of ranks, the victim, and the time.
+        folder: an empty folder. Each rank creates a file named by its number when it is ready.
+        function: runs on each rank, forever.
+        arguments: the arguments of the function.
 
     Returns:
         The rank that was killed, and the tracebacks of the others.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The last collectives of each rank, and torch's analysis of them."""
+"""The flight recorder: the last collectives of each rank, and torch's analysis of them."""
 
 import pickle
 import subprocess
@@ -31,13 +31,13 @@ def some_collectives() -> dict[str, Any]:
         dist.reduce_scatter_tensor(torch.empty(1, device=DEVICE), torch.ones(2, device=DEVICE))
         dist.reduce_scatter_tensor(torch.empty(2, device=DEVICE), torch.ones(4, device=DEVICE))
     torch.openreg.synchronize()
-    dist.all_reduce(tensor)  # retires what is done
+    dist.all_reduce(tensor)  # retires finished operations
     if rank == 0:
         torch.openreg._sleep(300_000_000)
     dist.all_reduce(tensor, async_op=True)
     active = pickle.loads(dump_flight_recorder(stacks=False, only_active=True))
     if rank == 0:
-        torch.openreg._sleep(3_000_000_000)  # names of source files are found once, and slowly
+        torch.openreg._sleep(3_000_000_000)  # the first look-up of file names is slow
     dist.all_reduce(tensor, async_op=True)
     found: dict[str, Any] = pickle.loads(dump_flight_recorder())
     found["active"] = [entry["profiling_name"] for entry in active["entries"]]
@@ -80,7 +80,7 @@ def stuck(folder: str) -> None:
     Path(folder, "rank_1").write_bytes(dump_flight_recorder(stacks=False))
 
 
-def test_the_analysis_finds_who_did_not_come(tmp_path: Path) -> None:
+def test_the_analysis_finds_the_missing_rank(tmp_path: Path) -> None:
     environment = {
         "TORCH_FR_DUMP_ON_TIMEOUT": "1",
         "TORCH_FR_DUMP_TEMP_FILE": str(tmp_path / "rank_"),

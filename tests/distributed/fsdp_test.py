@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fully sharded data parallelism: fully_shard (FSDP2), and the older FullyShardedDataParallel."""
+"""Fully sharded data parallelism: fully_shard (FSDP2) and the older FullyShardedDataParallel."""
 
 import itertools
 from pathlib import Path
@@ -295,7 +295,7 @@ def test_scaled_gradients() -> None:
 
 
 class Block(nn.Module):
-    """Not a container of torch: dynamo does not compile those alone."""
+    """Not a torch container, because dynamo does not compile those on their own."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -311,7 +311,7 @@ def blocks() -> nn.Sequential:
 
 
 def compiled_by_blocks(backend: str) -> int:
-    # Each block is compiled alone, so that the hooks of fully_shard stay between graphs.
+    # Each block is compiled separately, so that the hooks of fully_shard stay between graphs.
     counter = CompileCounterWithBackend(backend)
     model = blocks()
     for block in model:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Functional collectives, eager, compiled and with gradients; and collectives inside of graphs."""
+"""Functional collectives: eager, compiled and with gradients. Also collectives in graphs."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ def world() -> dist.ProcessGroup:
 
 
 def rows(rank: int, count: int = 4) -> Tensor:
-    """What a rank gives: different numbers in each row."""
+    """The input of a rank, with different values in each row."""
     return torch.arange(count * 3, dtype=torch.float64).view(count, 3) * 2 + 100 * rank
 
 
@@ -38,7 +38,7 @@ Collective = Callable[[Tensor], Any]
 
 
 def collectives() -> dict[str, tuple[Collective, Collective]]:
-    """For each name, the collective, and what this rank has to get."""
+    """Return, for each name, the collective and its expected result on this rank."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     every = [tensor.to(DEVICE) for tensor in all_rows()]
@@ -74,7 +74,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
             lambda x: every[size - 1],
         ),
         "permute_tensor": (
-            # torch takes the number of elements for that of rows: they have to be the same.
+            # torch confuses the number of elements with the number of rows, so they must be equal.
             lambda x: funcol.permute_tensor(x.flatten(), [target for _, target in ring], group),
             lambda x: every[(rank - 1) % size].flatten(),
         ),
@@ -96,7 +96,7 @@ def collectives() -> dict[str, tuple[Collective, Collective]]:
     }
 
 
-#: Inductor takes seconds for each.
+#: Inductor takes seconds for each of these.
 GENERATED = ("all_reduce", "all_to_all_single", "coalesced")
 
 
@@ -180,7 +180,7 @@ def test_a_result_waits_when_it_is_used() -> None:
 
 
 def differentiable() -> dict[str, tuple[Collective, Collective]]:
-    """For each name, the collective, and the same of the list of all ranks' rows."""
+    """Return, for each name, the collective and the equivalent function of all ranks' rows."""
     group = world()
     rank, size = dist.get_rank(), dist.get_world_size()
     return {
@@ -227,7 +227,8 @@ def differentiates(compiled: bool) -> list[str]:
             torch._dynamo.reset()
             loss = torch.compile(loss, backend="aot_eager", fullgraph=True)
         loss(x).backward()
-        # The losses of all ranks are summed. Each sees the ranks' rows as its own part does.
+        # The reference: each rank differentiates its own loss with respect to the rows of all
+        # ranks, and the gradients are summed.
         everything = torch.stack(all_rows()).to(DEVICE).requires_grad_()
         expected(everything).square().sum().mul(rank + 1).backward()
         assert everything.grad is not None
@@ -312,7 +313,7 @@ def replays(kind: str) -> list[list[float]]:
         x.fill_(value + rank)
         graph.replay()
         seen.append(result.tolist())
-    # An ordinary collective goes on after replays.
+    # An ordinary collective works after replays.
     total = torch.ones(2, device=DEVICE)
     dist.all_reduce(total)
     seen.append(total.tolist())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Groups: made of some ranks, split, merged, shrunk; their sequence numbers, barriers and end."""
+"""Groups: subsets of ranks, split, merge, shrink, sequence numbers, barriers, destruction."""
 
 import time
 from datetime import timedelta
@@ -122,12 +122,12 @@ def monitored() -> None:
     if rank in (1, 3):
         time.sleep(1.5)
         return
-    text = "rank 1, 3 has not come" if rank == 0 else "rank 0 says: rank 1, 3 has not come"
+    text = "rank 1, 3 did not reach" if rank == 0 else "rank 0 reported: rank 1, 3 did not reach"
     with pytest.raises(dist.DistBackendError, match=text):
         backend.monitored_barrier(timeout=timedelta(seconds=1 + rank), wait_all_ranks=True)
 
 
-def test_a_monitored_barrier_names_who_is_missing() -> None:
+def test_a_monitored_barrier_names_the_missing_ranks() -> None:
     run(4, monitored)
 
 
@@ -154,7 +154,7 @@ def ends() -> None:
     backend = world._get_backend(device())
     dist.destroy_process_group()
     assert not dist.is_initialized()
-    with pytest.raises(dist.DistBackendError, match="was shut down: make another one"):
+    with pytest.raises(dist.DistBackendError, match="was shut down: create a new group"):
         backend.allreduce([tensor])
     dist.init_process_group(
         "occl",
@@ -166,7 +166,7 @@ def ends() -> None:
     assert tensor.eq(2).all()
 
 
-def test_a_group_ends_and_another_one_begins() -> None:
+def test_a_group_can_be_created_after_one_was_destroyed() -> None:
     run(2, ends)
 
 
@@ -176,18 +176,18 @@ def wrong_arguments() -> None:
         dist.all_reduce(torch.ones(4, 4, device=DEVICE)[:, :2])
     with pytest.raises(RuntimeError, match="cpu"):
         dist.all_reduce(torch.ones(3))
-    with pytest.raises(ValueError, match="the output has 3 elements, it needs 4"):
+    with pytest.raises(ValueError, match="the output has 3 elements but needs 4"):
         dist.all_gather_into_tensor(torch.empty(3, device=DEVICE), torch.ones(2, device=DEVICE))
     with pytest.raises(TypeError, match="the input is Float, the output Double"):
         dist.all_gather_into_tensor(
             torch.empty(4, device=DEVICE, dtype=torch.float64), torch.ones(2, device=DEVICE)
         )
-    with pytest.raises(dist.DistBackendError, match="float32 has no reduction"):
+    with pytest.raises(dist.DistBackendError, match="float32 does not support reduction"):
         dist.all_reduce(ones(), dist.ReduceOp.BAND)
     pair = [torch.ones(4, device=DEVICE) for _ in range(2)]
-    with pytest.raises(ValueError, match="the output has 2 elements, it needs 4"):
+    with pytest.raises(ValueError, match="the output has 2 elements but needs 4"):
         dist.reduce_scatter(torch.ones(2, device=DEVICE), pair)
-    with pytest.raises(ValueError, match="the output has 4 elements, it needs 2"):
+    with pytest.raises(ValueError, match="the output has 4 elements but needs 2"):
         dist.all_gather(pair, torch.ones(2, device=DEVICE))
     with pytest.raises(ValueError, match="got a tensor that is not contiguous: call contiguous"):
         dist.all_to_all_single(torch.ones(2, 2, device=DEVICE), torch.ones(2, 2, device=DEVICE).t())
@@ -197,19 +197,19 @@ def wrong_arguments() -> None:
         world.allgather_into_tensor_coalesced(
             [torch.empty(4, 2, device=DEVICE)], [torch.ones(2, 2, device=DEVICE).t()]
         )
-    with pytest.raises(ValueError, match="the input has 2 elements, it needs 4"):
+    with pytest.raises(ValueError, match="the input has 2 elements but needs 4"):
         dist.reduce_scatter_tensor(torch.ones(2, device=DEVICE), torch.ones(2, device=DEVICE))
-    # In a group of calls: all of it is dropped.
+    # An error within a group of calls drops the whole group.
     options = dist.AllreduceCoalescedOptions()
     options.reduceOp = dist._make_nccl_premul_sum(2.0)
     tensors = [ones(), torch.zeros(4, dtype=torch.float8_e4m3fnuz, device=DEVICE)]
-    with pytest.raises(dist.DistBackendError, match="bytes has to be a type of numbers"):
+    with pytest.raises(dist.DistBackendError, match="bytes must be a numeric type"):
         world._get_backend(device()).allreduce_coalesced(tensors, options)
-    # None of them has disturbed the order of the ranks.
+    # None of these errors has affected the order of operations on the ranks.
     tensor = ones()
     dist.all_reduce(tensor)
     assert tensor.eq(2).all()
 
 
-def test_wrong_arguments_are_refused_at_the_call() -> None:
+def test_invalid_arguments_are_rejected_at_the_call() -> None:
     run(2, wrong_arguments)

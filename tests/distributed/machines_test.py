@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A group over two machines: network namespaces with a cable between them, and torchrun in both.
+"""A group on two machines: two connected network namespaces, with torchrun in both.
 
-What every collective does there, the other suites of this folder show with OPENREG_TEST_HOSTS=2.
+The other suites of this folder test every collective between machines, with OPENREG_TEST_HOSTS=2.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ from tests.distributed.ranks import Group, Ranks, run
 
 DEVICE = "openreg"
 PATIENCE = 150.0
-#: Of the two machines, by their numbers; the network is private to the test.
+#: Addresses of the two machines, by their numbers. The network is private to the test.
 ADDRESSES = ("10.231.77.1", "10.231.77.2")
 
 
@@ -37,7 +37,7 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def hosts() -> Iterator[list[str]]:
-    """Names of two network namespaces that reach each other by the interface ``cable``."""
+    """Names of two network namespaces, connected by the interface ``cable``."""
     if os.geteuid() != 0 or shutil.which("ip") is None:
         pytest.skip("makes network namespaces: needs root and the program ip (iproute2)")
     names = [f"openreg-{os.getpid()}-{number}" for number in range(2)]
@@ -93,7 +93,7 @@ PROGRAM = """
 
 
 def trained_at_once() -> torch.Tensor:
-    """The first weight of PROGRAM's network, trained by one process, on the CPU."""
+    """Return the first weight of PROGRAM's network, trained by one process on the CPU."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 16), torch.nn.ReLU(), torch.nn.Linear(16, 3))
     model = model.to(torch.float64)
@@ -144,7 +144,7 @@ def test_training_on_two_machines_with_two_ranks_each(hosts: list[str], tmp_path
     torch.testing.assert_close(weights["fsdp"], trained_at_once(), rtol=0, atol=1e-10)
 
 
-#: Three ranks on a machine, and one on another.
+#: Three ranks on one machine and one on another.
 UNEVEN = Group(hosts=(0, 0, 1, 0), timeout=20)
 
 
@@ -170,7 +170,7 @@ def reduces_numbers() -> None:
     numbers = torch.tensor([float("nan") if rank == 2 else 1.0], device=DEVICE)
     dist.all_reduce(numbers, dist.ReduceOp.MAX)
     assert numbers.isnan().all()
-    # The sum would not fit.
+    # The sum would overflow.
     for dtype in (torch.float16, torch.float8_e5m2):
         numbers = torch.full((4 * ranks,), 49152.0).to(dtype).to(DEVICE)
         dist.all_reduce(numbers, dist.ReduceOp.AVG)
@@ -180,9 +180,9 @@ def reduces_numbers() -> None:
     for wrong in (lambda: dist.broadcast(numbers, 99), lambda: dist.send(numbers, 99)):
         with pytest.raises(ValueError, match="there is no rank 99: the group has 4 ranks"):
             wrong()
-    with pytest.raises(TypeError, match="bool has no average"):
+    with pytest.raises(TypeError, match="an average of bool is not supported"):
         dist.all_reduce(torch.ones(3, dtype=torch.bool, device=DEVICE), dist.ReduceOp.AVG)
-    # In memory of a parameter, in another order of dimensions, and on another stream.
+    # In the memory of a parameter, in another order of dimensions, and on another stream.
     parameter = torch.nn.Parameter(torch.ones(4, 3, device=DEVICE).t().requires_grad_())
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
@@ -193,7 +193,7 @@ def reduces_numbers() -> None:
     assert parameter.eq(2 * ranks * ranks).all()
 
 
-def test_numbers_that_only_some_machines_have() -> None:
+def test_reductions_over_uneven_machines() -> None:
     run(4, reduces_numbers, group=Group(hosts=(0, 0, 1, 1)))
 
 
@@ -211,7 +211,7 @@ def refuses_capture() -> None:
     assert x.eq(16).all()
 
 
-def test_a_capture_is_refused_by_all_ranks() -> None:
+def test_a_capture_is_rejected_on_all_ranks() -> None:
     run(4, refuses_capture, group=UNEVEN)
 
 
@@ -220,7 +220,7 @@ def shares_memory() -> str:
     return message(symm_mem.rendezvous, tensor, dist.group.WORLD)
 
 
-def test_symmetric_memory_is_of_one_machine() -> None:
+def test_symmetric_memory_needs_one_machine() -> None:
     for text in run(4, shares_memory, group=UNEVEN):
         assert "it is on another machine" in text
 
@@ -233,13 +233,13 @@ def different_messages() -> str:
     return message(dist.send, x, 0) if dist.get_rank() == 2 else ""
 
 
-def test_a_message_that_does_not_fit_names_both_sides() -> None:
+def test_a_message_of_another_size_names_both_sides() -> None:
     first, *_ = run(4, different_messages, group=UNEVEN)
-    assert "rank 2 sends float32[6], and the receiver expects float32[4]" in first
+    assert "rank 2 sent float32[6], but the receiver expects float32[4]" in first
 
 
 def aborts_beside_the_leader() -> float:
-    """Rank 1 aborts while rank 0, of its machine, waits for the other machine."""
+    """Rank 1 aborts while rank 0, on its machine, waits for the other machine."""
     x = torch.ones(3, device=DEVICE)
     dist.all_reduce(x)
     torch.openreg.synchronize()
@@ -249,14 +249,14 @@ def aborts_beside_the_leader() -> float:
     start = time.monotonic()
     if dist.get_rank() == 1:
         time.sleep(0.3)
-        dist.group.WORLD.abort()  # type: ignore[union-attr]  # there is one
+        dist.group.WORLD.abort()  # type: ignore[union-attr]  # it is not None
     else:
         text = message(dist.all_reduce, x)
         assert "abort" in text, text
     return time.monotonic() - start
 
 
-def test_an_abort_wakes_the_leader_of_the_machine() -> None:
+def test_an_abort_ends_the_wait_of_the_leader() -> None:
     seconds = run(4, aborts_beside_the_leader, group=UNEVEN)
     assert max(seconds) < 3
 
@@ -270,11 +270,11 @@ def two_of_a_machine() -> str:
     return message(dist.all_reduce, x)
 
 
-def test_all_machines_learn_who_has_died() -> None:
+def test_all_machines_report_the_rank_that_was_killed() -> None:
     with Ranks(4, two_of_a_machine, group=UNEVEN) as ranks:
         outcomes = ranks.outcomes()
     assert outcomes[3].exit_code == -signal.SIGKILL
     for rank in range(3):
         assert outcomes[rank].error is None, outcomes[rank].error
-        # By its own number in the group, also on the machine where it is the third one.
-        assert "rank 3, another process, has ended" in outcomes[rank].value, (rank, outcomes[rank])
+        # By its number in the group, even on the machine where its local number differs.
+        assert "the process of rank 3 has exited" in outcomes[rank].value, (rank, outcomes[rank])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Collectives under the tools that watch each launch or each byte of memory."""
+"""Collectives with diagnostics that watch each launch or each byte of memory."""
 
 import os
 import time
@@ -44,14 +44,14 @@ def collectives() -> None:
         "OPENREG_STREAM_SANITIZER",
     ],
 )
-def test_tools_find_nothing(mode: str) -> None:
+def test_diagnostics_find_nothing(mode: str) -> None:
     run(2, collectives, group=Group(environment={mode: "1"}))
 
 
 def leaves_without_goodbye() -> None:
     tensor = torch.ones(3, device=DEVICE)
     dist.all_reduce(tensor)
-    # The harness would destroy the group.
+    # Otherwise the harness destroys the group.
     setattr(dist, "destroy_process_group", lambda: None)  # noqa: B010
     if dist.get_rank() == 1:
         dist.all_reduce(tensor)
@@ -72,7 +72,7 @@ def forked() -> None:
     dist.all_reduce(tensor)
     child = os.fork()
     if child == 0:
-        # The device does not survive a fork, nor does the group; the child may still end.
+        # A fork can use neither the device nor the group, but it can still exit.
         os._exit(0)
     _, status = os.waitpid(child, 0)
     assert status == 0
@@ -80,5 +80,5 @@ def forked() -> None:
     assert tensor.eq(4).all()
 
 
-def test_a_fork_does_not_disturb_the_group() -> None:
+def test_a_fork_does_not_affect_the_group() -> None:
     run(2, forked)

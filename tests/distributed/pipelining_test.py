@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pipelines: stages of a model on several ranks compute what the model computes."""
+"""Pipelines: the stages of a model, on several ranks, compute the same as the whole model."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ def ring() -> None:
             for work in works:
                 work.wait()
             assert torch.equal(theirs, torch.full((size,), before, device=DEVICE).to(dtype))
-            # Without a batch two sends to each other would wait: the even ranks send first.
+            # Without a batch two sends to each other would deadlock, so the even ranks send first.
             if rank % 2 == 0:
                 dist.send(mine, after)
                 dist.recv(theirs, before)
@@ -45,7 +45,7 @@ def unbatched() -> None:
     mine = torch.full((300_000,), float(rank), device=DEVICE)
     theirs = torch.empty_like(mine)
     for _ in range(3):
-        # All send before they receive, and each message waits for its peer.
+        # All ranks send before they receive, and each message waits for its peer.
         works = [dist.isend(mine, after), dist.irecv(theirs, before)]
         total = torch.ones(3, device=DEVICE)
         dist.all_reduce(total)
@@ -63,7 +63,7 @@ def test_a_ring_of_single_messages(ranks: int) -> None:
 
 
 def ordered() -> None:
-    """Messages of one tag, alone and in batches, of a peer and of anybody, on several streams."""
+    """Messages of one tag, single and in batches, from a peer or any rank, on several streams."""
     rank = dist.get_rank()
     tensors = [torch.full((40_000,), number + 1.0, device=DEVICE) for number in range(12)]
     if rank == 1:
@@ -142,7 +142,7 @@ def test_any_source() -> None:
 
 
 def exchanges() -> None:
-    # Everybody with everybody, several times, more messages than there are mailboxes.
+    # All pairs of ranks, several times, with more messages than there are mailboxes.
     rank, ranks = dist.get_rank(), dist.get_world_size()
     operations = []
     received = []

@@ -33,7 +33,7 @@ def profiled(folder: str) -> None:
     profiler.export_chrome_trace(str(Path(folder, f"{rank}.json")))
 
 
-def test_kernels_tell_the_collective(tmp_path: Path) -> None:
+def test_kernels_name_the_collective(tmp_path: Path) -> None:
     run(2, profiled, str(tmp_path))
     for rank in range(2):
         document: dict[str, Any] = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -48,7 +48,7 @@ def test_kernels_tell_the_collective(tmp_path: Path) -> None:
         assert kernels["occl::Broadcast"]["args"]["Collective name"] == "broadcast"
         message = kernels["occl::Send" if rank == 0 else "occl::Recv"]["args"]
         assert message.get("Dst Rank" if rank == 0 else "Src Rank") == 1 - rank
-        # Asynchronous communication has a row of its own.
+        # Asynchronous communication has its own row.
         assert kernels["occl::AllReduce"]["tid"] != kernels["occl::Broadcast"]["tid"]
         renamed = cuda_names.rewritten(document)["traceEvents"]
         assert any(event["name"] == "ncclDevKernel_AllReduce" for event in renamed)

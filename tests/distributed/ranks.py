@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Processes with a process group, each a rank, which run a function of a test.
+"""Processes with a process group. Each is a rank that runs a function of a test.
 
-They are forked from a process that has imported torch, so that they start within some 20 ms.
+They are forked from a process that has imported torch, so that they start within about 20 ms.
 """
 
 import contextlib
@@ -22,11 +22,11 @@ from typing import Any, Self
 import torch
 import torch.distributed as dist
 
-#: Seconds after which processes are taken to hang.
-PATIENCE = 120.0
-#: Seconds that the others have once one has failed.
-GRACE = 30.0
-#: So many machines the ranks behave as if they were on, in turn, unless a test says it.
+#: Seconds after which processes count as hung.
+HANG_TIMEOUT = 120.0
+#: Seconds that the other ranks have after one has failed.
+FAILURE_TIMEOUT = 30.0
+#: The number of machines that the ranks emulate, alternately, unless a test specifies it.
 HOSTS = int(os.environ.get("OPENREG_TEST_HOSTS", "1"))
 
 _context = multiprocessing.get_context("forkserver")
@@ -35,9 +35,9 @@ _context.set_forkserver_preload(_preloaded)
 
 
 def preload(*modules: str) -> None:
-    """Import more modules once, before the ranks are forked. Called where a test file is imported.
+    """Import more modules once, before the ranks are forked. Call it at import of a test file.
 
-    A rank otherwise spends seconds on what torch imports only when it is used.
+    Otherwise each rank spends seconds on modules that torch imports at their first use.
     """
     _preloaded.extend(module for module in modules if module not in _preloaded)
     _context.set_forkserver_preload(_preloaded)
@@ -45,28 +45,28 @@ def preload(*modules: str) -> None:
 
 @dataclass
 class Outcome:
-    """What became of a rank."""
+    """The outcome of a rank."""
 
-    #: What the function has returned.
+    #: The return value of the function.
     value: Any = None
-    #: The traceback of what it has raised.
+    #: The traceback of the exception that the function raised.
     error: str | None = None
-    #: Of the process; that of a signal is negative.
+    #: The exit code of the process; negative for a signal.
     exit_code: int | None = None
 
 
 @dataclass
 class Group:
-    """How the ranks make their process group."""
+    """How the ranks create their process group."""
 
     backend: str | None = "occl"
-    #: Seconds after which a collective is late.
+    #: The timeout of a collective, in seconds.
     timeout: float = 60.0
     #: Whether the group is bound to the rank's device.
     bound: bool = False
-    #: The machine of each rank, by number, as if there were several.
+    #: The emulated machine of each rank, by number.
     hosts: Sequence[int] | None = None
-    #: Of the processes, before they use the device.
+    #: Environment variables of the processes, set before they use the device.
     environment: Mapping[str, str] | None = None
 
 
@@ -109,7 +109,7 @@ def _serve(
 
 
 class Ranks:
-    """The processes, from the outside. Ended at the end of the ``with`` block."""
+    """Handles of the rank processes, which are ended at the end of the ``with`` block."""
 
     def __init__(
         self, size: int, function: Callable[..., Any], *arguments: Any, group: Group | None = None
@@ -131,14 +131,14 @@ class Ranks:
             self.processes.append(process)
 
     def kill(self, rank: int) -> None:
-        """End a rank by SIGKILL."""
+        """End a rank with SIGKILL."""
         pid = self.processes[rank].pid
         assert pid is not None
         os.kill(pid, signal.SIGKILL)
 
-    def outcomes(self, patience: float = PATIENCE) -> list[Outcome]:
-        """Wait until all have ended; one that hangs has an error that says so."""
-        end = time.monotonic() + patience
+    def outcomes(self, hang_timeout: float = HANG_TIMEOUT) -> list[Outcome]:
+        """Wait until all ranks have ended; the outcome of a hung rank is an error."""
+        end = time.monotonic() + hang_timeout
         outcomes = [Outcome() for _ in self.processes]
         waiting = {connection: rank for rank, connection in enumerate(self.connections)}
         while waiting:
@@ -149,11 +149,11 @@ class Ranks:
                 if connection not in ready:
                     continue
                 rank = waiting.pop(connection)
-                # One that was killed has sent nothing.
+                # A rank that was killed has sent nothing.
                 with contextlib.suppress(EOFError, ConnectionError):
                     outcomes[rank] = connection.recv()
                 if outcomes[rank].error is not None:
-                    end = min(end, time.monotonic() + GRACE)
+                    end = min(end, time.monotonic() + FAILURE_TIMEOUT)
         for rank in waiting.values():
             outcomes[rank].error = "it hangs"
         for outcome, process in zip(outcomes, self.processes, strict=True):
@@ -183,18 +183,18 @@ def run(
     function: Callable[..., Any],
     *arguments: Any,
     group: Group | None = None,
-    patience: float = PATIENCE,
+    hang_timeout: float = HANG_TIMEOUT,
 ) -> list[Any]:
     """Run ``function(*arguments)`` on ``size`` ranks, each with its device as the current one.
 
     Returns:
-        What it returned, by rank.
+        The return values, by rank.
 
     Raises:
-        AssertionError: with the tracebacks of all ranks where it raised.
+        AssertionError: the function raised; with the tracebacks of all ranks where it did.
     """
     with Ranks(size, function, *arguments, group=group) as ranks:
-        outcomes = ranks.outcomes(patience)
+        outcomes = ranks.outcomes(hang_timeout)
     bad = [
         f"rank {rank}: exit status {outcome.exit_code}\n{outcome.error or ''}"
         for rank, outcome in enumerate(outcomes)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mixed collectives without a pause: results stay right, memory and descriptors stay flat.
+"""Mixed collectives without a pause: results stay correct, memory and descriptors do not grow.
 
-``OPENREG_STRESS_SECONDS`` is how long (4 unless set).
+``OPENREG_STRESS_SECONDS`` is the duration (default 4).
 """
 
 import gc
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 import torch
 import torch.distributed as dist
 
-from tests.distributed.ranks import PATIENCE, Group, run
+from tests.distributed.ranks import HANG_TIMEOUT, Group, run
 
 DEVICE = "openreg"
-#: Streams of the pool start their threads when they are first used, and groups take them in turn.
+#: Pooled streams start their threads at their first use, and groups use them round robin.
 STREAMS = 32
 SECONDS = float(os.environ.get("OPENREG_STRESS_SECONDS", "4"))
 
 
 @dataclass
 class Held:
-    """What a process has."""
+    """The resources of a process."""
 
     descriptors: int
     threads: int
@@ -45,7 +45,7 @@ def held() -> Held:
 
 
 def one(generator: random.Random, groups: list[dist.ProcessGroup]) -> None:
-    """One random operation; all ranks have the same generator."""
+    """Run one random operation; all ranks have the same generator."""
     ranks, rank = dist.get_world_size(), dist.get_rank()
     group = generator.choice(groups)
     size = generator.choice([1, 100, 5_000, 40_000, 300_000])
@@ -101,7 +101,7 @@ def soak() -> tuple[int, Held, Held]:
         dist.destroy_process_group(groups.pop(0))
         groups.append(dist.new_group(everybody))
         rounds += 1
-        # Warm after a quarter of the time.
+        # Warmed up after a quarter of the time.
         elapsed = time.monotonic() - start
         if first is None and elapsed > SECONDS / 4 and rounds >= 3:
             first = held()
@@ -116,7 +116,7 @@ def soak() -> tuple[int, Held, Held]:
 
 def test_mixed_collectives() -> None:
     for operations, first, last in run(
-        4, soak, group=Group(timeout=60), patience=PATIENCE + 2 * SECONDS
+        4, soak, group=Group(timeout=60), hang_timeout=HANG_TIMEOUT + 2 * SECONDS
     ):
         print(operations, first, last)
         assert last.descriptors <= first.descriptors + 2

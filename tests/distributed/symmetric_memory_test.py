@@ -89,7 +89,7 @@ def shares_buffers() -> None:
     assert tensor.view(torch.int16)[10:14].eq(7 + (rank - 1) % size).all()
     handle.barrier()
 
-    # A view is the memory of its storage; a tensor of a buffer begins within.
+    # A view has the memory of its storage; the tensor of a buffer begins within it.
     again = symm_mem.rendezvous(tensor[8:], world())
     assert again.buffer_ptrs == handle.buffer_ptrs
     assert (
@@ -97,7 +97,7 @@ def shares_buffers() -> None:
     )
     assert symm_mem.rendezvous(torch.empty(3, device=DEVICE), world()) is None
 
-    # The device's own copy of the addresses.
+    # The device has its own copy of the addresses.
     for host, device in (
         (handle.buffer_ptrs, handle.buffer_ptrs_dev),
         (handle.signal_pad_ptrs, handle.signal_pad_ptrs_dev),
@@ -121,7 +121,7 @@ def signals() -> None:
     tensor, handle = symmetric(1)
     tensor.zero_()
     handle.barrier()
-    # A token goes round: each rank adds one, in the order of its stream and nowhere else.
+    # A counter passes around the ring: each rank adds one, ordered by its stream alone.
     for lap in range(5):
         if rank != 0 or lap > 0:
             handle.wait_signal((rank - 1) % size, channel=lap % 2)
@@ -131,14 +131,14 @@ def signals() -> None:
     if rank == 0:
         handle.wait_signal(size - 1, channel=1)
         assert tensor.item() == 5 * size
-    # A second signal waits until the first was taken.
+    # A second signal waits until the first was consumed.
     if rank == 0:
         handle.put_signal(1, channel=3)
         handle.put_signal(1, channel=3)
     if rank == 1:
         handle.wait_signal(0, channel=3)
         handle.wait_signal(0, channel=3)
-    # Barriers keep writers and readers apart.
+    # Barriers order writers and readers.
     for number in range(200):
         if rank == number % size:
             for peer in range(size):
@@ -174,7 +174,7 @@ def uses_two_streams() -> None:
             streams[0].query()
     torch.openreg.synchronize()
     assert seen.item() == 49
-    # Threads of their own enqueue on streams of their own.
+    # Separate threads enqueue on separate streams.
     errors: list[BaseException] = []
 
     def barriers(number: int) -> None:
@@ -256,7 +256,7 @@ def all_reduces_of_all_types() -> bytes:
 
 
 @pytest.mark.parametrize("size", [2, 4])
-def test_all_reduces_are_those_of_the_group(size: int) -> None:
+def test_all_reduces_equal_those_of_the_group(size: int) -> None:
     assert len(set(run(size, all_reduces_of_all_types))) == 1
 
 
@@ -298,7 +298,7 @@ def scatters_and_exchanges() -> None:
     assert out[: sum(counts)].cpu().equal(torch.cat(expected_rows))
     assert out[sum(counts) :].eq(-1).all()
     pads_are_zero(handle)
-    # There is no room for what the others send.
+    # The output is too small for the rows of the other ranks.
     text = message(ops.all_to_all_vdev, rows, out[:1], splits, numbers, world())
     assert "but its output has room for 1" in text
 
@@ -340,7 +340,7 @@ def refuses() -> None:
             lambda: ops.one_shot_all_reduce(ordinary, "sum", world()),
         ),
         (
-            'there is no reduction "mean"',
+            'unsupported reduction "mean"',
             lambda: ops.two_shot_all_reduce_(tensor, "mean", world()),
         ),
         (
@@ -376,7 +376,7 @@ def refuses() -> None:
     pads_are_zero(handle)
 
 
-def test_wrong_calls_are_refused() -> None:
+def test_invalid_arguments_are_rejected() -> None:
     run(2, refuses)
 
 
@@ -417,12 +417,12 @@ def differs() -> tuple[str, str]:
     rank = dist.get_rank()
     tensor = symm_mem.empty(8 + rank, device=here())
     sizes = message(symm_mem.rendezvous, tensor, world())
-    tensor, _ = symmetric(8)  # the group goes on
+    tensor, _ = symmetric(8)  # the group still works
     requests = message(ops.one_shot_all_reduce, tensor[: 4 + rank], "sum", world())
-    assert "ranks do not ask for the same" in message(
+    assert "ranks called different operations" in message(
         ops.one_shot_all_reduce, tensor, "sum", world()
     )
-    other, handle = symmetric(8)  # other memory is not disturbed
+    other, handle = symmetric(8)  # other memory is not affected
     other.fill_(1)
     assert ops.one_shot_all_reduce(other, "sum", world()).eq(2).all()
     pads_are_zero(handle)
@@ -435,13 +435,13 @@ def test_a_mismatch_names_both_sides() -> None:
         assert "32 bytes" in sizes
         assert "36 bytes" in sizes
         assert (
-            "rank 0 for one-shot all-reduce of float32[4] at byte 0, "
-            "rank 1 for one-shot all-reduce of float32[5] at byte 0"
+            "rank 0 called one-shot all-reduce of float32[4] at byte 0, "
+            "rank 1 called one-shot all-reduce of float32[5] at byte 0"
         ) in requests
 
 
 def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
-    """What a stream says that waits for a rank which does not come."""
+    """Return the error of a stream that waits for a rank which never arrives."""
     start = time.monotonic()
     if kind == "put":
         handle.put_signal(1, channel=2)
@@ -457,17 +457,17 @@ def waits(kind: str, tensor: Tensor, handle: _SymmetricMemory) -> str:
         torch.openreg.synchronize()
     text = str(caught.value).partition("occl: ")[2]
     assert time.monotonic() - start < 5
-    torch.openreg.synchronize()  # said once
+    torch.openreg.synchronize()  # the error is reported once
     assert text in message(handle.barrier)
     return text
 
 
-#: By kind, what the other rank hears too.
+#: By kind, the error that the other rank gets too.
 LATE = {
-    "barrier": "rank 0 has no signal of rank 1 on channel 2 within 300 ms",
-    "wait": "rank 0 has no signal of rank 1 on channel 2 within 300 ms",
-    "put": "rank 1 has not taken the last signal of rank 0 on channel 2 within 300 ms",
-    "reduction": "rank 0 has no signal of rank 1 on channel 0 within 1000 ms",
+    "barrier": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
+    "wait": "rank 0 received no signal from rank 1 on channel 2 within 300 ms",
+    "put": "rank 1 did not consume the last signal of rank 0 on channel 2 within 300 ms",
+    "reduction": "rank 0 received no signal from rank 1 on channel 0 within 1000 ms",
 }
 
 
@@ -479,7 +479,7 @@ def waits_in_vain() -> dict[str, str]:
     if dist.get_rank() == 0:
         return {kind: waits(kind, *both) for kind, both in memory.items()}
     time.sleep(3)
-    # What another rank has given up is over here, too.
+    # If another rank has failed, the memory is unusable here, too.
     return {kind: message(handle.barrier) for kind, (_, handle) in memory.items()}
 
 
@@ -487,7 +487,7 @@ def test_a_late_rank() -> None:
     first, second = run(2, waits_in_vain, group=Group(timeout=1))
     for kind, words in LATE.items():
         assert first[kind] == words
-        assert second[kind].endswith("rank 0 says: " + words)
+        assert second[kind].endswith("rank 0 reported: " + words)
 
 
 def waits_for_the_dead() -> str:
@@ -505,7 +505,7 @@ def test_a_rank_that_is_killed() -> None:
     assert second.exit_code == -signal.SIGKILL
     assert first.error is None, first.error
     assert first.value == (
-        "rank 1, another process, has ended: rank 0 has no signal of rank 1 on channel 2"
+        "the process of rank 1 has exited: rank 0 received no signal from rank 1 on channel 2"
     )
     assert first.exit_code == 0
 
@@ -527,7 +527,7 @@ def works_on(folder: str) -> None:
 def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
     victim, errors = errors_after_a_kill(random.Random(seed), tmp_path, works_on, str(tmp_path))
     for error in errors:
-        assert f"rank {victim}, another process, has ended" in error, error
+        assert f"the process of rank {victim} has exited" in error, error
 
 
 def is_missing() -> str:
@@ -537,9 +537,9 @@ def is_missing() -> str:
     return message(symmetric, 8)
 
 
-def test_a_rank_that_does_not_come_to_the_rendezvous() -> None:
+def test_a_rank_that_does_not_reach_the_rendezvous() -> None:
     first, _ = run(2, is_missing, group=Group(timeout=1))
-    assert "rank 1 has not come to the rendezvous within 1000 ms" in first
+    assert "rank 1 did not reach the rendezvous within 1000 ms" in first
 
 
 def leaves() -> None:
@@ -548,14 +548,17 @@ def leaves() -> None:
     torch.openreg.synchronize()
     dist.barrier()
     if dist.get_rank() == 1:
-        # Its stream waits when it leaves.
+        # Its stream is still waiting when the process exits.
         setattr(dist, "destroy_process_group", lambda: None)  # noqa: B010
         setattr(torch.openreg, "synchronize", lambda: None)  # noqa: B010
         handle.barrier()
         return
     time.sleep(1.5)
     text = message(handle.wait_signal, 1, 5)
-    assert "rank 1 says: process of rank 1 ends" in text or "rank 1, another process, has" in text
+    assert (
+        "rank 1 reported: the process of rank 1 is exiting" in text
+        or "the process of rank 1 has exited" in text
+    )
 
 
 def test_a_process_that_ends_while_its_stream_waits() -> None:
@@ -588,7 +591,7 @@ def replays() -> list[list[float]]:
     assert ops.one_shot_all_reduce(tensor, "sum", world()).tolist() == total.tolist()
     pads_are_zero(handle)
 
-    # What shares memory is refused before anything is captured.
+    # Operations that share memory are rejected before anything is captured.
     text = ""
     with torch.openreg.graph(torch.openreg.OpenRegGraph()):
         try:
@@ -626,7 +629,7 @@ def frees() -> None:
     theirs = handle.get_buffer(1 - rank, (4,), torch.float32)
     torch.openreg.synchronize()
     dist.barrier()
-    # What one rank frees stays for those who have it mapped.
+    # Memory that one rank frees stays valid for the ranks that have mapped it.
     if rank == 0:
         del tensor, handle, theirs
         gc.collect()
@@ -643,7 +646,7 @@ def frees() -> None:
         assert other.eq(-1).all()
 
     def held() -> tuple[int, int, int, int]:
-        # What the other rank still has mapped is released later.
+        # Memory that the other rank has still mapped is released later.
         for _ in range(2):
             torch.openreg.synchronize()
             gc.collect()
@@ -711,7 +714,8 @@ def outlives_its_group() -> None:
     tensor.fill_(rank)
     total = ops.one_shot_all_reduce(tensor, "sum", name)
     assert total.eq(4 * (rank // 2) + 1).all()
-    # The same tensor with all ranks: its signals are the same words, so one group at a time.
+    # The same tensor with all ranks. Its signals are the same words, so only one group at a time
+    # may use it.
     torch.openreg.synchronize()
     dist.barrier()
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
@@ -723,7 +727,7 @@ def outlives_its_group() -> None:
     torch.openreg.synchronize()
     dist.barrier()
 
-    # Another world, of the same name.
+    # Another world group with the same name.
     store = dist.distributed_c10d._get_default_store()
     dist.destroy_process_group()
     dist.init_process_group("occl", store=dist.PrefixStore("again", store), rank=rank, world_size=4)
@@ -732,7 +736,7 @@ def outlives_its_group() -> None:
     assert ops.one_shot_all_reduce(tensor, "sum", world()).eq(6).all()
     pads_are_zero(handle)
 
-    # A group that is no process group.
+    # A group that is not a process group.
     if rank < 2:
         _SymmetricMemory.set_group_info(
             "two", rank, 2, dist.PrefixStore("two", dist.distributed_c10d._get_default_store())
@@ -813,11 +817,11 @@ def works() -> None:
 @pytest.mark.parametrize(
     "mode", ["OPENREG_LAUNCH_BLOCKING", "OPENREG_MEMCHECK", "OPENREG_STREAM_SANITIZER"]
 )
-def test_tools_find_nothing(mode: str) -> None:
+def test_diagnostics_find_nothing(mode: str) -> None:
     run(2, works, group=Group(environment={mode: "1"}))
 
 
-def test_operators_that_torch_writes_for_streams_of_cuda() -> None:
+def test_operators_that_torch_implements_with_cuda_streams() -> None:
     run(2, multiplies)
 
 
@@ -844,7 +848,7 @@ def multiplies() -> None:
 
 
 def reaches_gates() -> None:
-    """Fails where torch no longer knows CUDA alone: distributed.md then has too long a table."""
+    """Fails if torch no longer limits these to CUDA: then shorten the table in distributed.md."""
     tensor, handle = symmetric(4)
     with pytest.raises(RuntimeError, match="dummy base class _cuda_isCurrentStreamCapturing"):
         symm_mem.get_symm_mem_workspace(world(), 16)
@@ -864,5 +868,5 @@ def reaches_gates() -> None:
             assert not torch._C._dispatch_has_kernel_for_dispatch_key(f"symm_mem::{operator}", key)
 
 
-def test_what_torch_has_for_cuda_alone() -> None:
+def test_features_that_torch_limits_to_cuda() -> None:
     run(1, reaches_gates)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests written on torch's base classes of distributed tests, as a user writes them.
+"""Tests on torch's base classes of distributed tests, as a user would write them.
 
-torch starts their ranks by "spawn". Each rank imports this module, so it is not a test file.
+torch starts their ranks with "spawn". Each rank imports this module, so it is not a test file.
 """
 
 from typing import Any
@@ -23,14 +23,14 @@ DEVICE = "openreg"
 
 
 class Collective(DistributedTestBase):
-    """A group of a test's own."""
+    """Creates its own group."""
 
     @property
     def world_size(self) -> int:
         return 2
 
     def backend(self, device: str) -> str:
-        """Torch's own method knows the devices by name, and says "gloo" for others."""
+        """torch's method looks devices up by name and returns "gloo" for unknown ones."""
         name: str = dist.get_default_backend_for_device(device)
         return name
 
@@ -92,13 +92,13 @@ class Sharded(DTensorTestBase):
 
 
 class ShardedByDefault(DTensorTestBase):
-    """The backend that torch takes for the device where a test names none."""
+    """Uses the backend that torch chooses for the device if a test names none."""
 
     @pytest.mark.xfail(
         strict=True,
         raises=RuntimeError,
-        reason="DTensorTestBase.init_pg (torch 2.13) has a list of the backends that it takes: it "
-        'refuses the default one of any plugin, but not "cpu:gloo,DEVICE:BACKEND"',
+        reason="DTensorTestBase.init_pg (torch 2.13) has a list of accepted backends: it rejects "
+        'the default backend of any plugin, but not "cpu:gloo,DEVICE:BACKEND"',
     )
     @with_comms
     def test_redistribute(self) -> None:

@@ -9,5 +9,5 @@ from tests.distributed.torch_bases import (
     ShardedContinuous,
 )
 
-# Tests, which pytest finds here.
+# Exported so that pytest collects these tests from this file.
 __all__ = ["Collective", "Continuous", "Sharded", "ShardedByDefault", "ShardedContinuous"]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's own tests of torch.distributed, translated to the device and to its backend.
+"""torch's own tests of torch.distributed, translated to the device and its backend.
 
-They are written for CUDA and NCCL, which they know by name. The source of the installed modules is
-read, the names are replaced, and the result is executed as modules of other names. Lines keep their
-numbers: a traceback points into torch's file.
+The tests are written for CUDA and NCCL by name. This module reads the source of the installed test
+modules, replaces the names, and executes the result as modules with other names. Line numbers stay
+the same, so a traceback points into torch's file.
 
-Their number of ranks is a variable of the environment, WORLD_SIZE, which they read when they are
+The number of ranks is an environment variable, WORLD_SIZE, which the tests read when they are
 loaded. There are as many devices as ranks.
 """
 
@@ -23,17 +23,17 @@ from typing import Any
 WORLD_SIZE = int(os.environ.setdefault("WORLD_SIZE", "2"))
 os.environ["BACKEND"] = "occl"
 os.environ.setdefault("OPENREG_DEVICE_COUNT", str(WORLD_SIZE))
-# Many processes on few cores, each with small tensors.
+# There are many processes on few cores, each with small tensors.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _COMMON = "torch.testing._internal.common_distributed"
 _TESTS = "torch.testing._internal.distributed.distributed_test"
 
-#: What is replaced: pairs of a regular expression and its replacement.
+#: The replacements: pairs of a regular expression and its replacement.
 TRANSLATION = [
     # The modules import each other.
     (rf"^from {re.escape(_COMMON)} import", "from translated_common_distributed import"),
-    # occl has from its beginning what the tests ask the version of NCCL for.
+    # The tests check the version of NCCL for features that occl always has.
     (r"torch\.cuda\.nccl\.version\(\)", "(99, 0, 0)"),
     (r"^import torch\.cuda\.nccl$", "import torch_openreg"),
     (r"^import torch\.cuda$", "import torch_openreg"),
@@ -43,20 +43,20 @@ TRANSLATION = [
     (r"\.cuda\(", ".openreg("),
     (r"\bTEST_CUDA\b", "TEST_PRIVATEUSE1"),
     (r"\b(DeviceType|ProfilerActivity)\.CUDA\b", r"\1.PrivateUse1"),
-    # The backend: its name, the enumerators, whether there is one, its class.
+    # The backend: its name, the enumerators, its availability, its class.
     (r'"nccl([":])', r'"occl\1'),
     (r"\bBackend\.NCCL\b", "Backend.OCCL"),
     (r"\bBackendType\.NCCL\b", "BackendType.CUSTOM"),
     (r"\bis_nccl_available\b", "is_available"),
     (r"\bdist\.ProcessGroupNCCL\b", "torch_openreg._C.ProcessGroupOCCL"),
-    # What is said of an operation that is late.
-    ("caught collective operation timeout", "is not done after"),
-    # Tests that torch has disabled because they fail at times on its machines.
+    # The error about a late operation.
+    ("caught collective operation timeout", "did not finish within"),
+    # Tests that torch has disabled because they are flaky on its machines.
     (r"\bskipIf\((\s*)IS_LINUX\b", r"skipIf(\1False"),
     (r'\bskip\((\s*"(https:|Test is failing, see))', r"skipIf(False, \1"),
-    # A network of 600 GFLOP for each iteration of each rank is too large for a CPU.
+    # A network of 600 GFLOP per iteration and rank is too large for a CPU.
     (r"\bdim = 1000$", "dim = 30"),
-    # Processes wait for each other by polling; this is most of the time of a test.
+    # Processes poll for each other, which takes most of the time of a test.
     (r"\btime\.sleep\(0\.1\)", "time.sleep(0.01)"),
 ]
 
@@ -78,12 +78,12 @@ def _load(name: str, translated_name: str) -> Any:
 
 common = _load(_COMMON, "translated_common_distributed")
 translated = _load(_TESTS, "translated_distributed_test")
-# Seconds for a test. Some have up to 500 of their own, for larger machines.
+# Seconds per test. Some tests have up to 500 of their own, for larger machines.
 common.TIMEOUT_DEFAULT = 60
 common.TIMEOUT_OVERRIDE.clear()
 
 _context = multiprocessing.get_context("forkserver")
-# The second is the main program of a Bazel test, which each process imports.
+# The second module is the main program of a Bazel test, which each process imports.
 _context.set_forkserver_preload([__name__, "pytest"])
 
 
@@ -103,24 +103,24 @@ _Tests: Any = translated.DistributedTest._DistTestBase
 
 
 class Suite(_Processes, _Tests):  # type: ignore[misc]
-    """The tests; each method runs its ranks in processes of their own."""
+    """The tests; each method runs its ranks in separate processes."""
 
     def setUp(self) -> None:
         super().setUp()
         self._spawn_processes()
 
     def _spawn_processes(self) -> None:
-        """Fork from a process that has loaded this module: spawn takes seconds for each rank."""
+        """Fork from a process that has loaded this module: spawn takes seconds per rank."""
 
         def process(target: Any, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            # The tests pass on some of their state in the environment.
+            # The tests pass part of their state through the environment.
             arguments = (dict(os.environ), target, args, kwargs)
             return _context.Process(target=_run_with_environment, name=name, args=arguments)
 
         self._start_processes(process)
 
 
-#: The other classes of tests of the module; they run in the process.
+#: The other test classes of the module, which run in this process.
 OTHERS = [
     value
     for value in vars(translated).values()
@@ -134,11 +134,11 @@ OTHERS = [
 
 @dataclass
 class Outcome:
-    """What became of a test."""
+    """The outcome of a test."""
 
     #: "passed", "skipped", or "failed".
     result: str
-    #: Why it was skipped; the traceback where it failed.
+    #: The reason of a skip, or the traceback of a failure.
     detail: str = ""
 
 

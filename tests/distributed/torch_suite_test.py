@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's own tests of torch.distributed pass on the device, as they do with NCCL.
+"""torch's own tests of torch.distributed pass on the device, as with NCCL.
 
-A test that torch skips must be skipped for a reason listed here: one that would hold for CUDA and
-NCCL as well. A test that cannot pass is listed with the reason; it is an error when it passes.
+If torch skips a test, the reason must be listed here, and it must be one that also applies to CUDA
+and NCCL. A test that cannot pass is listed with the reason; it is an error if it passes.
 """
 
 import re
@@ -12,7 +12,7 @@ import pytest
 
 from tests.distributed import torch_suite
 
-#: Why torch skips, as regular expressions. In parentheses: how many of 285 tests with two ranks.
+#: Reasons of torch to skip, as regular expressions, with the count of 285 tests with two ranks.
 SKIPPED = [
     # Tests of other backends, which torch does not run with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
@@ -22,8 +22,8 @@ SKIPPED = [
     r"GLOO Batch Send Recv CPU",
     r"Gloo-only test",
     r"Test requires backend occl to be one of \{'gloo'\}",
-    # torch's table of what NCCL does not have (11). occl has some of it, but the tests are for
-    # tensors of the CPU.
+    # torch's table of features that NCCL lacks (11). occl has some of them, but the tests use CPU
+    # tensors.
     r"occl does not support (CPU barrier|all_gather_coalesced|send/recv from any source)",
     # Disabled by torch (3).
     r"Test is failing, tracking issue at https://github\.com/pytorch/pytorch/issues/102751",
@@ -31,26 +31,26 @@ SKIPPED = [
     r"Currently failing in NVIDIA internal CI",
     # Needs a package that we do not install (1).
     r"no torchvision",
-    # More ranks (17): see the targets in BUILD.bazel.
+    # Needs more ranks (17): see the targets in BUILD.bazel.
     r"Skipped due to small world size\.",
     r"Test requires (an exact )?world size of 4",
     r"Need at least 4 CUDA devices",
 ]
 
-#: Tests that cannot pass, and why.
+#: Tests that cannot pass, and the reason.
 CANNOT = {
     "test_DistributedDataParallel": "A model with a static graph that is saved and loaded between "
-    "iterations does not reduce its gradients any more, on the CPU with Gloo neither: "
-    "DistributedDataParallel saves that it has enqueued the reduction of the first iteration "
-    "(_static_graph_delay_allreduce_enqueued), torch 2.13",
+    "iterations no longer reduces its gradients, not even on the CPU with Gloo: "
+    "DistributedDataParallel saves the flag that it has enqueued the reduction of the first "
+    "iteration (_static_graph_delay_allreduce_enqueued), torch 2.13"
 }
 if torch_suite.WORLD_SIZE != 2:
     CANNOT["test_ddp_profiling_execution_trace"] = "It asserts that the group has two ranks"
 if torch_suite.WORLD_SIZE == 8:
     CANNOT["test_batch_isend_irecv_no_rank_zero_nccl"] = (
-        "It calls barrier() before set_device(), which is the first operation of the group on "
-        "openreg:0. Then two ranks alone send on other devices; the first operation of a group on "
-        "a device needs all ranks. NCCL's barrier takes the device of the rank's number instead"
+        "It calls barrier() before set_device(), so the first operation of the group runs on "
+        "openreg:0. Then two ranks send on other devices, but the first operation of a group on a "
+        "device needs all ranks. NCCL's barrier uses the device with the rank's number instead"
     )
 
 

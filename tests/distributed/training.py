@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A network and its training by one process on the CPU, which distributed training has to equal."""
+"""A network and its training by one process on the CPU: the reference for distributed tests."""
 
 import os
 from collections.abc import Callable
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 from tests.distributed.ranks import preload
 
-# A device for each rank: a mesh takes that whose index is the local rank. It must be said before
-# torch._dynamo is imported, which asks for the number of devices.
+# One device per rank: a mesh uses the device whose index is the local rank. Set before the import
+# of torch._dynamo, which reads the number of devices.
 os.environ["OPENREG_DEVICE_COUNT"] = "4"
 preload("pytest", "torch._dynamo", "torch.distributed.tensor", "torch.distributed.optim")
 
@@ -25,7 +25,7 @@ ROWS = 8
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """The same on each call, on the CPU."""
+    """Create the network. The same on each call, on the CPU."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()]
@@ -33,7 +33,7 @@ def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
 
 
 def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tuple[Tensor, Tensor]:
-    """Inputs and targets of a step, on the CPU."""
+    """Return inputs and targets of a step, on the CPU."""
     generator = torch.Generator().manual_seed(step)
     x = torch.randn(rows, 6, generator=generator, dtype=torch.float64)
     y = torch.randn(rows, 4, generator=generator, dtype=torch.float64)
@@ -41,7 +41,7 @@ def batch(step: int, dtype: torch.dtype = torch.float64, rows: int = ROWS) -> tu
 
 
 def share(tensor: Tensor, group: dist.ProcessGroup | None = None) -> Tensor:
-    """This rank's rows of a batch, on its device."""
+    """Return this rank's rows of a batch, on its device."""
     return tensor.chunk(dist.get_world_size(group))[dist.get_rank(group)].to(DEVICE)
 
 
@@ -59,10 +59,10 @@ def expected(
     """Train on whole batches, by one process, on the CPU.
 
     Args:
-        make: the model.
-        optimizer: of the model.
-        steps: how many, each with a batch of its own.
-        dtype: of the batches.
+        make: creates the model.
+        optimizer: creates the optimizer of the model.
+        steps: the number of steps, each with its own batch.
+        dtype: the dtype of the batches.
         change: is called with the model before each step of the optimizer, when it has gradients.
     """
     model = make()
@@ -94,7 +94,7 @@ def train(
 def require_equal(
     model: nn.Module, other: nn.Module, rtol: float = 1e-5, atol: float = 1e-7
 ) -> None:
-    """Require that the parameters, and buffers, of two models are close. DTensors are gathered."""
+    """Require that the parameters and buffers of two models are close. Gathers DTensors."""
     theirs = dict(other.state_dict())
     for name, tensor in model.state_dict().items():
         short = name.removeprefix("module.").replace("_orig_mod.", "")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A transformer's block, and queries, keys and values: what tests of attention share."""
+"""A transformer block, and queries, keys and values for tests of attention."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +28,7 @@ def random(*shape: int, seed: int = 0) -> Tensor:
 def operands(
     heads: int = HEADS, key_heads: int | None = None, batch: int = BATCH, tokens: int = TOKENS
 ) -> list[Tensor]:
-    """Queries, keys and values, on the CPU."""
+    """Return queries, keys and values, on the CPU."""
     return [
         random(batch, number, tokens, WIDTH, seed=seed)
         for seed, number in enumerate((heads, key_heads or heads, key_heads or heads))
@@ -36,13 +36,13 @@ def operands(
 
 
 def attend(parts: Sequence[Tensor], **options: Any) -> Tensor:
-    """Attention of queries to keys and values."""
+    """Return the attention of queries to keys and values."""
     query, key, value = parts
     return F.scaled_dot_product_attention(query, key, value, **options)
 
 
 class Attention(nn.Module):
-    """As most programs write it; ``heads`` share ``key_heads``."""
+    """Attention as most programs write it; ``heads`` share ``key_heads``."""
 
     def __init__(self, features: int = FEATURES, heads: int = 8, key_heads: int = 4) -> None:
         super().__init__()
@@ -76,6 +76,6 @@ class Block(nn.Module):
 
 
 def block() -> Block:
-    """The same on each call, on the CPU."""
+    """Create the block. The same on each call, on the CPU."""
     torch.manual_seed(0)
     return Block().double()

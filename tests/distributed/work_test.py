@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a collective returns: when it is done, for which stream, in a graph, after an error."""
+"""The result of a collective: when it is done, for which stream, in a graph, after an error."""
 
 import gc
 import pickle
@@ -26,7 +26,7 @@ def sleep(seconds: float) -> None:
 def host_is_free() -> None:
     rank = dist.get_rank()
     tensor = torch.ones(LARGE, device=DEVICE)
-    dist.all_reduce(tensor)  # makes the communicator
+    dist.all_reduce(tensor)  # creates the communicator
     torch.openreg.synchronize()
     start = time.monotonic()
     if rank == 1:
@@ -49,7 +49,7 @@ def test_the_host_does_not_wait() -> None:
 
 
 def waits_of_streams() -> None:
-    # A wait on a side stream orders that stream, not the one that the call was made on.
+    # A wait on a side stream orders that stream, not the stream of the call.
     tensor = torch.ones(LARGE, device=DEVICE)
     dist.all_reduce(tensor)
     torch.openreg.synchronize()
@@ -67,7 +67,7 @@ def waits_of_streams() -> None:
         assert copy.eq(2).all()
         work.wait()
 
-    # The collective waits for what its stream was given before.
+    # The collective waits for earlier work of its stream.
     for asynchronous in (False, True):
         side = torch.openreg.Stream()
         with torch.openreg.stream(side):
@@ -94,12 +94,12 @@ def waits_of_streams() -> None:
     assert work.result()[0].eq(4).all()
 
 
-def test_streams_wait_and_not_others() -> None:
+def test_only_the_waiting_stream_waits() -> None:
     run(2, waits_of_streams)
 
 
 def dropped() -> None:
-    # Tensors and work are forgotten while the operation waits: the memory stays until then.
+    # Tensors and work are dropped while the operation waits. The memory must stay until it is done.
     rank = dist.get_rank()
     total = torch.zeros((), device=DEVICE)
     keep = torch.ones(LARGE, device=DEVICE)
@@ -112,7 +112,7 @@ def dropped() -> None:
         gathered = torch.empty(2 * LARGE, device=DEVICE)
         first = dist.all_gather_into_tensor(gathered, temporary, async_op=True)
         del temporary
-        other = torch.full((LARGE,), 9.0, device=DEVICE)  # takes free memory, if there is any
+        other = torch.full((LARGE,), 9.0, device=DEVICE)  # may reuse free memory
         assert first is not None
         first.wait()
         total += gathered.sum()
@@ -122,7 +122,7 @@ def dropped() -> None:
     assert total.item() == 10 * 2 * LARGE * 2
 
 
-def test_memory_of_an_operation_is_not_used_again_before_its_end() -> None:
+def test_memory_of_an_operation_is_not_reused_before_its_end() -> None:
     run(2, dropped)
 
 
@@ -184,7 +184,7 @@ def test_durations() -> None:
 
 
 def barriers() -> None:
-    dist.barrier()  # the ranks do not begin at the same time
+    dist.barrier()  # align the start of the ranks
     start = time.monotonic()
     if dist.get_rank() == 1:
         time.sleep(0.8)
@@ -192,7 +192,7 @@ def barriers() -> None:
     assert time.monotonic() - start > 0.25
     start = time.monotonic()
     if dist.get_rank() == 0:
-        sleep(0.8)  # the device of a rank counts too
+        sleep(0.8)  # the time on the device counts, too
     dist.barrier()
     assert time.monotonic() - start > 0.25
     work = dist.barrier(async_op=True)
@@ -206,9 +206,9 @@ def barriers() -> None:
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
     if dist.get_rank() == 0:
-        with pytest.raises(dist.DistBackendError, match="is not done after 20 ms"):
+        with pytest.raises(dist.DistBackendError, match="did not finish within 20 ms"):
             work.wait(timedelta(milliseconds=20))
-    work.wait(timedelta(seconds=30))  # the host waits, since it is given a time
+    work.wait(timedelta(seconds=30))  # the host waits because there is a timeout
     assert time.monotonic() - start > 0.4
     assert tensor.eq(2).all()
 
@@ -218,7 +218,7 @@ def test_barriers_and_timeouts_wait_on_the_host() -> None:
 
 
 def with_threads() -> None:
-    # A wait of the host releases the GIL: the other thread enqueues what it waits for.
+    # A wait of the host releases the GIL, so that the other thread can enqueue the awaited work.
     import threading
 
     tensor = torch.ones(3, device=DEVICE)
@@ -241,12 +241,12 @@ def with_threads() -> None:
     assert done == [8.0]
 
 
-def test_threads_with_groups_of_their_own() -> None:
+def test_threads_with_separate_groups() -> None:
     run(2, with_threads)
 
 
 def exchanges_on_streams() -> None:
-    # Of one size each, and nothing but the order of the calls tells them apart.
+    # All have the same size; only the order of the calls distinguishes them.
     rank = dist.get_rank()
     splits = [3, 3]
     for _ in range(30):
@@ -283,7 +283,7 @@ def hooked() -> None:
         group._wait_for_pending_works()
     group._register_on_completion_hook(hook)
     assert group._has_hooks()
-    with pytest.raises(RuntimeError, match="has a completion hook already"):
+    with pytest.raises(RuntimeError, match="already has a completion hook"):
         group._register_on_completion_hook(hook)
     tensor = torch.ones(LARGE, device=DEVICE)
     dist.all_reduce(tensor, async_op=True)
@@ -293,7 +293,7 @@ def hooked() -> None:
     kinds = ["OpType.ALLREDUCE", "OpType.BROADCAST", "OpType.BARRIER"]
     assert seen == list(zip(kinds, (1, 2, 3), strict=True)), seen
     dist.all_reduce(tensor)
-    # The end of the group waits for the hook.
+    # Destroying the group waits for the hook.
     dist.destroy_process_group()
     assert len(seen) == 4
 
@@ -302,7 +302,7 @@ def test_a_hook_is_called_for_each_operation() -> None:
     run(2, hooked)
 
 
-# The hook is called while the interpreter ends, whose GIL a thread can then not take any more.
+# The hook runs during interpreter exit, when a thread can no longer take the GIL.
 ENDS_WITH_A_HOOK = """
 import torch, torch.distributed as dist
 dist.init_process_group("occl", store=dist.HashStore(), rank=0, world_size=1)
@@ -316,7 +316,7 @@ torch.openreg.synchronize()
 
 
 @pytest.mark.parametrize("end", ["", "torch.openreg._sleep(int(1e9)); dist.all_reduce(tensor)"])
-def test_a_program_with_a_hook_may_just_end(end: str) -> None:
+def test_a_program_with_a_hook_may_exit_at_any_time(end: str) -> None:
     for _ in range(3):
         done = child.run(ENDS_WITH_A_HOOK + end)
         assert done.returncode == 0, done.stderr
@@ -337,5 +337,5 @@ def waits_for_a_message() -> int:
     return sum(not entry["retired"] for entry in dump["entries"])
 
 
-def test_a_message_that_waits_does_not_keep_what_has_passed() -> None:
+def test_a_waiting_message_does_not_keep_finished_operations() -> None:
     assert max(run(2, waits_for_a_message)) < 150

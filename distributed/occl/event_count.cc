@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-#include "distributed/occl/bell.h"
+#include "distributed/occl/event_count.h"
 
 #include <linux/futex.h>
 #include <sys/syscall.h>
@@ -21,29 +21,29 @@ constexpr auto kSpinOnLoad = std::chrono::microseconds(5);
 constexpr auto kLongYield = std::chrono::microseconds(100);
 constexpr auto kLoadLasts = std::chrono::milliseconds(50);
 
-// When to yield again, in ticks of Clock: where other programs want the processors, a yield gives
-// them a whole time slice, of milliseconds.
+// When to yield again, in ticks of Clock. If other programs need the processors, a yield gives them
+// a whole time slice of several milliseconds.
 std::atomic<Clock::rep> yield_again{0};
 
 }  // namespace
 
-void Bell::Ring() {
-  rings.fetch_add(1, std::memory_order_seq_cst);
-  if (sleepers.load(std::memory_order_seq_cst) != 0) {
-    syscall(SYS_futex, &rings, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+void EventCount::Notify() {
+  epoch.fetch_add(1, std::memory_order_seq_cst);
+  if (waiters.load(std::memory_order_seq_cst) != 0) {
+    syscall(SYS_futex, &epoch, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
   }
 }
 
-bool Bell::Sleep(uint32_t seen, std::chrono::nanoseconds longest) {
+bool EventCount::Wait(uint32_t seen, std::chrono::nanoseconds longest) {
   const timespec time{0, longest.count()};
-  sleepers.fetch_add(1, std::memory_order_seq_cst);
-  const bool rung =
-      syscall(SYS_futex, &rings, FUTEX_WAIT, seen, &time, nullptr, 0) == 0 || errno == EAGAIN;
-  sleepers.fetch_sub(1, std::memory_order_seq_cst);
-  return rung;
+  waiters.fetch_add(1, std::memory_order_seq_cst);
+  const bool changed =
+      syscall(SYS_futex, &epoch, FUTEX_WAIT, seen, &time, nullptr, 0) == 0 || errno == EAGAIN;
+  waiters.fetch_sub(1, std::memory_order_seq_cst);
+  return changed;
 }
 
-// Where ranks outnumber the processors the other side may need this one.
+// If there are more ranks than processors, the other side may need this processor.
 bool Spin(const std::function<bool()>& done) {
   const Clock::time_point start = Clock::now();
   Clock::time_point now = start;
