@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation_benchmark.h - how benchmarks measure what an allocation and its free cost together.
-// The memory is not touched.
+// allocation_benchmark.h - shared by benchmarks that measure the combined cost of an allocation and
+// its free. The memory is not touched.
 //
-// A Memory has a type Piece and functions `Piece allocate(size_t bytes)` and `void free(Piece)`.
+// A Memory defines a type Piece and functions `Piece allocate(size_t bytes)` and `void
+// free(Piece)`.
 #ifndef RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 #define RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 
@@ -17,7 +18,7 @@
 
 namespace openreg::allocator {
 
-// One size for each way through the allocator, and one that malloc maps anew each time.
+// One size for each path through the allocator, and one that malloc maps anew each time.
 inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgName("bytes");
   for (const int64_t bytes : {4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {
@@ -25,7 +26,7 @@ inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   }
 }
 
-// What malloc takes for memory of the same alignment.
+// malloc with the same alignment, for comparison.
 struct System {
   using Piece = void*;
   static Piece allocate(size_t bytes) {
@@ -38,8 +39,8 @@ struct System {
   static void free(Piece piece) { ::free(piece); }
 };
 
-// An iteration is one allocation and its free: `burst` blocks at a time, in the order of their
-// allocation. items_per_second counts those of all threads.
+// One iteration allocates `burst` blocks and frees them in the same order. items_per_second counts
+// the blocks of all threads.
 template <class Memory>
 void allocate_and_free(benchmark::State& state, const Memory& memory, size_t burst) {
   const auto bytes = static_cast<size_t>(state.range(0));

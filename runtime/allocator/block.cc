@@ -12,7 +12,7 @@ BlockStore::~BlockStore() {
   }
 }
 
-void BlockStore::give(Block* block) {
+void BlockStore::recycle(Block* block) {
   publish(block->state, BlockState::kSpare);
   block->slab = nullptr;
   block->segment = nullptr;
@@ -31,7 +31,7 @@ const Block* BlockStore::find(const void* pointer) const {
       if (state == BlockState::kSpare || state == BlockState::kSlab) {
         continue;
       }
-      // Unsigned: an address before the block is as far away as one behind it.
+      // Unsigned, so an address before the block counts as far behind it.
       if (address - reinterpret_cast<uintptr_t>(load(block.pointer)) < load(block.size)) {
         return &block;
       }

@@ -12,10 +12,10 @@
 namespace openreg::allocator {
 namespace {
 
-// No device has more; keeps sums of sizes far from overflow.
+// More than any device has; keeps sums of sizes far from overflow.
 constexpr size_t kLargestRequest = size_t{1} << 46;
 
-// Set in the child of a fork: a lock may be held by a thread that does not exist there.
+// Set in the child of a fork, where locks may be held by threads that exist only in the parent.
 std::atomic<bool> forked{false};
 
 bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
@@ -27,10 +27,9 @@ void watch_for_forks() {
 }
 
 [[noreturn]] void throw_forked() {
-  throw Error(
-      orErrorForked,
-      "openreg: device memory was asked for in the child of a fork, where the device cannot be "
-      "used: start processes with the method \"spawn\" or \"forkserver\"");
+  throw Error(orErrorForked,
+              "openreg: device memory was requested in the child of a fork, where the device "
+              "cannot be used: start processes with the method \"spawn\" or \"forkserver\"");
 }
 
 }  // namespace
@@ -57,7 +56,7 @@ CachingAllocator::~CachingAllocator() {
 }
 
 Pool& CachingAllocator::add_pool(orStream_t stream) {
-  check_may_wait("device memory was asked for");
+  check_may_wait("device memory was requested");
   const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
   if (Pool* pool = common_.find(stream); pool != nullptr) {
@@ -68,7 +67,7 @@ Pool& CachingAllocator::add_pool(orStream_t stream) {
   return pool;
 }
 
-// Needs growth_.
+// Requires growth_.
 Pool& CachingAllocator::make_pool(orStream_t stream) {
   return pools_.add(stream, device_,
                     [this](Pool& pool) { pool.set_split_limit(settings()->split); });
@@ -79,7 +78,7 @@ Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
   if (Pool* pool = private_.find(id, stream); pool != nullptr) {
     return *pool;
   }
-  check_may_wait("device memory was asked for");
+  check_may_wait("device memory was requested");
   const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
   Pool* pool = private_.find(id, stream);
@@ -143,21 +142,22 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   return block;
 }
 
-// Before growth_ is taken, for its holder may be waiting for the very kernel that asks.
+// Checked before growth_ is taken: its holder may be waiting for the very kernel that makes this
+// call.
 void CachingAllocator::check_may_wait(const char* what) const {
   if (!timeline_->may_wait()) {
     throw Error(orErrorNotPermitted, std::string("openreg: ") + what +
-                                         " inside of a kernel or host callback, where nothing may "
-                                         "wait: do it on the host, before or after the launch");
+                                         " inside a kernel or host callback, where waiting is not "
+                                         "allowed: do it on the host, before or after the launch");
   }
 }
 
 Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
-  check_may_wait("device memory was asked for");
+  check_may_wait("device memory was requested");
   if (size.requested > PTRDIFF_MAX) {
     throw Error(orErrorInvalidValue,
                 "openreg: " + std::to_string(static_cast<ptrdiff_t>(size.requested)) +
-                    " bytes of device memory were asked for: a size cannot be negative");
+                    " bytes of device memory were requested: a size cannot be negative");
   }
   const HostWait wait;  // the holder of growth_ may wait
   const std::lock_guard growth(growth_);
@@ -166,7 +166,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (size.bytes > kLargestRequest) {
     throw_out_of_memory(pool, size.requested, reason);
   }
-  // Another thread may have grown this pool, or given memory back, while we waited.
+  // Another thread may have grown this pool or returned memory during the wait.
   const auto attempt = [&] {
     Block* block = allocate_cached(pool, size);
     return block != nullptr ? block : grow(pool, size, &reason);
@@ -176,7 +176,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   }
   stats_collector_.retried();
   std::string kept;
-  // Whether another attempt is worth it.
+  // Returns whether another attempt is worthwhile.
   const auto make_room = [&](const auto& function) {
     try {
       return function();

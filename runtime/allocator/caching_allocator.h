@@ -1,34 +1,37 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CachingAllocator - gives out the memory of one device: keeps what is freed and gives it to the
-// next request on the same stream, without asking the device and without waiting for it.
+// CachingAllocator - allocates the memory of one device. It keeps freed memory and reuses it for
+// the next request on the same stream, without a call to the device and without waiting for it.
 //
 // Layers, top down
 //   CachingAllocator     finds the pool of a stream; grows pools
-//   Reclaim, StatsCollector  give cached memory back to the device; the figures over all pools
+//   Reclaim, StatsCollector  return cached memory to the device; statistics over all pools
 //   PoolList             all pools; PoolMap: by stream; PrivatePools: those with an id
 //   Pool                 one stream's memory: slabs of small blocks (44 size classes), and the
 //                        blocks that other streams still use
-//   Heap                 best fit over ranges of segments that split and join; small, large heap
-//   Source, Timeline     the device: segments; how far streams have come
+//   Heap                 best fit over ranges of segments, with splitting and merging; one small
+//                        and one large heap
+//   Source, Timeline     the device: segments; the progress of streams
 //
-// Ownership. Blocks belong to the allocator; from allocate() to free() the caller uses them. A
-// Block's address is valid for as long as the allocator. Source and Timeline belong to the caller
-// and outlive it. The allocator must outlive all use of its memory, kernels included; a process
-// usually never destroys it.
+// Ownership. Blocks belong to the allocator; the caller uses them from allocate() to free(). The
+// address of a Block is valid as long as the allocator. Source and Timeline belong to the caller
+// and must outlive the allocator. The allocator must outlive all use of its memory, including use
+// by kernels; a process usually never destroys it.
 //
-// Order. Memory freed on its stream is reused at once by that stream: work queued there earlier
-// runs earlier. Other streams that use a block must be recorded by record_stream() before free():
-// then the memory comes back only when those streams have passed the point at which they were at
-// free(). Each stream is named by one handle; a null one would be a stream of its own.
+// Order. Memory that is freed on its stream can be reused by that stream immediately, because work
+// queued there earlier runs earlier. Other streams that use a block must be recorded with
+// record_stream() before free(). The memory is then reused only after those streams have passed the
+// point they had reached at free(). Each stream must be identified by one handle; a null handle
+// would count as a separate stream.
 //
 // Threads. Every function may be called from every thread. allocate() and free() take one spin
-// lock, of the stream's pool; no system call, no heap allocation. Growing and giving back (one
-// mutex) may wait for streams and must not happen inside of a kernel or host callback. There a
-// block that other streams use may be freed nevertheless; the next call of a thread that may wait
-// marks those streams. Waiting leaves a kernel's error with its stream.
+// lock, that of the stream's pool; they make no system call and no heap allocation. Growing a pool
+// and returning memory take one mutex, may wait for streams, and must not happen inside a kernel or
+// host callback. A block that other streams use may be freed there: the next call of a thread that
+// may wait marks those streams. Waiting leaves a kernel's error with its stream.
 //
-// Fork. In a child process allocate() throws Error(orErrorForked), free() and the rest do nothing.
+// Fork. In a child process allocate() throws Error(orErrorForked); free() and all other functions
+// do nothing.
 #ifndef RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
 #define RUNTIME_ALLOCATOR_CACHING_ALLOCATOR_H_
 
@@ -62,66 +65,70 @@ namespace openreg::allocator {
 class OPENREG_API CachingAllocator {
  public:
   CachingAllocator(int device, Source* source, Timeline* timeline);
-  ~CachingAllocator();  // gives all segments back, those of blocks in use included
+  ~CachingAllocator();  // returns all segments, including those of blocks in use
   CachingAllocator(const CachingAllocator&) = delete;
   CachingAllocator& operator=(const CachingAllocator&) = delete;
 
-  // A block of `bytes` bytes (at least 1), aligned to kAlignment, content undefined; never null.
-  // Throws OutOfMemoryError when all cached memory was given up and the device still has no room.
+  // Allocates a block of `bytes` bytes (at least 1), aligned to kAlignment, with undefined content;
+  // never null. Throws OutOfMemoryError if the device has no room even after all cached memory was
+  // returned.
   Block* allocate(size_t bytes, orStream_t stream);
 
-  // Takes the block back. Throws Error when the block is not in use, or (rare) when a stream of
-  // record_stream() was destroyed and waiting for the device instead brought up a kernel's error:
-  // then the block is free nevertheless.
+  // Frees the block. Throws Error if the block is not in use. In a rare case it throws Error
+  // although the block was freed: a stream of record_stream() was destroyed, and the wait for the
+  // device that replaces its mark returned a kernel's error.
   void free(Block* block);
 
-  // Work on `stream` uses the block too: see Order. Not needed for the block's own stream.
+  // Declares that work on `stream` uses the block (see Order). Not needed for the block's own
+  // stream.
   void record_stream(Block* block, orStream_t stream);
 
-  // The block's own stream, and those of record_stream().
+  // The block's own stream and those of record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
-  // Private pools, see private_pool.h. What `filter` accepts, asked with the stream on the
-  // allocating thread, comes from pool `id` until end_allocate_to_pool(); other memory of the
-  // pool's stays as it is. use_pool() and begin_allocate_to_pool() make the pool if there is none,
-  // and count one use; release_pool() takes one back. The traits are those of the first use. While
-  // a pool has a use, its segments stay, also those that are free: a captured graph goes on to use
-  // their addresses. After that, segments without a block in use go back to the device by
-  // themselves, when their stream has no work: at release_pool(), or when any pool takes a segment.
-  // Throw Error for an id that does not fit.
+  // Private pools, see private_pool.h. From begin_allocate_to_pool() to end_allocate_to_pool(),
+  // allocations that `filter` accepts come from pool `id`; the filter is called with the stream, on
+  // the allocating thread. Other memory of the pool is not affected. use_pool() and
+  // begin_allocate_to_pool() create the pool if necessary and add one use; release_pool() removes
+  // one. The first use determines the traits. While a pool has a use, it keeps its segments,
+  // including free ones, because a captured graph keeps using their addresses. Afterwards, segments
+  // without a block in use return to the device automatically once their stream has no work: at
+  // release_pool(), or when any pool allocates a segment. All throw Error for an invalid id.
   void use_pool(PoolId id, PoolTraits traits = {});
   void begin_allocate_to_pool(PoolId id, PrivatePools::Filter filter);
   void end_allocate_to_pool(PoolId id);
   void release_pool(PoolId id);
-  bool pool_exists(PoolId id) const;   // has a use, or a segment
+  bool pool_exists(PoolId id) const;   // whether it has a use or a segment
   int64_t pool_uses(PoolId id) const;  // 0 for a pool that does not exist
 
-  // Gives all segments without a block in use back to the device, when the work of their streams is
-  // done, and the device's free pages to the system: of the common memory and of private pools
-  // without a use, or of the private pool `id` only, and nothing if that is in use. Keeps what a
-  // captured stream may use, and throws Error after it has given the rest.
+  // Returns all segments without a block in use to the device, after waiting for the work of their
+  // streams, and the device's free pages to the operating system. This applies to the common memory
+  // and to private pools without a use, or only to the private pool `id`, which is skipped if it is
+  // in use. Memory that a captured stream may use is kept; Error is then thrown after the rest was
+  // returned.
   void empty_cache(PoolId id = kCommonPool);
 
-  // Take effect from the next allocation on; blocks that exist stay as they are.
+  // Takes effect with the next allocation; existing blocks do not change.
   void set_settings(const Settings& settings);
   std::shared_ptr<const Settings> settings() const;
 
-  // Every segment with its blocks, all of one moment.
+  // A consistent snapshot of all segments with their blocks.
   std::vector<SegmentDescription> segments();
 
-  // What is called with each event from now on; null: nothing. Calls to an observer that was
-  // replaced may still be under way.
+  // Sets the observer that is called with each event from now on; null: none. Calls to a replaced
+  // observer may still be in progress.
   void set_observer(Observer* observer);
 
   Stats stats();
-  void reset_accumulated();  // `allocated`, `freed` and the num_ figures count from now on
-  void reset_peak();         // `peak` becomes `current`
+  void reset_accumulated();  // restarts `allocated`, `freed` and the num_ counters
+  void reset_peak();         // sets `peak` to `current`
 
-  // Which block holds the byte at `pointer`. Async-signal-safe: takes no lock and allocates
-  // nothing. While other threads allocate and free, the answer may be that of a moment ago.
+  // Finds the block that contains the byte at `pointer`. Async-signal-safe: takes no lock and
+  // allocates nothing. If other threads allocate and free at the same time, the answer may be
+  // slightly out of date.
   struct Description {
     const void* base;
-    size_t size;  // as requested, if in use
+    size_t size;  // the requested size if in use
     bool in_use;  // false: the block is in the cache
   };
   bool describe(const void* pointer, Description* description) const;
@@ -129,11 +136,11 @@ class OPENREG_API CachingAllocator {
   int device() const { return device_; }
 
  private:
-  // What allocations have to consider besides the cache. One word, so that they pay one load for
-  // all of it while none is set.
+  // Conditions that allocations must check besides the cache. They share one word, so that
+  // allocations pay for one load while none is set.
   enum Mode : uint32_t {
-    kRedirect = 1,  // some go to private pools
-    kObserve = 2,   // there is an observer, which is called for frees, too
+    kRedirect = 1,  // some allocations go to private pools
+    kObserve = 2,   // there is an observer, which is also called for frees
     kRound = 4,     // sizes are rounded up: Settings::divisions
   };
 
@@ -144,7 +151,7 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
-  // Bytes that were asked for, and those after rounding by Settings::divisions.
+  // The requested bytes, and the bytes after rounding by Settings::divisions.
   struct Size {
     size_t requested;
     size_t bytes;
@@ -164,7 +171,7 @@ class OPENREG_API CachingAllocator {
   Source* const source_;
   Timeline* const timeline_;
 
-  // Null while nobody observes.
+  // Null if there is no observer.
   Observer* observer() const {
     return (modes_.load(std::memory_order_relaxed) & kObserve) != 0
                ? observer_.load(std::memory_order_acquire)
@@ -174,14 +181,14 @@ class OPENREG_API CachingAllocator {
   std::atomic<uint32_t> modes_{0};
   std::atomic<Observer*> observer_{nullptr};
   PrivatePools private_;
-  std::mutex redirecting_;  // begin and end of redirections, which set kRedirect
+  std::mutex redirecting_;  // serializes begin and end of redirections, which set kRedirect
 
-  // Growing, giving back and adding pools: one at a time. Taken before any pool's lock.
+  // Serializes growing, returning memory and adding pools. Taken before any pool's lock.
   std::mutex growth_;
   PoolList pools_;  // add() guarded by growth_
   PoolMap common_;  // the pools of common memory, by stream; insert() guarded by growth_
   StatsCollector stats_collector_{&pools_};
-  Reclaim reclaim_;  // what concerns segments: guarded by growth_
+  Reclaim reclaim_;  // functions about segments are guarded by growth_
 
   mutable std::mutex settings_lock_;
   std::shared_ptr<const Settings> settings_ = std::make_shared<const Settings>();

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What an allocation and its free cost together, out of the cache, against posix_memalign(64) and
-// free.
+// The combined cost of a cached allocation and its free, compared with posix_memalign(64) and free.
+//
 //   pair   one block at a time
 //   burst  64 blocks, freed in the order of allocation
-// with one thread, two threads on streams of their own and two threads on one stream. The memory is
-// not touched. Use a quiet machine.
+//
+// The benchmarks run with one thread, with two threads on separate streams and with two threads on
+// one stream. The memory is not touched. Use an otherwise idle machine.
 //
 //   ./bazelw run //runtime/allocator:caching_allocator_benchmark [-- --benchmark_filter=pair]
 #include <benchmark/benchmark.h>
@@ -29,7 +30,7 @@ struct Device {
   FakeTimeline timeline;
   CachingAllocator allocator{0, &source, &timeline};
 };
-// All threads of one benchmark share it.
+// Shared by all threads of one benchmark.
 std::unique_ptr<Device> device;
 
 void make_device(const benchmark::State& /*state*/) { device = std::make_unique<Device>(); }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random operations on a CachingAllocator, each checked against a model that is too simple to be
-// wrong:
-//   - a block holds what was asked, is aligned, lies inside a segment and overlaps no other live
-//   block;
-//   - memory is given to a stream only when all earlier use of it is done or earlier in that
-//   stream;
-//   - a segment serves one stream and one pool, the one that its blocks were asked from; while the
-//   pool has a use it stays, and the pool exists for as long as it has a use or a segment;
-//   - the source is never asked for more than the limit;
-//   - after every operation all statistics are those that counting by hand gives, peaks included.
-// OPENREG_FUZZ_OPERATIONS and OPENREG_FUZZ_SEED give another number of operations and another seed.
+// Random operations on a CachingAllocator, each checked against a simple model:
+//
+//   - a block has the requested size, is aligned, lies inside a segment and overlaps no other
+//     live block;
+//   - memory is given to a stream only if all earlier use of it is done or is earlier in that
+//     stream;
+//   - a segment serves one stream and one pool, the pool that its blocks were requested from. It
+//     stays while the pool has a use, and the pool exists as long as it has a use or a segment;
+//   - the source never provides more than the limit;
+//   - after every operation, all statistics including peaks match those counted by the model.
+//
+// OPENREG_FUZZ_OPERATIONS and OPENREG_FUZZ_SEED set the number of operations and the seed.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -43,7 +44,7 @@ struct Scenario {
   uint64_t streams;
   bool record;         // uses record_stream
   bool pools;          // uses private pools
-  bool limits;         // uses limits, and a threshold for garbage collection
+  bool limits;         // uses limits and a threshold for garbage collection
   size_t largest_log;  // requests have up to 2^largest_log bytes
 };
 
@@ -56,9 +57,9 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     size_t requested;
     PoolType type;
     PoolId pool;
-    std::vector<orStream_t> users;  // without the block's own stream
+    std::vector<orStream_t> users;  // other streams than the block's own
   };
-  // Memory that was freed while streams had work on it.
+  // Memory that was freed while streams still had work on it.
   struct Past {
     uintptr_t base;
     size_t size;
@@ -66,7 +67,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     orStream_t owner;
     int64_t owner_position;
     std::vector<std::pair<orStream_t, int64_t>> users;
-    bool passed;  // all users, as far as the allocator has been able to see
+    bool passed;  // whether all users have passed, as far as the allocator could see
   };
   struct Owner {
     PoolId pool;
@@ -76,7 +77,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   };
   struct Redirect {
     PoolId pool;
-    uint64_t streams;  // a bit for each
+    uint64_t streams;  // one bit per stream
   };
   struct Count {
     int64_t current = 0;
@@ -137,7 +138,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     --uses_[id];
   }
 
-  // Forgets the segments that are gone, and looks whether they could go.
+  // Drops segments that no longer exist, and checks that they were allowed to be released.
   void compare_pools() {
     for (auto owner = owners_.begin(); owner != owners_.end();) {
       const bool gone = whole_.serial(owner->second.base) != owner->first;
@@ -268,7 +269,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
 
   void step() {
     const uint64_t dice = random_() % 1000;
-    // Sways between growing and shrinking, so that the device fills up and gets empty.
+    // Alternates between growing and shrinking, so that the device becomes full and empty.
     const uint64_t allocations = (operation_ / 2000) % 2 == 0 ? 400 : 300;
     if (dice < allocations || live_.empty()) {
       allocate();
@@ -318,7 +319,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     }
   }
 
-  // Bytes of segments, and how much of those with an active block is not active.
+  // Counts the bytes of segments, and the inactive bytes of segments with an active block.
   void count_segments() {
     int64_t reserved = 0;
     for (const auto& [base, size] : whole_.segments()) {
@@ -371,7 +372,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
               stats.stat[kReservedBytes][kSmallPool].current +
                   stats.stat[kReservedBytes][kLargePool].current);
 
-    // A freed block stays active for as long as its users have work, and until the allocator looks.
+    // A freed block stays active while its users have work, and until the allocator checks.
     std::erase_if(past_, [this](const Past& past) {
       return done(past.owner, past.owner_position) &&
              std::ranges::all_of(
@@ -405,7 +406,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     }
   }
 
-  // Nothing is left behind: once all is freed and done, everything goes back.
+  // Checks for leaks: when everything is freed and done, all memory returns to the source.
   void finish() {
     while (!live_.empty()) {
       free_one();
@@ -443,7 +444,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   std::vector<Past> past_;
   std::array<std::array<Count, kPoolTypes>, kQuantities> counts_{};
   int64_t ooms_ = 0;
-  std::map<int64_t, Owner> owners_;  // of the segments, by their serial numbers
+  std::map<int64_t, Owner> owners_;  // owners of the segments, by serial number
   std::vector<Redirect> redirects_;
   std::map<PoolId, int64_t> uses_;
 };

@@ -22,13 +22,13 @@
 
 namespace {
 
-// Of this thread; for the test that counts them.
+// Number of heap allocations of this thread, for the test that counts them.
 thread_local int64_t heap_allocations = 0;
 
 }  // namespace
 
-// Counts, and is malloc otherwise. Not inlined: the compiler would see free() for what came from
-// new.
+// malloc with a counter. Not inlined: otherwise the compiler would see free() applied to memory
+// from new.
 [[gnu::noinline]] void* operator new(size_t size) {
   ++heap_allocations;
   if (void* memory = std::malloc(size)) {
@@ -44,7 +44,7 @@ thread_local int64_t heap_allocations = 0;
 namespace openreg::allocator {
 namespace {
 
-TEST_F(CachingAllocatorTest, GivesAlignedMemoryOfEverySize) {
+TEST_F(CachingAllocatorTest, AllocatesAlignedMemoryOfEverySize) {
   std::vector<Block*> blocks;
   for (const size_t bytes : {1UL, 63UL, 64UL, 65UL, 4097UL, 262'144UL, 262'145UL, 1'048'576UL,
                              1'048'577UL, 10'485'760UL, 30'000'000UL}) {
@@ -55,7 +55,7 @@ TEST_F(CachingAllocatorTest, GivesAlignedMemoryOfEverySize) {
     EXPECT_EQ(block->requested, bytes);
     EXPECT_EQ(block->device, 5);
     EXPECT_EQ(block->stream, stream_);
-    std::memset(block->pointer, 1, block->size);  // the fake's memory is real
+    std::memset(block->pointer, 1, block->size);  // the fake device has real memory
     blocks.push_back(block);
   }
   for (Block* block : blocks) {
@@ -63,7 +63,7 @@ TEST_F(CachingAllocatorTest, GivesAlignedMemoryOfEverySize) {
   }
 }
 
-TEST_F(CachingAllocatorTest, AFreedBlockServesItsStreamAtOnceAndNoOther) {
+TEST_F(CachingAllocatorTest, AFreedBlockIsReusedImmediatelyByItsStreamOnly) {
   for (const size_t bytes : {100UL, 300UL * kKiB, 5 * kMiB, 12 * kMiB}) {
     Block* block = allocator_.allocate(bytes, stream_);
     queue_and_free(block);
@@ -99,7 +99,7 @@ TEST_F(CachingAllocatorTest, HotPathUsesNeitherHeapNorDevice) {
 
 TEST_F(CachingAllocatorTest, ANearlyFullDeviceGetsSegmentsThatJustFit) {
   Block* most = allocator_.allocate(90 * kMiB, stream_);
-  // Neither has room for a segment of 20 MiB, and the last not for one of 2 MiB.
+  // Neither request has room for a segment of 20 MiB, and the last has no room for one of 2 MiB.
   Block* some = allocator_.allocate(9 * kMiB, stream_);
   Block* rest = allocator_.allocate(100 * kKiB, stream_);
   EXPECT_EQ(source_.segments().size(), 3U);
@@ -109,9 +109,9 @@ TEST_F(CachingAllocatorTest, ANearlyFullDeviceGetsSegmentsThatJustFit) {
   }
 }
 
-TEST_F(CachingAllocatorTest, OutOfMemoryTellsTheFigures) {
+TEST_F(CachingAllocatorTest, OutOfMemoryReportsTheFigures) {
   Block* held = allocator_.allocate(60 * kMiB, stream_);
-  Block* small = allocator_.allocate(2 * kMiB, stream_);  // 18 of 20 MiB stay free
+  Block* small = allocator_.allocate(2 * kMiB, stream_);  // 18 MiB of its segment stay free
   try {
     allocator_.allocate(50 * kMiB, other_);
     FAIL() << "there is no room";
@@ -133,20 +133,20 @@ TEST_F(CachingAllocatorTest, OutOfMemoryTellsTheFigures) {
     }
   }
   EXPECT_EQ(allocator_.stats().num_ooms, 1);
-  // And goes on.
+  // The allocator still works.
   allocator_.free(held);
   EXPECT_NE(allocator_.allocate(50 * kMiB, other_), nullptr);
   allocator_.free(small);
 }
 
-TEST_F(CachingAllocatorTest, AbsurdRequestsAreOutOfMemoryToo) {
+TEST_F(CachingAllocatorTest, HugeRequestsAreOutOfMemory) {
   for (const size_t bytes : {SIZE_MAX / 2, size_t{1} << 46}) {
     EXPECT_THROW(allocator_.allocate(bytes, stream_), OutOfMemoryError);
   }
   EXPECT_NE(allocator_.allocate(1, stream_), nullptr);
 }
 
-TEST_F(CachingAllocatorTest, NegativeSizesAreRefusedAsSuch) {
+TEST_F(CachingAllocatorTest, NegativeSizesAreRefused) {
   for (const ptrdiff_t bytes : {ptrdiff_t{-1}, PTRDIFF_MIN}) {
     try {
       allocator_.allocate(static_cast<size_t>(bytes), stream_);
@@ -159,7 +159,7 @@ TEST_F(CachingAllocatorTest, NegativeSizesAreRefusedAsSuch) {
   EXPECT_EQ(allocator_.stats().num_ooms, 0);
 }
 
-TEST_F(CachingAllocatorTest, AFailureOfTheSourceThatIsNotAboutRoomComesThrough) {
+TEST_F(CachingAllocatorTest, OtherErrorsOfTheSourceArePropagated) {
   class Broken : public FakeSource {
     void* allocate(size_t /*size*/, std::string* /*reason*/) override {
       throw Error(orErrorNotPermitted, "openreg: called from inside a kernel");
@@ -202,7 +202,7 @@ TEST_F(CachingAllocatorTest, DescribesMemoryInUseAndInTheCache) {
   }
 }
 
-TEST_F(CachingAllocatorTest, KeepsPoolsOfManyStreamsApart) {
+TEST_F(CachingAllocatorTest, SeparatesThePoolsOfManyStreams) {
   std::vector<Block*> blocks;
   for (uintptr_t number = 1; number <= 1000; ++number) {
     blocks.push_back(allocator_.allocate(64, fake_stream(number % 40 + 1)));
@@ -215,7 +215,7 @@ TEST_F(CachingAllocatorTest, KeepsPoolsOfManyStreamsApart) {
   EXPECT_EQ(stat(kAllocation).current, 0);
 }
 
-TEST_F(CachingAllocatorTest, MoreStreamsThanTheMapHadRoomFor) {
+TEST_F(CachingAllocatorTest, TheMapGrowsWithTheNumberOfStreams) {
   CachingAllocator allocator(0, &source_, &timeline_);
   for (uintptr_t number = 1; number <= 1500; ++number) {
     Block* block = allocator.allocate(64, fake_stream(number));
@@ -228,10 +228,10 @@ TEST_F(CachingAllocatorTest, MoreStreamsThanTheMapHadRoomFor) {
   EXPECT_EQ(allocator.stats().stat[kAllocation][kAggregate].peak, 1);
 }
 
-TEST_F(CachingAllocatorTest, ChildOfAForkGetsAnErrorAndHoldsNothingUp) {
+TEST_F(CachingAllocatorTest, TheChildOfAForkGetsAnErrorAndDoesNotHang) {
   Block* block = allocator_.allocate(100, stream_);
   std::atomic<bool> stop{false};
-  // Holds the pool's lock most of the time, also at the moment of the fork.
+  // Holds the pool's lock most of the time, possibly at the moment of the fork.
   std::thread busy([&] {
     while (!stop) {
       allocator_.free(allocator_.allocate(100, stream_));
@@ -266,9 +266,9 @@ TEST_F(CachingAllocatorTest, ChildOfAForkGetsAnErrorAndHoldsNothingUp) {
   allocator_.free(block);
 }
 
-// Eight threads on four streams write into their blocks, hand blocks to each other and check that
-// nobody else wrote into theirs.
-TEST_F(CachingAllocatorTest, EightThreads) {
+// Eight threads on four streams write to their blocks, pass blocks to each other and check that no
+// other thread wrote to them.
+TEST_F(CachingAllocatorTest, EightThreadsShareFourStreams) {
   constexpr int kThreads = 8;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
   constexpr int kSteps = 4'000;
@@ -277,7 +277,7 @@ TEST_F(CachingAllocatorTest, EightThreads) {
 #endif
   FakeSource source(64 * kMiB);
   CachingAllocator allocator(0, &source, &timeline_);
-  // Freed by whichever thread takes it.
+  // Blocks that one thread allocated and another one frees.
   struct Exchange {
     std::mutex mutex;
     std::vector<std::pair<Block*, unsigned char>> blocks;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Context - where in the program something happened, as the layer above knows it (a call stack).
-// Here it is only kept and handed back. It may be dropped on any thread, with locks held.
+// Context - the place in the program where something happened, as known to the layer above (a call
+// stack). The allocator only stores it and returns it. It may be destroyed on any thread, with
+// locks held.
 #ifndef RUNTIME_ALLOCATOR_CONTEXT_H_
 #define RUNTIME_ALLOCATOR_CONTEXT_H_
 
@@ -14,7 +15,7 @@ namespace openreg::allocator {
 
 using Context = std::shared_ptr<void>;
 
-// While it lives, what this thread asks of an allocator happens at `context`.
+// While it exists, calls of an allocator by this thread happen at `context`.
 class OPENREG_API ContextScope {
  public:
   explicit ContextScope(Context context);
@@ -22,7 +23,7 @@ class OPENREG_API ContextScope {
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
 
-  // Of the innermost scope of this thread; null outside of all.
+  // The context of this thread's innermost scope; null outside of all scopes.
   static Context current();
 
  private:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The caching allocator over the emulated device: real memory, streams, kernels and errors.
+// Tests of the caching allocator on the emulated device, with real memory, streams, kernels and
+// errors.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -46,7 +47,7 @@ class DeviceMemoryTest : public testing::Test {
     ASSERT_EQ(orSetDevice(0), orSuccess);
     EXPECT_EQ(orDeviceSynchronize(), orSuccess);
     for (orStream_t stream : {stream_, other_}) {
-      (void)orStreamDestroy(stream);  // a test may have done it
+      (void)orStreamDestroy(stream);  // the test may already have destroyed it
     }
   }
 
@@ -57,7 +58,7 @@ class DeviceMemoryTest : public testing::Test {
   CachingAllocator allocator_{0, &source_, &timeline_};
 };
 
-TEST_F(DeviceMemoryTest, KernelsOfOneStreamMayUseMemoryAsSoonAsItIsFree) {
+TEST_F(DeviceMemoryTest, AStreamReusesFreedMemoryImmediately) {
   auto result = std::make_unique<std::array<char, 2>>();
   Block* first = allocator_.allocate(1000, stream_);
   EXPECT_EQ(orLaunchKernel(
@@ -86,7 +87,7 @@ TEST_F(DeviceMemoryTest, KernelsOfOneStreamMayUseMemoryAsSoonAsItIsFree) {
   allocator_.free(second);
 }
 
-TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesComesBackAfterItsWork) {
+TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesIsReclaimedAfterItsWork) {
   Block* block = allocator_.allocate(1000, stream_);
   allocator_.record_stream(block, other_);
   {
@@ -97,7 +98,7 @@ TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesComesBackAfterItsWork) {
     allocator_.free(next);
   }
   EXPECT_EQ(orStreamSynchronize(other_), orSuccess);
-  // The block comes back with this allocation, on top of the one freed before.
+  // This allocation reclaims the block and puts it on top of the one that was freed before.
   Block* again = allocator_.allocate(1000, stream_);
   EXPECT_EQ(again, block);
   allocator_.free(again);
@@ -122,7 +123,7 @@ TEST_F(DeviceMemoryTest, AStreamOfAnotherDeviceCanBeRecorded) {
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
 }
 
-TEST_F(DeviceMemoryTest, EmptyCacheWaitsForKernelsAndGivesTheMemoryBack) {
+TEST_F(DeviceMemoryTest, EmptyCacheWaitsForKernelsAndReturnsTheMemory) {
   std::atomic<bool> done{false};
   Block* block = allocator_.allocate(30 * kMiB, stream_);
   size_t free_before = 0;
@@ -177,7 +178,7 @@ TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedFor) {
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
 }
 
-TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenTellsTheFigures) {
+TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenReportsTheFigures) {
   Block* cached = allocator_.allocate(40 * kMiB, other_);
   allocator_.free(cached);
   Block* block = allocator_.allocate(50 * kMiB, stream_);
@@ -195,8 +196,8 @@ TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenTellsTheFigures) {
   EXPECT_EQ(allocator_.allocate(30 * kMiB, other_)->size, 30 * kMiB);
 }
 
-// Even while another thread waits for that very kernel, with the allocator's mutex held.
-TEST_F(DeviceMemoryTest, GrowingInsideOfAKernelIsAnErrorNotADeadlock) {
+// Even while another thread waits for that very kernel with the allocator's mutex held.
+TEST_F(DeviceMemoryTest, GrowingInsideAKernelIsAnErrorNotADeadlock) {
   Block* shared = allocator_.allocate(1000, stream_);
   allocator_.record_stream(shared, other_);
   allocator_.free(allocator_.allocate(10 * kMiB, stream_));
@@ -227,7 +228,7 @@ TEST_F(DeviceMemoryTest, GrowingInsideOfAKernelIsAnErrorNotADeadlock) {
   EXPECT_EQ(codes[2], orSuccess);
 }
 
-TEST_F(DeviceMemoryTest, LivesOnAnyDeviceWhicheverIsCurrent) {
+TEST_F(DeviceMemoryTest, WorksOnADeviceThatIsNotCurrent) {
   DeviceSource source(1);
   CachingAllocator allocator(1, &source, &timeline_);
   orStream_t remote = nullptr;
@@ -280,7 +281,7 @@ TEST_F(DeviceMemoryTest, MemoryThatACapturedStreamMayUseIsKept) {
   EXPECT_EQ(reserved(), 0);
 }
 
-TEST_F(DeviceMemoryTest, AFullDeviceGivesWhatNoCapturedStreamUses) {
+TEST_F(DeviceMemoryTest, AFullDeviceReleasesMemoryThatNoCapturedStreamUses) {
   Block* captured = allocator_.allocate(20 * kMiB, stream_);
   allocator_.free(captured);
   Block* cached = allocator_.allocate(30 * kMiB, other_);
@@ -288,7 +289,7 @@ TEST_F(DeviceMemoryTest, AFullDeviceGivesWhatNoCapturedStreamUses) {
   orStream_t third = nullptr;
   ASSERT_EQ(orStreamCreate(&third), orSuccess);
   ASSERT_EQ(orStreamBeginCapture(stream_, orStreamCaptureModeGlobal), orSuccess);
-  Block* block = allocator_.allocate(40 * kMiB, third);  // where that of `other_` was
+  Block* block = allocator_.allocate(40 * kMiB, third);  // reuses the memory of `other_`
   try {
     allocator_.allocate(20 * kMiB, third);
     ADD_FAILURE() << "there is no room";
@@ -303,7 +304,7 @@ TEST_F(DeviceMemoryTest, AFullDeviceGivesWhatNoCapturedStreamUses) {
   EXPECT_EQ(orStreamDestroy(third), orSuccess);
 }
 
-TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedForBesideACapture) {
+TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedForDuringACapture) {
   std::atomic<bool> done{false};
   Block* block = allocator_.allocate(1000, stream_);
   allocator_.record_stream(block, other_);
@@ -324,7 +325,7 @@ TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedForBesideACapture) {
   EXPECT_EQ(orGraphDestroy(graph), orSuccess);
 }
 
-// A host callback, or a kernel, may be the last to hold a tensor.
+// A host callback or a kernel may be the last owner of a tensor.
 TEST_F(DeviceMemoryTest, ABlockThatIsFreedInAKernelWaitsForItsOtherStreams) {
   Block* block = allocator_.allocate(1000, stream_);
   Block* beside = allocator_.allocate(3 * kMiB, stream_);
@@ -360,7 +361,7 @@ TEST_F(DeviceMemoryTest, ABlockThatIsFreedInAKernelWaitsForItsOtherStreams) {
   EXPECT_EQ(allocator_.stats().stat[kActive][kAggregate].current, 0);
 }
 
-TEST_F(DeviceMemoryTest, AnEmptiedCacheHasWhatKernelsFreed) {
+TEST_F(DeviceMemoryTest, EmptyCacheReleasesBlocksFreedInKernels) {
   for (const bool full : {false, true}) {
     Block* block = allocator_.allocate(40 * kMiB, stream_);
     allocator_.record_stream(block, other_);

@@ -11,7 +11,7 @@
 
 namespace openreg::allocator {
 
-// Throws the driver's words about the call that failed.
+// Throws an Error with the driver's detail if a call failed.
 inline void check(orError_t error) {
   if (error != orSuccess) [[unlikely]] {
     throw Error(error, orGetLastErrorDetail());
@@ -29,7 +29,7 @@ class DeviceScope {
   }
   ~DeviceScope() {
     if (changed_) {
-      (void)orSetDevice(before_);  // was current before, so it is one
+      (void)orSetDevice(before_);  // cannot fail: it was the current device before
     }
   }
   DeviceScope(const DeviceScope&) = delete;

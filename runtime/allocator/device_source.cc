@@ -8,14 +8,15 @@ namespace openreg::allocator {
 void* DeviceSource::allocate(size_t size, std::string* reason) {
   const DeviceScope scope(device_);
   void* segment = nullptr;
-  // No capture minds: memory of a capture is in a pool of its own, which outlives it.
+  // Allowed during every capture: a capture's own memory comes from a private pool that outlives
+  // it.
   orStreamCaptureMode mode = orStreamCaptureModeRelaxed;
   check(orThreadExchangeStreamCaptureMode(&mode));
   const orError_t error = orMalloc(&segment, size);
   check(orThreadExchangeStreamCaptureMode(&mode));
   if (error == orErrorOutOfMemory || error == orErrorSystem) {
     *reason = orGetLastErrorDetail();
-    (void)orGetLastError();  // it is dealt with
+    (void)orGetLastError();  // handled by the caller
     return nullptr;
   }
   check(error);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceSource - the memory of one emulated device, by orMalloc and orFree.
+// DeviceSource - the memory of one device, through orMalloc and orFree.
 //
-// Leaves the calling thread's current device as it was. One caller at a time for each source.
+// Does not change the calling thread's current device. One caller at a time per source.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_SOURCE_H_
 

@@ -14,21 +14,21 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
-// No capture forbids this thread to wait for a device: what is captured does not run.
-class BesideCaptures {
+// While it exists, no capture forbids this thread to wait for a device: captured work does not run.
+class RelaxedCaptureScope {
  public:
-  BesideCaptures() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
-  ~BesideCaptures() { (void)orThreadExchangeStreamCaptureMode(&mode_); }  // it was valid
-  BesideCaptures(const BesideCaptures&) = delete;
-  BesideCaptures& operator=(const BesideCaptures&) = delete;
+  RelaxedCaptureScope() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
+  ~RelaxedCaptureScope() { (void)orThreadExchangeStreamCaptureMode(&mode_); }  // it was valid
+  RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
+  RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
 
  private:
   orStreamCaptureMode mode_ = orStreamCaptureModeRelaxed;
 };
 
-// A stream that was destroyed runs what it had queued, but nothing can be asked about it any more.
+// A destroyed stream still runs its queued commands but cannot be queried any more.
 void wait_for_every_device() {
-  const BesideCaptures beside;
+  const RelaxedCaptureScope relaxed;
   int count = 0;
   check(orGetDeviceCount(&count));
   std::exception_ptr first;
@@ -56,7 +56,7 @@ bool DeviceTimeline::is_captured(orStream_t stream) {
 DeviceTimeline::~DeviceTimeline() {
   for (const auto& events : events_) {
     for (orEvent_t event : events) {
-      (void)orEventDestroy(event);  // fails only for one that a device reset has destroyed
+      (void)orEventDestroy(event);  // fails only if a device reset has destroyed it
     }
   }
 }
@@ -86,8 +86,8 @@ orError_t DeviceTimeline::try_mark(orStream_t stream, Mark* mark) {
   *mark = reinterpret_cast<Mark>(event);
   if (is_captured(stream)) {
     const std::lock_guard lock(lock_);
-    put_off_.emplace(*mark, stream);
-    put_off_count_.store(put_off_.size(), std::memory_order_relaxed);
+    deferred_.emplace(*mark, stream);
+    deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
     return orSuccess;
   }
   const orError_t error = orEventRecord(event, stream);
@@ -103,39 +103,39 @@ Mark DeviceTimeline::mark(orStream_t stream) {
   if (error == orSuccess) {
     return mark;
   }
-  (void)orGetLastError();          // is dealt with here
-  if (error != orErrorShutdown) {  // then, nothing runs any more
+  (void)orGetLastError();          // handled here
+  if (error != orErrorShutdown) {  // after a shutdown nothing runs any more
     wait_for_every_device();
   }
   return kNoMark;
 }
 
-bool DeviceTimeline::put_off(Mark mark) {
-  if (put_off_count_.load(std::memory_order_relaxed) == 0) {
+bool DeviceTimeline::is_deferred(Mark mark) {
+  if (deferred_count_.load(std::memory_order_relaxed) == 0) {
     return false;
   }
   const std::lock_guard lock(lock_);
-  const auto found = put_off_.find(mark);
-  if (found == put_off_.end()) {
+  const auto found = deferred_.find(mark);
+  if (found == deferred_.end()) {
     return false;
   }
   if (is_captured(found->second)) {
     return true;
   }
   if (orEventRecord(event_of(mark), found->second) != orSuccess) {
-    (void)orGetLastError();  // the stream is gone, and has run nothing of the capture
+    (void)orGetLastError();  // the stream was destroyed and has run nothing of the capture
   }
-  put_off_.erase(found);
-  put_off_count_.store(put_off_.size(), std::memory_order_relaxed);
+  deferred_.erase(found);
+  deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   return false;
 }
 
 bool DeviceTimeline::passed(Mark mark) {
-  if (put_off(mark)) [[unlikely]] {
+  if (is_deferred(mark)) [[unlikely]] {
     return false;
   }
-  // Every other answer means that nothing is left to wait for: done, or dropped by a reset or the
-  // exit.
+  // Every other result means that there is nothing to wait for: the work is done, or a reset or the
+  // exit dropped it.
   const orError_t state = orEventQuery(event_of(mark));
   if (state != orSuccess && state != orErrorNotReady) {
     (void)orGetLastError();
@@ -144,24 +144,24 @@ bool DeviceTimeline::passed(Mark mark) {
 }
 
 void DeviceTimeline::wait(Mark mark) {
-  // Asks again and again, because orEventSynchronize would take a kernel's error away from the
-  // program. Who waits here is out of memory or empties the cache: a millisecond does not matter.
+  // Polls, because orEventSynchronize would take a kernel's error away from the program. The caller
+  // is out of memory or is emptying the cache, so a millisecond does not matter.
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
-    if (put_off(mark)) {
+    if (is_deferred(mark)) {
       throw Error(orErrorCaptureUnsupported,
                   "openreg: memory that a captured stream uses cannot be waited for until the "
-                  "capture has ended: empty the cache, or make room, before the capture");
+                  "capture has ended: empty the cache or free memory before the capture");
     }
     std::this_thread::sleep_for(pause);
   }
 }
 
 void DeviceTimeline::drop(Mark mark) {
-  if (put_off_count_.load(std::memory_order_relaxed) != 0) {
+  if (deferred_count_.load(std::memory_order_relaxed) != 0) {
     const std::lock_guard lock(lock_);
-    put_off_.erase(mark);
-    put_off_count_.store(put_off_.size(), std::memory_order_relaxed);
+    deferred_.erase(mark);
+    deferred_count_.store(deferred_.size(), std::memory_order_relaxed);
   }
   int device = 0;
   if (orEventGetDevice(event_of(mark), &device) != orSuccess) {

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceTimeline - marks by events of the driver, which are kept for their next use. One object
-// serves the streams of all devices; a stream may be of another device than the memory that it
-// uses.
+// DeviceTimeline - marks implemented by driver events, which are reused. One object serves the
+// streams of all devices: a stream may belong to another device than the memory it uses.
 //
-// A stream that is captured runs nothing, and a record on it would be part of the graph. A mark
-// there is put off: it is set when the capture has ended, and not passed before.
+// A captured stream runs nothing, and a record on it would become part of the graph. A mark on such
+// a stream is deferred: it is set when the capture has ended, and has not passed until then.
 //
-// Leaves the calling thread's current device as it was.
+// Does not change the calling thread's current device.
 #ifndef RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
 #define RUNTIME_ALLOCATOR_DEVICE_TIMELINE_H_
 
@@ -41,12 +40,12 @@ class OPENREG_API DeviceTimeline : public Timeline {
  private:
   orError_t take_event(int device, orEvent_t* event);
   orError_t try_mark(orStream_t stream, Mark* mark);
-  bool put_off(Mark mark);  // still; sets the mark if that has become possible
+  bool is_deferred(Mark mark);  // true if still deferred; sets the mark if that has become possible
 
   SpinLock lock_;
-  std::array<std::vector<orEvent_t>, OPENREG_MAX_DEVICES> events_;  // not in use, by device
-  std::unordered_map<Mark, orStream_t> put_off_;
-  std::atomic<size_t> put_off_count_{0};
+  std::array<std::vector<orEvent_t>, OPENREG_MAX_DEVICES> events_;  // unused events by device
+  std::unordered_map<Mark, orStream_t> deferred_;
+  std::atomic<size_t> deferred_count_{0};
 };
 
 }  // namespace openreg::allocator

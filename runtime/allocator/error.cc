@@ -22,7 +22,7 @@ std::string format_bytes(size_t bytes) {
   return text.data();
 }
 
-// What would have helped, by the figures.
+// What the user can do, judging from the figures.
 std::string advice(const OutOfMemoryError::Figures& figures) {
   std::string text;
   if (figures.cached >= figures.asked && figures.private_free >= figures.cached / 2) {
@@ -36,8 +36,8 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
         "PYTORCH_ALLOC_CONF keeps large blocks whole.";
   } else if (figures.cached >= figures.asked) {
     text +=
-        " The cache has enough, but beside tensors of other streams, whose memory only they use: "
-        "allocate on fewer streams.";
+        " The cache has enough, but in segments of other streams, which only those streams can "
+        "use: allocate on fewer streams.";
   }
   text += " Use smaller batches, or drop tensors that are not needed any more";
   text += figures.limit.has_value() ? ", or raise the limit."
@@ -45,8 +45,8 @@ std::string advice(const OutOfMemoryError::Figures& figures) {
   return text;
 }
 
-// Begins with the words by which programs recognize the error, such as accelerate's
-// find_executable_batch_size: " out of memory."; the figures come in the order of CUDA's.
+// Starts with the phrase by which programs recognize the error, for example accelerate's
+// find_executable_batch_size: " out of memory.". The figures are in the same order as CUDA's.
 std::string describe(const OutOfMemoryError::Figures& figures) {
   std::string text = "openreg: device " + std::to_string(figures.device) +
                      " is out of memory. Tried to allocate " + format_bytes(figures.asked) + ". ";

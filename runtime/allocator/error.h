@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the allocator throws. The text of each error is complete: what was asked, what was found,
-// what to do; the layer above turns it into an exception type of its own and adds nothing.
+// The exceptions of the allocator. The text of each one is complete: what was requested, what was
+// found, what to do. The layer above converts it to its own exception type and adds nothing.
 #ifndef RUNTIME_ALLOCATOR_ERROR_H_
 #define RUNTIME_ALLOCATOR_ERROR_H_
 
@@ -17,7 +17,8 @@ namespace openreg::allocator {
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  // The driver's, or the allocator's own. The thread's last error and its detail are the driver's.
+  // An error of the driver or of the allocator itself. The thread's last error and its detail are
+  // the driver's.
   orError_t code() const { return code_; }
 
  private:
@@ -26,20 +27,20 @@ class OPENREG_API Error : public std::runtime_error {
 
 class OPENREG_API OutOfMemoryError : public Error {
  public:
-  // All in bytes, as found when the last attempt failed.
+  // All in bytes, as of the failure of the last attempt.
   struct Figures {
     int device = 0;
     size_t asked = 0;
     size_t allocated = 0;     // in blocks that the program holds
     size_t reserved = 0;      // in segments of this allocator
-    size_t cached = 0;        // in those, free
-    size_t private_free = 0;  // of that, in private pools that are in use
-    size_t largest_free = 0;  // largest free range inside of those segments, of any stream
-    size_t device_free = 0;   // what the device could still give
+    size_t cached = 0;        // the free part of `reserved`
+    size_t private_free = 0;  // the part of `cached` in private pools that are in use
+    size_t largest_free = 0;  // largest free range in those segments, of any stream
+    size_t device_free = 0;   // what the device can still provide
     size_t device_total = 0;
-    // What the allocator may hold, if that is what refused.
+    // The limit of the allocator, if the limit caused the failure.
     std::optional<size_t> limit = std::nullopt;
-    std::string reason;  // the driver's own words; may be empty
+    std::string reason;  // the driver's error text; may be empty
   };
   explicit OutOfMemoryError(const Figures& figures);
   const Figures& figures() const { return figures_; }

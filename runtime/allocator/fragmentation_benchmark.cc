@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How much more memory the allocator takes of the device than programs ask it for: replays what
-// trainings allocated and freed (testdata/, written by //benchmarks:allocations), and prints the
-// peaks of what they held and of the segments.
+// Measures how much more memory the allocator takes from the device than programs request. Replays
+// the allocations and frees of training runs (testdata/, written by //benchmarks:allocations) and
+// prints the peaks of the requested bytes and of the segments.
 //
 //   bazelw run //runtime/allocator:fragmentation_benchmark
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace openreg::allocator {
 namespace {
 
-// Replays one file: see benchmarks/allocations.py for its lines.
+// Replays one file; benchmarks/allocations.py documents its format.
 void replay(const std::string& path) {
   std::ifstream file(path);
   if (!file) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// gate.h - a stream that stands still until a test lets it go on, at the end of the gate's life.
-// The kernel may outlive the gate, so they share its state.
+// gate.h - blocks a stream until a test opens the gate; the destructor opens it. The kernel may
+// outlive the gate, so they share their state.
 #ifndef RUNTIME_ALLOCATOR_GATE_H_
 #define RUNTIME_ALLOCATOR_GATE_H_
 

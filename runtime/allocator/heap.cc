@@ -59,10 +59,10 @@ int Bins::next_used(int bin) const {
   return static_cast<int>(word) * 64 + std::countr_zero(bits);
 }
 
-Block* Bins::search(int bin, size_t size, int patience, const SplitLimit& limit) const {
+Block* Bins::search(int bin, size_t size, int max_searched, const SplitLimit& limit) const {
   Block* best = nullptr;
-  for (Block* range = heads_[bin]; range != nullptr && patience > 0;
-       range = range->next_free, --patience) {
+  for (Block* range = heads_[bin]; range != nullptr && max_searched > 0;
+       range = range->next_free, --max_searched) {
     if (range->size >= size && (best == nullptr || range->size < best->size) &&
         limit.fits(range->size, size)) {
       best = range;
@@ -76,15 +76,15 @@ Block* Bins::search(int bin, size_t size, int patience, const SplitLimit& limit)
 
 Block* Bins::best_fit(size_t size, const SplitLimit& limit) const {
   const int bin = bin_of(size);
-  if (Block* range = search(bin, size, kPatience, limit); range != nullptr) {
+  if (Block* range = search(bin, size, kMaxSearched, limit); range != nullptr) {
     return range;
   }
   for (int larger = next_used(bin + 1); larger >= 0; larger = next_used(larger + 1)) {
-    if (Block* range = search(larger, size, kPatience, limit); range != nullptr) {
+    if (Block* range = search(larger, size, kMaxSearched, limit); range != nullptr) {
       return range;
     }
   }
-  // The pool is about to grow: now looking at all of them is worth it.
+  // The pool is about to grow, so it pays to examine all ranges of the bin.
   return search(bin, size, std::numeric_limits<int>::max(), limit);
 }
 
@@ -102,17 +102,18 @@ bool Heap::worth_splitting(size_t size, size_t rest) const {
   if (type_ == kLargePool && size + rest >= split_limit_.largest) {
     return false;
   }
-  // A rest of a large segment that no large request can use only pays when much would be lost.
+  // If no large request can use the rest, a large range is split only if much memory would be
+  // wasted otherwise.
   return type_ == kSmallPool ? rest >= kRangeGranule : rest >= kLargestSmall || rest > size / 8;
 }
 
-Block* Heap::take(size_t size) {
+Block* Heap::allocate(size_t size) {
   Block* range = bins_.best_fit(size, split_limit_);
   if (range == nullptr) {
     return nullptr;
   }
   const size_t rest = range->size - size;
-  Block* right = rest > 0 && worth_splitting(size, rest) ? store_->take() : nullptr;
+  Block* right = rest > 0 && worth_splitting(size, rest) ? store_->acquire() : nullptr;
   bins_.remove(range);
   if (right != nullptr) {
     publish<void*>(right->pointer, static_cast<char*>(range->pointer) + size);
@@ -133,7 +134,7 @@ Block* Heap::take(size_t size) {
   return range;
 }
 
-void Heap::give(Block* range) {
+void Heap::free(Block* range) {
   publish(range->state, BlockState::kFree);
   if (Block* next = range->next; next != nullptr && next->state == BlockState::kFree) {
     bins_.remove(next);
@@ -155,7 +156,7 @@ void Heap::join(Block* range, Block* next) {
   }
   change_pieces(range->segment, -1);
   const size_t size = range->size + next->size;
-  store_->give(next);
+  store_->recycle(next);
   publish(range->size, size);
 }
 
@@ -172,7 +173,7 @@ void Heap::change_pieces(Segment* segment, int64_t change) {
 
 void Heap::add_segment(void* base, size_t size) {
   Segment& segment = segments_.emplace_back();
-  Block* range = store_->take();
+  Block* range = store_->acquire();
   segment = {.base = base, .size = size, .type = type_, .pieces = 1, .first = range};
   publish(range->pointer, base);
   publish(range->size, size);
@@ -193,11 +194,11 @@ void Heap::detach_free_segments(std::list<Segment>* out,
                                 const std::function<bool(const Segment&)>& accept) {
   for (auto segment = segments_.begin(); segment != segments_.end();) {
     const auto next = std::next(segment);
-    // Free ranges are always joined, so one that ends nowhere is the whole segment.
+    // Free neighbors are always merged, so a free range without a successor is the whole segment.
     if (Block* range = segment->first;
         range->state == BlockState::kFree && range->next == nullptr && accept(*segment)) {
       bins_.remove(range);
-      store_->give(range);
+      store_->recycle(range);
       segment->first = nullptr;
       usage_->segment_removed(segment->size);
       out->splice(out->end(), segments_, segment);

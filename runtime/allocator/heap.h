@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Heap - the segments of one pool and one pool type, divided into ranges: the best fitting free
-// range is taken, split when the rest is worth it, and joined with its free neighbours when it
-// comes back.
+// Heap - the segments of one pool and one pool type, divided into ranges. Allocation takes the best
+// fitting free range and splits it if the rest is large enough to be useful; a freed range is
+// merged with its free neighbors.
 //
-// Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of those that
-// are not empty: taking and giving need a few steps, however many ranges there are.
+// Free ranges are kept in bins, sixteen for each doubling of the size, with a bitmap of the
+// non-empty bins. Allocating and freeing take a few steps, however many ranges there are.
 //
 // A heap is part of a pool and guarded by its lock.
 #ifndef RUNTIME_ALLOCATOR_HEAP_H_
@@ -29,20 +29,20 @@ class Bins {
  public:
   void insert(Block* range);
   void remove(Block* range);
-  // The smallest range of at least `size` bytes, up to a sixteenth; null when there is none.
+  // The smallest range of at least `size` bytes, to within a sixteenth; null if there is none.
   Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
 
  private:
   static constexpr int kBinsPerDoubling = 16;
   static constexpr int kBins = 37 * kBinsPerDoubling;  // up to 2^48 bytes
-  // How many ranges of one bin are looked at before a larger one is taken.
-  static constexpr int kPatience = 32;
+  // How many ranges of one bin are examined before a larger range is taken.
+  static constexpr int kMaxSearched = 32;
 
   static int bin_of(size_t size);
-  int next_used(int bin) const;  // first bin from `bin` on that is not empty, or -1
-  // The smallest range that fits among the first `patience` ones of a bin.
-  Block* search(int bin, size_t size, int patience, const SplitLimit& limit) const;
+  int next_used(int bin) const;  // first non-empty bin from `bin` on, or -1
+  // The smallest range that fits among the first `max_searched` ranges of a bin.
+  Block* search(int bin, size_t size, int max_searched, const SplitLimit& limit) const;
 
   std::array<Block*, kBins> heads_{};
   std::array<uint64_t, (kBins + 63) / 64> used_{};
@@ -53,13 +53,13 @@ class Heap {
   Heap(PoolType type, BlockStore* store, Usage* usage)
       : type_(type), store_(store), usage_(usage) {}
 
-  // A range of `size` bytes (a multiple of kRangeGranule), or a little more; null when none fits.
-  // It is not in use yet: see hold(). The caller sets its state.
-  Block* take(size_t size);
-  // Gives it back, after its last release(). Its identity may end.
-  void give(Block* range);
+  // Returns a range of `size` bytes (a multiple of kRangeGranule), or slightly more; null if none
+  // fits. The range does not count as in use until hold(). The caller sets its state.
+  Block* allocate(size_t size);
+  // Frees the range, after its last release(). Its block may be merged into another one.
+  void free(Block* range);
 
-  // A segment counts as in use between the first hold() and the last release() of its ranges.
+  // A segment counts as in use from the first hold() to the last release() of its ranges.
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
       segment->idle = 0;
@@ -71,11 +71,12 @@ class Heap {
       usage_->pieces_removed(segment->pieces, static_cast<int64_t>(segment->size));
     }
   }
-  // The range of this segment that became (or was) a slab counts as more (or fewer) pieces.
+  // Changes the number of pieces when a range of this segment becomes a slab or stops being one.
   void change_pieces(Segment* segment, int64_t change);
 
   void add_segment(void* base, size_t size);
-  // Moves the segments that are free as a whole and that `accept` takes to `out`. Their blocks end.
+  // Moves the segments that are completely free and that `accept` accepts to `out`. Their blocks
+  // become unused.
   void detach_free_segments(std::list<Segment>* out,
                             const std::function<bool(const Segment&)>& accept);
   // Adds 1 to `idle` of the segments that are not in use.
@@ -88,7 +89,7 @@ class Heap {
 
  private:
   bool worth_splitting(size_t size, size_t rest) const;
-  // Joins `range` with its right neighbour `next`.
+  // Merges `range` with its right neighbor `next`.
   void join(Block* range, Block* next);
 
   const PoolType type_;
@@ -96,7 +97,7 @@ class Heap {
   Usage* const usage_;
   Bins bins_;
   std::list<Segment> segments_;
-  SplitLimit split_limit_;  // of large ranges
+  SplitLimit split_limit_;  // applies to large ranges
 };
 
 }  // namespace openreg::allocator

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// History - what the allocator of one device did: the latest events with their times and, as far as
-// wanted, where in the program they happened (context.h); and the same for memory that is held now.
+// History - records what the allocator of one device did: the latest events with their times and,
+// depending on the settings, the place in the program where they happened (context.h). It keeps the
+// same places for memory that is currently allocated.
 //
-// An Observer which does nothing until start(). The ring of events drops the oldest ones beyond its
-// capacity; an event takes about 150 bytes beside its context. Threads: any; one mutex, held for
-// the time of an insertion.
+// An Observer that does nothing until start(). The ring of events drops the oldest ones beyond its
+// capacity; an event takes about 150 bytes plus its context. Every thread may call it; one mutex is
+// held during an insertion.
 #ifndef RUNTIME_ALLOCATOR_HISTORY_H_
 #define RUNTIME_ALLOCATOR_HISTORY_H_
 
@@ -21,21 +22,21 @@
 
 namespace openreg::allocator {
 
-// Whose contexts are kept; each includes the ones before it.
+// Which contexts are kept; each level includes the previous ones.
 enum class ContextLevel : uint8_t {
   kNone,
-  kState,  // of memory that is held now
-  kAlloc,  // of events that give memory
-  kAll,    // of events that take it back
+  kState,  // of currently allocated memory
+  kAlloc,  // of allocation events
+  kAll,    // of free events
 };
 
 class OPENREG_API History final : public Observer {
  public:
   struct Settings {
-    bool events = true;  // false: only what memory is held
+    bool events = true;  // false: tracks only currently allocated memory
     size_t capacity = 0;
     ContextLevel contexts = ContextLevel::kNone;
-    uint32_t skipped = 0;  // events that are left out: bit 1 << Action
+    uint32_t skipped = 0;  // events that are not recorded: bit 1 << Action
   };
   struct Entry {
     Event event;
@@ -43,16 +44,16 @@ class OPENREG_API History final : public Observer {
     Context context;
   };
 
-  // Goes on with what is there already, up to the new capacity. `clear`: without it.
+  // Continues with the existing entries, up to the new capacity. `clear`: drops them first.
   void start(const Settings& settings, bool clear);
-  // Forgets everything.
+  // Drops everything and stops recording.
   void stop();
 
   void observe(const Event& event) override;
 
   struct Content {
     std::vector<Entry> entries;  // the oldest first
-    // Where blocks and segments that are held now, by address, were allocated.
+    // Contexts of the allocation of blocks and segments that exist now, by address.
     std::unordered_map<uintptr_t, Context> blocks;
     std::unordered_map<uintptr_t, Context> segments;
   };
@@ -64,7 +65,7 @@ class OPENREG_API History final : public Observer {
   mutable std::mutex mutex_;
   bool on_ = false;
   Settings settings_;
-  std::deque<Entry> entries_;  // grows by pieces: no long copy under the lock
+  std::deque<Entry> entries_;  // grows in pieces, so there is no long copy under the lock
   std::unordered_map<uintptr_t, Context> blocks_;
   std::unordered_map<uintptr_t, Context> segments_;
 };

@@ -35,7 +35,7 @@ std::vector<uintptr_t> addresses(const History& history) {
 
 using Addresses = std::vector<uintptr_t>;
 
-TEST(HistoryTest, HearsNothingBeforeItStarts) {
+TEST(HistoryTest, RecordsNothingBeforeItStarts) {
   History history;
   history.observe(alloc(1));
   EXPECT_TRUE(history.content().entries.empty());
@@ -75,11 +75,11 @@ TEST(HistoryTest, DropsTheOldestBeyondItsCapacity) {
   EXPECT_EQ(addresses(history), (Addresses{4, 5}));
   history.start(everything(2), /*clear=*/true);
   EXPECT_TRUE(history.content().entries.empty());
-  // What is held is known, however few events are kept.
+  // Held memory is tracked even if few events are kept.
   EXPECT_EQ(history.content().blocks.size(), 5);
 }
 
-TEST(HistoryTest, StoppingForgets) {
+TEST(HistoryTest, StoppingDropsEverything) {
   History history;
   history.start(everything(), /*clear=*/false);
   history.observe(alloc(1));
@@ -122,7 +122,7 @@ TEST(HistoryTest, ContextsFollowTheThread) {
   EXPECT_EQ(ContextScope::current(), nullptr);
 }
 
-TEST(HistoryTest, ContextsAreKeptAsFarAsWanted) {
+TEST(HistoryTest, ContextsAreKeptAccordingToTheLevel) {
   const auto here = std::make_shared<int>(0);
   const ContextScope scope(here);
   struct Case {
@@ -152,7 +152,7 @@ TEST(HistoryTest, ContextsAreKeptAsFarAsWanted) {
   }
 }
 
-TEST(HistoryTest, DroppedEntriesLetTheirContextsGo) {
+TEST(HistoryTest, DroppedEntriesReleaseTheirContexts) {
   History history;
   history.start(everything(1), /*clear=*/false);
   std::weak_ptr<int> watched;

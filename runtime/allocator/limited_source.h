@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// LimitedSource - a source that gives no more than a limit of another one: how much of a device
-// this process may take.
+// LimitedSource - a source that limits another one: how much of a device this process may allocate.
 //
-// The other source belongs to the caller and outlives this one. The limit may be changed by any
-// thread at any time; what was given already stays given. The rest is as with any source: one
-// caller at a time.
+// The other source belongs to the caller and must outlive this one. Any thread may change the limit
+// at any time; memory that is already allocated is not affected. As with any source, only one
+// caller at a time is allowed otherwise.
 #ifndef RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
 #define RUNTIME_ALLOCATOR_LIMITED_SOURCE_H_
 

@@ -18,7 +18,7 @@ class LimitedSourceTest : public testing::Test {
   std::string reason_;
 };
 
-TEST_F(LimitedSourceTest, WithoutALimitItIsTheOtherSource) {
+TEST_F(LimitedSourceTest, WithoutALimitItBehavesLikeTheOtherSource) {
   EXPECT_EQ(source_.room().limit, Source::kNoLimit);
   EXPECT_EQ(source_.room().free, 100 * kMiB);
   void* segment = source_.allocate(90 * kMiB, &reason_);
@@ -32,7 +32,7 @@ TEST_F(LimitedSourceTest, WithoutALimitItIsTheOtherSource) {
   EXPECT_EQ(whole_.reserved(), 0U);
 }
 
-TEST_F(LimitedSourceTest, RefusesWhatWouldPassTheLimit) {
+TEST_F(LimitedSourceTest, RefusesAllocationsAboveTheLimit) {
   source_.set_limit(30 * kMiB);
   void* first = source_.allocate(20 * kMiB, &reason_);
   ASSERT_NE(first, nullptr);
@@ -48,7 +48,7 @@ TEST_F(LimitedSourceTest, RefusesWhatWouldPassTheLimit) {
   EXPECT_NE(source_.allocate(20 * kMiB, &reason_), nullptr);
 }
 
-TEST_F(LimitedSourceTest, ALimitBelowWhatIsHeldOnlyStopsGrowth) {
+TEST_F(LimitedSourceTest, ALimitBelowTheHeldMemoryOnlyStopsGrowth) {
   void* segment = source_.allocate(50 * kMiB, &reason_);
   source_.set_limit(10 * kMiB);
   EXPECT_EQ(source_.room().free, 50 * kMiB);
@@ -58,7 +58,7 @@ TEST_F(LimitedSourceTest, ALimitBelowWhatIsHeldOnlyStopsGrowth) {
   EXPECT_NE(source_.allocate(10 * kMiB, &reason_), nullptr);
 }
 
-TEST_F(LimitedSourceTest, WhatTheOtherSourceRefusesIsNotCounted) {
+TEST_F(LimitedSourceTest, FailedAllocationsAreNotCounted) {
   source_.set_limit(200 * kMiB);
   EXPECT_EQ(source_.allocate(150 * kMiB, &reason_), nullptr);
   EXPECT_EQ(reason_, "the fake device is full");

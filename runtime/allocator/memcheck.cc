@@ -18,36 +18,36 @@ namespace {
 
 std::atomic<LaunchMemoryFunction> launch_function{nullptr};
 
-// Beside the bytes that its owner asked for, in Block::requested: the block is in quarantine.
-// There, because describe() may take no lock; no request is that large.
+// A flag in Block::requested, in addition to the requested bytes: the block is in quarantine. It is
+// stored there because describe() must not take a lock; no request is that large.
 constexpr size_t kInQuarantine = size_t{1} << 63;
 
 size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
 
-// How many of `size` bytes are not `expected`, and which is the first.
-struct Wrong {
+// The number of bytes in `size` that differ from `expected`, and the index of the first one.
+struct Mismatch {
   size_t first = 0;
   size_t count = 0;
 };
-Wrong find_wrong(const char* memory, size_t size, uint8_t expected) {
+Mismatch find_mismatch(const char* memory, size_t size, uint8_t expected) {
   constexpr size_t kStride = 4096;
-  Wrong wrong;
+  Mismatch mismatch;
   for (size_t start = 0; start < size; start += kStride) {
     const char* const piece = memory + start;
     const size_t length = std::min(kStride, size - start);
-    // All bytes are alike when the first is right and each equals the next.
+    // All bytes are equal if the first one is right and each one equals the next.
     if (static_cast<uint8_t>(piece[0]) == expected &&
         std::memcmp(piece, piece + 1, length - 1) == 0) {
       continue;
     }
     for (size_t i = 0; i < length; ++i) {
       if (static_cast<uint8_t>(piece[i]) != expected) {
-        wrong.first = wrong.count == 0 ? start + i : wrong.first;
-        ++wrong.count;
+        mismatch.first = mismatch.count == 0 ? start + i : mismatch.first;
+        ++mismatch.count;
       }
     }
   }
-  return wrong;
+  return mismatch;
 }
 
 }  // namespace
@@ -56,16 +56,17 @@ void set_memory_function_launcher(LaunchMemoryFunction launch) {
   launch_function.store(launch, std::memory_order_release);
 }
 
-// A block of ours. What the kernels read is constant, or theirs.
+// A block that memcheck allocated. The fields that kernels read are constant or used only by
+// kernels.
 struct Memcheck::Record {
   Block* memory = nullptr;
   size_t bytes = 0;
   Context allocated;
-  Context freed;                  // set before it is poisoned
-  std::vector<orStream_t> users;  // guarded by held_mutex_ while the program holds the block
-  bool marked = false;            // `marks` were made
-  std::vector<Mark> marks;        // of them, since free()
-  std::atomic<uint8_t> told{0};   // faults: bit 1 << Fault
+  Context freed;                     // set before the block is poisoned
+  std::vector<orStream_t> users;     // guarded by held_mutex_ while the program holds the block
+  bool marked = false;               // `marks` were made
+  std::vector<Mark> marks;           // of `users`, since free()
+  std::atomic<uint8_t> reported{0};  // reported faults: bit 1 << Fault
 
   const char* pointer() const { return static_cast<const char*>(memory->pointer) + kZone; }
 };
@@ -75,25 +76,25 @@ struct Memcheck::Findings {
   std::vector<Finding> findings;
 };
 
-// What a kernel looks at; it frees this.
-struct Memcheck::Look {
+// The argument of a scan; the kernel frees it.
+struct Memcheck::Scan {
   RecordPtr record;
   std::shared_ptr<Findings> findings;
-  bool poisoned;  // the content, too
-  bool poison;    // afterwards
+  bool poisoned;  // scan the content too
+  bool poison;    // poison it after the scan
 
   void examine(const char* memory, size_t size, uint8_t expected, Fault fault, ptrdiff_t offset) {
-    const Wrong wrong = find_wrong(memory, size, expected);
+    const Mismatch mismatch = find_mismatch(memory, size, expected);
     const auto bit = static_cast<uint8_t>(1U << static_cast<int>(fault));
-    if (wrong.count == 0 || (record->told.fetch_or(bit) & bit) != 0) {
+    if (mismatch.count == 0 || (record->reported.fetch_or(bit) & bit) != 0) {
       return;
     }
     const std::lock_guard lock(findings->mutex);
     findings->findings.push_back({.fault = fault,
                                   .pointer = record->pointer(),
                                   .bytes = record->bytes,
-                                  .offset = offset + static_cast<ptrdiff_t>(wrong.first),
-                                  .changed = wrong.count,
+                                  .offset = offset + static_cast<ptrdiff_t>(mismatch.first),
+                                  .changed = mismatch.count,
                                   .allocated = record->allocated,
                                   .freed = record->freed});
   }
@@ -108,8 +109,8 @@ Memcheck::Memcheck(int device, size_t quarantine)
       findings_(std::make_shared<Findings>()) {
   if (launch_function.load(std::memory_order_acquire) == nullptr) {
     throw Error(orErrorNotSupported,
-                "openreg: memcheck needs a device that runs functions of the host on its memory "
-                "(set_memory_function_launcher), and this one does not");
+                "openreg: memcheck needs a device that runs host functions on its memory "
+                "(set_memory_function_launcher); this device does not");
   }
 }
 
@@ -133,9 +134,9 @@ void Memcheck::fill_zones(char* memory, size_t bytes, uint64_t /*unused*/) {
   std::memset(memory + kZone + bytes, kZoneByte, kZone);
 }
 
-void Memcheck::look(char* memory, size_t bytes, uint64_t look) {
-  // From launch_look(); a launch runs once.
-  const std::unique_ptr<Look> owned(reinterpret_cast<Look*>(look));
+void Memcheck::scan(char* memory, size_t bytes, uint64_t scan) {
+  // From launch_scan(); a launch runs once.
+  const std::unique_ptr<Scan> owned(reinterpret_cast<Scan*>(scan));
   owned->examine(memory, kZone, kZoneByte, Fault::kUnderrun, -static_cast<ptrdiff_t>(kZone));
   owned->examine(memory + kZone + bytes, kZone, kZoneByte, Fault::kOverrun,
                  static_cast<ptrdiff_t>(bytes));
@@ -154,7 +155,7 @@ void Memcheck::launch(const Record& record, MemoryFunction function, uint64_t ar
   const size_t bytes = record.bytes;
   orError_t error = launch(stream, function, memory, bytes, argument);
   if (error == orErrorInvalidHandle) {
-    // The stream was destroyed. What it had queued may still run; asking for a mark waits for it.
+    // The stream was destroyed. Its queued commands may still run; making a mark waits for them.
     (void)mark(stream);
     orStream_t standard = nullptr;
     openreg::allocator::check(orGetDefaultStream(&standard, device_));
@@ -163,21 +164,21 @@ void Memcheck::launch(const Record& record, MemoryFunction function, uint64_t ar
   openreg::allocator::check(error);
 }
 
-void Memcheck::launch_look(const RecordPtr& record, bool poisoned, bool poison) {
-  auto owned = std::make_unique<Look>(
-      Look{.record = record, .findings = findings_, .poisoned = poisoned, .poison = poison});
+void Memcheck::launch_scan(const RecordPtr& record, bool poisoned, bool poison) {
+  auto owned = std::make_unique<Scan>(
+      Scan{.record = record, .findings = findings_, .poisoned = poisoned, .poison = poison});
   try {
-    launch(*record, &Memcheck::look, reinterpret_cast<uint64_t>(owned.get()));
+    launch(*record, &Memcheck::scan, reinterpret_cast<uint64_t>(owned.get()));
   } catch (const Error& error) {
     if (error.code() != orErrorShutdown) {
       throw;
-    }  // the process ends, and nobody knows whether the kernel runs
+    }  // the process is exiting, and it is unknown whether the kernel runs
   }
-  (void)owned.release();  // the kernel has it
+  (void)owned.release();  // the kernel owns it now
 }
 
-// An error that a mark brings up is of a kernel of a stream that was destroyed, and whose work is
-// over: the program's allocator meets it, too, and tells it.
+// An error from making a mark belongs to a kernel of a destroyed stream whose work is done. The
+// program's allocator gets the same error and reports it.
 Mark Memcheck::mark(orStream_t stream) {
   try {
     return timeline_.mark(stream);
@@ -229,7 +230,7 @@ void* Memcheck::allocate(const Block* block) {
     memory_.free(record->memory);
     throw;
   }
-  // Only now may anybody look at it.
+  // Other threads may see it only now.
   const std::lock_guard lock(held_mutex_);
   held_[block] = std::move(record);
   return pointer;
@@ -252,7 +253,7 @@ void Memcheck::free(const Block* block) {
     const std::lock_guard lock(held_mutex_);
     const auto found = held_.find(block);
     if (found == held_.end()) {
-      return;  // of a private pool
+      return;  // it belongs to a private pool
     }
     found->second->freed = ContextScope::current();
     freed_.push_back(std::move(found->second));
@@ -308,22 +309,22 @@ void Memcheck::collect() {
 }
 
 void Memcheck::retire(const RecordPtr& record) {
-  launch_look(record, /*poisoned=*/false, /*poison=*/true);
+  launch_scan(record, /*poisoned=*/false, /*poison=*/true);
   publish(record->memory->requested, record->memory->requested | kInQuarantine);
   quarantine_.push_back(record);
   quarantined_ += length_of(record->bytes);
 }
 
-// Not while its stream is captured.
+// Does nothing while the stream of the oldest block is captured.
 bool Memcheck::release_oldest() {
   if (is_captured(*quarantine_.front())) {
     return false;
   }
-  launch_look(quarantine_.front(), /*poisoned=*/true, /*poison=*/false);
+  launch_scan(quarantine_.front(), /*poisoned=*/true, /*poison=*/false);
   const RecordPtr record = std::move(quarantine_.front());
   quarantine_.pop_front();
   quarantined_ -= length_of(record->bytes);
-  // From here on the memory is its stream's: what comes next there runs behind the look.
+  // From here on the memory belongs to its stream: later work there runs after the scan.
   publish(record->memory->requested, length_of(record->bytes));
   memory_.free(record->memory);
   return true;
@@ -344,7 +345,7 @@ void Memcheck::empty_quarantine() {
     try {
       mark.wait();
     } catch (const Error&) {
-      continue;  // it is captured: the block stays
+      continue;  // its stream is captured: the block stays
     }
   }
   {
@@ -379,7 +380,7 @@ void Memcheck::check_locked(const orStream_t* only) {
   const auto look_at = [&](const RecordPtr& record, bool poisoned) {
     const orStream_t stream = record->memory->stream;
     if ((only == nullptr || stream == *only) && !is_captured(*record)) {
-      launch_look(record, poisoned, /*poison=*/false);
+      launch_scan(record, poisoned, /*poison=*/false);
     }
   };
   for (const RecordPtr& record : held) {
@@ -508,7 +509,7 @@ void Memcheck::Ledger::free(void* segment, size_t size) {
 
 void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
 
-// What the device would have, if only the program's allocator used it.
+// The room that the device would have if only the program's allocator used it.
 Source::Room Memcheck::Ledger::room() {
   Room room = memcheck_->source_.room();
   const auto own =

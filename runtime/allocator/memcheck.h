@@ -1,27 +1,28 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memcheck - gives out the memory of one device so that wrong writes to it are found: between red
-// zones, and poisoned and kept in quarantine for a while after it was freed.
+// Memcheck - allocates the memory of one device in a way that detects invalid writes: blocks lie
+// between red zones, and freed blocks are poisoned and kept in quarantine for a while.
 //
-// It stands beside the caching allocator that the program knows and leaves it as it is: figures,
-// limits and block sizes are those of a program without memcheck. That allocator then works on
-// paper: its Source, ledger(), counts bytes and has none. For each of its blocks allocate() gives
-// the memory, which comes from an allocator of Memcheck's own:
+// It works alongside the caching allocator that the program uses and does not change what the
+// program sees: statistics, limits and block sizes are those of a program without memcheck. The
+// program's allocator then manages addresses without memory: its Source, ledger(), only counts
+// bytes. For each of its blocks, allocate() provides the memory, which comes from an allocator that
+// Memcheck owns:
 //
-//   [ zone | the bytes that were asked for | zone ]     kZone bytes of kZoneByte on both sides
+//   [ zone | the requested bytes | zone ]     kZone bytes of kZoneByte on both sides
 //
-// Blocks of private pools are not checked: a graph writes to memory that was freed while it was
-// captured. They lie in memory that mirrors the segment on paper, as long as that lives.
+// Blocks of private pools are not checked, because a graph writes to memory that was freed during
+// its capture. Their memory mirrors the ledger's segment and lives as long as that segment.
 //
-// Order. Zones are written, looked at and poisoned by kernels on the stream of the block, so behind
-// the work that was queued before and ahead of all that comes later. Memory that other streams use
-// waits for them first. Looking at a block is queued at free(), when it leaves the quarantine, and
-// by check(); what is wrong is known when that stream has come so far: take_findings(). A fault is
-// told once for each block and side. Writes of the very byte that was there are not seen, nor
-// reads.
+// Order. Kernels on the block's stream write, scan and poison zones, so they run after all work
+// that was queued before and ahead of all later work. If other streams use a block, these kernels
+// wait for them first. A scan of a block is queued at free(), when the block leaves the quarantine,
+// and by check(). Its result is available from take_findings() once the stream has run the scan. A
+// fault is reported once per block and side. Reads are not detected, nor are writes that do not
+// change the byte.
 //
-// Threads: any. On a worker of the device only free() may be called; the block then waits for the
-// next call by another thread. A call may wait for room in a stream's queue.
+// Threads. Every thread may call it. On a worker of the device only free() may be called; the block
+// then waits for the next call by another thread. A call may wait for room in a stream's queue.
 #ifndef RUNTIME_ALLOCATOR_MEMCHECK_H_
 #define RUNTIME_ALLOCATOR_MEMCHECK_H_
 
@@ -47,13 +48,12 @@
 
 namespace openreg::allocator {
 
-// Runs a function of the host on device memory.
+// A host function that is run on device memory.
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
-// How the device does that: queues `function` on `stream`, with `memory` as a kernel sees it;
-// orErrorInvalidHandle for a stream that was destroyed.
-// Registered by a driver whose kernels run on the host (runtime/emulation). Without it no Memcheck
-// can be made.
+// Queues `function` on `stream`, with `memory` as seen by a kernel. Returns orErrorInvalidHandle
+// for a destroyed stream. Registered by a driver whose kernels run on the host (runtime/emulation).
+// Without it no Memcheck can be created.
 using LaunchMemoryFunction = orError_t (*)(orStream_t stream, MemoryFunction function, char* memory,
                                            size_t bytes, uint64_t argument);
 OPENREG_API void set_memory_function_launcher(LaunchMemoryFunction launch);
@@ -68,12 +68,12 @@ class OPENREG_API Memcheck {
   enum class Fault : uint8_t { kUnderrun, kOverrun, kUseAfterFree };
   struct Finding {
     Fault fault;
-    const void* pointer;  // of the block, as the program knows it
-    size_t bytes;         // that were asked for
+    const void* pointer;  // of the block, as seen by the program
+    size_t bytes;         // as requested
     ptrdiff_t offset;     // of the first wrong byte, from `pointer`
-    size_t changed;       // how many bytes are wrong
-    Context allocated;    // where, by ContextScope
-    Context freed;        // null while the program holds it
+    size_t changed;       // number of wrong bytes
+    Context allocated;    // the context of the allocation (ContextScope)
+    Context freed;        // the context of the free; null while the program holds the block
   };
 
   // A block that the program holds.
@@ -84,47 +84,48 @@ class OPENREG_API Memcheck {
     Context allocated;
   };
 
-  // `quarantine`: bytes of freed memory that are kept; at least one block is.
+  // `quarantine`: bytes of freed memory to keep; at least one block is kept.
   explicit Memcheck(int device, size_t quarantine = kQuarantine);
   ~Memcheck();  // waits for the device
   Memcheck(const Memcheck&) = delete;
   Memcheck& operator=(const Memcheck&) = delete;
 
-  // For the program's allocator.
+  // The source for the program's allocator.
   Source* ledger() { return &ledger_; }
 
-  // Memory for a block that the program's allocator has just given, on the block's stream. Throws
-  // OutOfMemoryError if there is none, although the quarantine was given back.
+  // Provides the memory of a block that the program's allocator has just allocated, on the block's
+  // stream. Throws OutOfMemoryError if there is none even after the quarantine was returned.
   void* allocate(const Block* block);
   void record_stream(const Block* block, orStream_t stream);
-  // Before the block goes back to the program's allocator.
+  // Must be called before the block is freed in the program's allocator.
   void free(const Block* block);
 
-  // Queues looking at all blocks, held and in quarantine: of one stream, or each on its own.
+  // Queues scans of all blocks, held and in quarantine: on one stream, or on the stream of each
+  // block.
   void check(orStream_t stream);
   void check();
-  // What was found so far; nothing is found twice.
+  // The findings so far; each is returned once.
   std::vector<Finding> take_findings();
 
   std::vector<Held> held() const;
-  // Where the memory of a block of the program's is; null for one that it does not hold.
+  // The address of the memory of one of the program's blocks; null if the program does not hold it.
   const void* address_of(const Block* block);
-  // Whose work check() is queued behind.
+  // The streams on which check() queues scans.
   std::vector<orStream_t> streams();
 
-  // Gives the quarantine and other free memory back to the device.
+  // Returns the quarantine and other free memory to the device.
   void empty_quarantine();
 
-  // As CachingAllocator::describe(), of the program's memory. Async-signal-safe.
+  // Like CachingAllocator::describe(), for the program's memory. Async-signal-safe.
   bool describe(const void* pointer, CachingAllocator::Description* description) const;
 
  private:
   struct Record;
   struct Findings;
-  struct Look;
+  struct Scan;
   using RecordPtr = std::shared_ptr<Record>;
 
-  // Counts the bytes of the program's allocator. Its addresses name nothing.
+  // Counts the bytes of the program's allocator. Its addresses refer to no memory.
   class Ledger final : public Source {
    public:
     explicit Ledger(Memcheck* memcheck) : memcheck_(memcheck) {}
@@ -136,27 +137,28 @@ class OPENREG_API Memcheck {
    private:
     Memcheck* const memcheck_;
     std::atomic<size_t> taken_{0};
-    // Above all addresses that a process has, so that a use of one faults.
+    // Above every address that a process can have, so that an access faults.
     uintptr_t next_ = uintptr_t{1} << 60;
   };
 
   static void fill_zones(char* memory, size_t bytes, uint64_t unused);
-  static void look(char* memory, size_t bytes, uint64_t look);
+  static void scan(char* memory, size_t bytes, uint64_t scan);
 
-  // On the block's stream; the function gets the memory with its zones, and the bytes between them.
+  // Runs on the block's stream. The function receives the memory with its zones and the number of
+  // bytes between them.
   void launch(const Record& record, MemoryFunction function, uint64_t argument);
-  void launch_look(const RecordPtr& record, bool poisoned, bool poison);
+  void launch_scan(const RecordPtr& record, bool poisoned, bool poison);
 
   Mark mark(orStream_t stream);
-  // Where the kernels of a block go: its stream, or the default one if that was destroyed.
+  // The stream for kernels of a block: its own, or the default stream if its own was destroyed.
   orStream_t home_of(const Record& record) const;
   bool is_captured(const Record& record) const;
 
   void* mirror(const Block* block);
   void drop_mirror(void* segment);
 
-  // These need mutex_. A look that cannot be queued is an error, and comes again with the next
-  // call.
+  // These require mutex_. If a scan cannot be queued, that is an error, and the next call queues it
+  // again.
   void collect();
   void retire(const RecordPtr& record);
   bool release_oldest();
@@ -170,25 +172,25 @@ class OPENREG_API Memcheck {
   Ledger ledger_;
   const std::shared_ptr<Findings> findings_;
 
-  // What gives memory back, and what queues looking at it: so nothing is looked at that may belong
-  // to another block by then. Held while kernels are queued, which may wait for room: it is taken
-  // by LockForWait.
+  // Guards everything that returns memory or queues scans, so that no scan reads memory that
+  // already belongs to another block. Held while kernels are queued, which may wait for room, so it
+  // is taken with LockForWait.
   std::mutex mutex_;
-  std::deque<RecordPtr> awaiting_;    // freed; other streams, or a capture, may use them
+  std::deque<RecordPtr> awaiting_;    // freed; other streams or a capture may still use them
   std::deque<RecordPtr> quarantine_;  // the oldest first
   size_t quarantined_ = 0;            // bytes
 
-  // Taken after mutex_; held for a moment.
+  // Taken after mutex_; held briefly.
   mutable std::mutex held_mutex_;
   std::unordered_map<const Block*, RecordPtr> held_;
-  std::vector<RecordPtr> freed_;  // not seen by collect() yet
+  std::vector<RecordPtr> freed_;  // not processed by collect() yet
 
   mutable std::mutex mirrors_mutex_;
   struct Mirror {
     void* memory;
     size_t size;
   };
-  std::map<const void*, Mirror> mirrors_;  // by the segment on paper
+  std::map<const void*, Mirror> mirrors_;  // by the ledger's segment
   std::atomic<size_t> mirrored_{0};        // bytes
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Memcheck over the emulated device. Faults are made by fills that leave their block: the driver
-// only knows whole segments.
+// Tests of memcheck on the emulated device. Faults are made by fills that exceed their block: the
+// driver checks bounds of whole segments only.
 #include "runtime/allocator/memcheck.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ namespace {
 constexpr size_t kDeviceMemory = 64 * kMiB;
 using Fault = Memcheck::Fault;
 
-// A program that allocates, and what it would see without memcheck.
+// A program that allocates with memcheck.
 class MemcheckTest : public testing::Test {
  protected:
   static void SetUpTestSuite() {
@@ -85,7 +85,7 @@ class MemcheckTest : public testing::Test {
   std::map<char*, Block*> blocks_;
 };
 
-TEST_F(MemcheckTest, FindsNothingInAProgramThatIsRight) {
+TEST_F(MemcheckTest, FindsNothingInACorrectProgram) {
   for (int round = 0; round < 3; ++round) {
     std::vector<char*> pointers;
     for (const size_t bytes : {1UL, 63UL, 64UL, 65UL, 4096UL, 100'001UL, 2'000'000UL}) {
@@ -104,10 +104,10 @@ TEST_F(MemcheckTest, FindsNothingInAProgramThatIsRight) {
   EXPECT_TRUE(found().empty());
 }
 
-TEST_F(MemcheckTest, FindsAnOverrunAtTheFree) {
+TEST_F(MemcheckTest, FindsAnOverrunWhenTheBlockIsFreed) {
   char* pointer = allocate(100);
   write(pointer + 98, 6);
-  EXPECT_TRUE(found().empty());  // nobody looked
+  EXPECT_TRUE(found().empty());  // nothing was scanned yet
   free(pointer);
   const std::vector<Memcheck::Finding> findings = found();
   ASSERT_EQ(findings.size(), 1U);
@@ -129,7 +129,7 @@ TEST_F(MemcheckTest, FindsAnUnderrun) {
   EXPECT_EQ(findings[0].changed, 3U);
 }
 
-TEST_F(MemcheckTest, LooksAtHeldMemoryOnDemandAndTellsOnce) {
+TEST_F(MemcheckTest, ScansHeldMemoryOnDemandAndReportsOnce) {
   char* pointer = allocate(5000);
   char* other = allocate(5000);
   write(pointer + 5000 + 17, 1);
@@ -146,7 +146,7 @@ TEST_F(MemcheckTest, LooksAtHeldMemoryOnDemandAndTellsOnce) {
   EXPECT_TRUE(found().empty());
 }
 
-TEST_F(MemcheckTest, OtherStreamsAreNotLookedAt) {
+TEST_F(MemcheckTest, OtherStreamsAreNotScanned) {
   orStream_t side = nullptr;
   ASSERT_EQ(orStreamCreate(&side), orSuccess);
   char* pointer = allocate(100, side);
@@ -174,7 +174,7 @@ TEST_F(MemcheckTest, FindsAWriteToFreedMemory) {
   EXPECT_EQ(findings[0].changed, 16U);
 }
 
-TEST_F(MemcheckTest, FindsItWhenTheMemoryLeavesTheQuarantine) {
+TEST_F(MemcheckTest, FindsAWriteWhenTheMemoryLeavesTheQuarantine) {
   start(100'000);
   char* pointer = allocate(60'000);
   free(pointer);
@@ -185,7 +185,7 @@ TEST_F(MemcheckTest, FindsItWhenTheMemoryLeavesTheQuarantine) {
   EXPECT_EQ(findings[0].fault, Fault::kUseAfterFree);
 }
 
-TEST_F(MemcheckTest, TheQuarantineIsBoundedAndMemoryIsUsedAgain) {
+TEST_F(MemcheckTest, TheQuarantineIsBoundedAndMemoryIsReused) {
   start(kMiB);
   for (int round = 0; round < 1000; ++round) {
     free(allocate(300'000));
@@ -236,7 +236,7 @@ TEST_F(MemcheckTest, MemoryThatAnotherStreamUsesWaitsForIt) {
   ASSERT_EQ(orStreamSynchronize(side), orSuccess);
   std::vector<uint8_t> content(4096);
   ASSERT_EQ(orMemcpy(content.data(), pointer, 4096, orMemcpyDeviceToHost), orSuccess);
-  EXPECT_EQ(content, std::vector<uint8_t>(4096, 7));  // not poisoned so far
+  EXPECT_EQ(content, std::vector<uint8_t>(4096, 7));  // not poisoned yet
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   ASSERT_EQ(orMemcpy(content.data(), pointer, 4096, orMemcpyDeviceToHost), orSuccess);
@@ -244,7 +244,7 @@ TEST_F(MemcheckTest, MemoryThatAnotherStreamUsesWaitsForIt) {
   ASSERT_EQ(orStreamDestroy(side), orSuccess);
 }
 
-TEST_F(MemcheckTest, BlocksOfAStreamThatWasDestroyed) {
+TEST_F(MemcheckTest, ChecksBlocksOfADestroyedStream) {
   orStream_t side = nullptr;
   ASSERT_EQ(orStreamCreate(&side), orSuccess);
   char* pointer = allocate(100, side);
@@ -255,7 +255,7 @@ TEST_F(MemcheckTest, BlocksOfAStreamThatWasDestroyed) {
   memcheck_->empty_quarantine();
 }
 
-TEST_F(MemcheckTest, AFreeDuringACaptureIsNoPartOfIt) {
+TEST_F(MemcheckTest, AFreeDuringACaptureIsNotPartOfTheGraph) {
   orStream_t side = nullptr;
   ASSERT_EQ(orStreamCreate(&side), orSuccess);
   char* pointer = allocate(100, side);
@@ -280,7 +280,7 @@ TEST_F(MemcheckTest, AFreeDuringACaptureIsNoPartOfIt) {
   ASSERT_EQ(orStreamDestroy(side), orSuccess);
 }
 
-TEST_F(MemcheckTest, ABlockThatIsFreeSinceBeforeACaptureIsNoPartOfIt) {
+TEST_F(MemcheckTest, ABlockFreedBeforeACaptureIsNotPartOfTheGraph) {
   for (const bool destroyed : {false, true}) {
     start(4 * kMiB);
     orStream_t home = nullptr;
@@ -289,7 +289,7 @@ TEST_F(MemcheckTest, ABlockThatIsFreeSinceBeforeACaptureIsNoPartOfIt) {
     ASSERT_EQ(orStreamCreate(&side), orSuccess);
     char* pointer = allocate(100, home);
     ASSERT_EQ(orDeviceSynchronize(), orSuccess);
-    const orStream_t captured = destroyed ? stream_ : home;  // where it is looked at
+    const orStream_t captured = destroyed ? stream_ : home;  // the stream on which it is scanned
     {
       const Gate gate(side);
       memcheck_->record_stream(blocks_.at(pointer), side);
@@ -320,7 +320,7 @@ TEST_F(MemcheckTest, ABlockThatIsFreeSinceBeforeACaptureIsNoPartOfIt) {
   }
 }
 
-// No thread can be started while there is one.
+// While an object of this class exists, no thread can be started.
 class NoMoreThreads {
  public:
   NoMoreThreads() {
@@ -342,7 +342,7 @@ class NoMoreThreads {
   pthread_attr_t before_{};
 };
 
-TEST_F(MemcheckTest, ALookThatIsRefusedLosesNothing) {
+TEST_F(MemcheckTest, ARefusedScanLosesNothing) {
   size_t free_before = 0;
   size_t free_after = 0;
   size_t total = 0;
@@ -352,8 +352,8 @@ TEST_F(MemcheckTest, ALookThatIsRefusedLosesNothing) {
   char* first = allocate(100, side);
   char* second = allocate(3 * kMiB);
   ASSERT_EQ(orDeviceSynchronize(), orSuccess);
-  write(first + 100, 1, side);  // a fault, which is found nevertheless
-  // While a kernel runs inline, the next one is queued, and needs a thread.
+  write(first + 100, 1, side);  // a fault that must be found nevertheless
+  // While a kernel runs inline, the next one is queued and needs a worker thread.
   std::atomic<bool> entered{false};
   std::atomic<bool> open{false};
   std::thread launcher([&] {
@@ -397,7 +397,7 @@ TEST_F(MemcheckTest, ALookThatIsRefusedLosesNothing) {
   EXPECT_EQ(orStreamDestroy(side), orSuccess);
 }
 
-TEST_F(MemcheckTest, FiguresAreThoseOfAProgramWithoutIt) {
+TEST_F(MemcheckTest, StatisticsAreThoseOfAProgramWithoutMemcheck) {
   DeviceSource source(0);
   size_t free_at_first = 0;
   {
@@ -461,8 +461,8 @@ TEST_F(MemcheckTest, TheQuarantineDoesNotMakeTheDeviceSmaller) {
   EXPECT_EQ(program_->stats().stat[kAllocation][kAggregate].current, 0);
 }
 
-TEST_F(MemcheckTest, AnOutOfMemoryErrorOfItsOwnLeavesEverythingInOrder) {
-  // The zones are what does not fit.
+TEST_F(MemcheckTest, ItsOwnOutOfMemoryErrorLeavesAConsistentState) {
+  // Only the zones do not fit.
   EXPECT_THROW(allocate(kDeviceMemory), OutOfMemoryError);
   EXPECT_EQ(program_->stats().stat[kAllocation][kAggregate].current, 0);
   free(allocate(kMiB));
@@ -492,7 +492,7 @@ TEST_F(MemcheckTest, PrivatePoolsAreNotChecked) {
   in_pool([&] { pointer = allocate(1000); });
   EXPECT_TRUE(memcheck_->held().empty());
   free(pointer);
-  write(pointer, 1000);  // as a graph does
+  write(pointer, 1000);  // as a graph would
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   in_pool([&] { EXPECT_EQ(allocate(1000), pointer); });
@@ -504,7 +504,7 @@ TEST_F(MemcheckTest, PrivatePoolsAreNotChecked) {
   EXPECT_EQ(orMemsetAsync(pointer, 0, 1000, stream_), orErrorInvalidDevicePointer);
 }
 
-TEST_F(MemcheckTest, TellsWhereBlocksWereAllocatedAndFreed) {
+TEST_F(MemcheckTest, ReportsWhereBlocksWereAllocatedAndFreed) {
   const auto here = std::make_shared<int>(0);
   const auto there = std::make_shared<int>(0);
   char* pointer = nullptr;
@@ -544,7 +544,7 @@ TEST_F(MemcheckTest, DescribesAddresses) {
   EXPECT_FALSE(memcheck_->describe(&found, &found));
 }
 
-TEST_F(MemcheckTest, ThreadsOnStreamsOfTheirOwn) {
+TEST_F(MemcheckTest, ThreadsUseSeparateStreams) {
   start(kMiB);
   std::vector<orStream_t> streams(4);
   for (orStream_t& stream : streams) {

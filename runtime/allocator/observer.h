@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Observer - sees what a CachingAllocator does: memory history (history.h) is one.
+// Observer - receives the events of a CachingAllocator; memory history (history.h) is one.
 //
-// It belongs to whoever sets it, and outlives the allocator. observe() is called by every thread
-// that uses the allocator, also with the lock of a pool held: it must not wait for long, call the
-// allocator or take the interpreter's lock.
+// The caller of set_observer() owns it; it must outlive the allocator. observe() is called by every
+// thread that uses the allocator, possibly with the lock of a pool held. It must not block for
+// long, call the allocator or take the interpreter's lock.
 #ifndef RUNTIME_ALLOCATOR_OBSERVER_H_
 #define RUNTIME_ALLOCATOR_OBSERVER_H_
 
@@ -16,12 +16,12 @@
 
 namespace openreg::allocator {
 
-// For one address, events come in the order in which they happen: memory is reported free before
-// anybody else can have it.
+// Events of one address are reported in the order in which they happen: memory is reported free
+// before another caller can get it.
 enum class Action : uint8_t {
   kAlloc,
   kFreeRequested,
-  kFreeCompleted,  // later than requested where other streams still used the memory
+  kFreeCompleted,  // later than requested if other streams still used the memory
   kSegmentAlloc,
   kSegmentFree,
   kOutOfMemory,
@@ -30,8 +30,8 @@ enum class Action : uint8_t {
 
 struct Event {
   Action action = Action::kAlloc;
-  uintptr_t address = 0;  // of kOutOfMemory: the bytes that the device could still give
-  size_t size = 0;        // bytes that were asked for, or those of the segment
+  uintptr_t address = 0;  // of kOutOfMemory: the bytes that the device could still provide
+  size_t size = 0;        // bytes of the request or of the segment
   orStream_t stream = nullptr;
   PoolId pool = kCommonPool;
 };

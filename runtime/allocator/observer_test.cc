@@ -14,7 +14,7 @@ namespace {
 
 using ObserverTest = CachingAllocatorTest;
 
-// What an observer was called with.
+// Stores the events that an observer receives.
 class Recorder : public Observer {
  public:
   void observe(const Event& event) override { events.push_back(event); }
@@ -74,13 +74,13 @@ TEST_F(ObserverTest, SeesWhenPendingMemoryIsFree) {
   allocator_.free(next);
 }
 
-TEST_F(ObserverTest, SeesThatMemoryIsOut) {
+TEST_F(ObserverTest, SeesOutOfMemory) {
   Recorder recorder;
   allocator_.set_observer(&recorder);
   EXPECT_THROW(allocator_.allocate(kCapacity + 1, stream_), OutOfMemoryError);
   ASSERT_EQ(recorder.actions(), (Actions{Action::kOutOfMemory}));
   EXPECT_EQ(recorder.events[0].size, kCapacity + 1);
-  EXPECT_EQ(recorder.events[0].address, kCapacity);  // free
+  EXPECT_EQ(recorder.events[0].address, kCapacity);  // bytes that are free
 }
 
 TEST_F(ObserverTest, SeesThePool) {
@@ -98,7 +98,7 @@ TEST_F(ObserverTest, SeesThePool) {
   }
 }
 
-TEST_F(ObserverTest, DoesNotSeeAWrongFree) {
+TEST_F(ObserverTest, DoesNotSeeAnInvalidFree) {
   Block* block = allocator_.allocate(100, stream_);
   allocator_.free(block);
   Recorder recorder;

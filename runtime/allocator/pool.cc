@@ -9,7 +9,7 @@ namespace openreg::allocator {
 
 Block* Pool::allocate_range(size_t bytes, size_t requested) {
   Heap& from = heap(bytes > kLargestSmall ? kLargePool : kSmallPool);
-  Block* range = from.take(round_up(bytes, kRangeGranule));
+  Block* range = from.allocate(round_up(bytes, kRangeGranule));
   if (range != nullptr) {
     from.hold(range->segment);
     hand_out(range, requested);
@@ -20,7 +20,7 @@ Block* Pool::allocate_range(size_t bytes, size_t requested) {
 void Pool::put_back_range(Block* block) {
   Heap& to = heap(block->type);
   to.release(block->segment);
-  to.give(block);
+  to.free(block);
 }
 
 Slab* Pool::make_slab(int size_class) {
@@ -28,7 +28,7 @@ Slab* Pool::make_slab(int size_class) {
     spare_slabs_ = &all_slabs_.emplace_back();
   }
   const size_t bytes = slab_bytes(size_class);
-  Block* carrier = small_.take(round_up(bytes, kRangeGranule));
+  Block* carrier = small_.allocate(round_up(bytes, kRangeGranule));
   if (carrier == nullptr) {
     return nullptr;
   }
@@ -44,7 +44,7 @@ Slab* Pool::make_slab(int size_class) {
 }
 
 Block* Pool::cut(Slab* slab) {
-  Block* block = store_.take();
+  Block* block = store_.acquire();
   const size_t size = class_bytes(slab->size_class);
   publish<void*>(block->pointer, static_cast<char*>(slab->carrier->pointer) + slab->cut * size);
   publish(block->size, size);
@@ -59,10 +59,10 @@ void Pool::retire(Slab* slab) {
   while (slab->free != nullptr) {
     Block* block = slab->free;
     slab->free = block->next_free;
-    store_.give(block);
+    store_.recycle(block);
   }
   small_.change_pieces(slab->carrier->segment, int64_t{1} - slab->capacity);
-  small_.give(slab->carrier);
+  small_.free(slab->carrier);
   slab->next = spare_slabs_;
   spare_slabs_ = slab;
 }

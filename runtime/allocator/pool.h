@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pool - the memory of one stream: what one stream frees, the same stream may have again at once,
-// because it runs its work in order. So streams never share memory, and threads that feed different
-// streams never meet.
+// Pool - the memory of one stream. Memory that a stream frees can be reused by the same stream
+// immediately, because the stream runs its work in order. Streams therefore never share memory, and
+// threads that use different streams do not contend.
 //
-// Requests up to kLargestClass bytes come from slabs: an allocation takes the first block of its
-// class's first slab, a free puts it back there, the latest on top. Slabs and larger requests are
-// ranges of the two heaps. A slab that is empty goes back to its heap, unless it is the last one of
-// its class that has room, so that a program which holds one block at a time does not make a slab
-// each time.
+// Requests of up to kLargestClass bytes come from slabs: an allocation takes the first block of the
+// first slab of its class, and a free puts the block back at the head of its slab. Slabs and larger
+// requests are ranges of the two heaps. An empty slab returns to its heap unless it is the last one
+// of its class with a free block. A program that holds one block at a time therefore does not
+// create a slab each time.
 //
-// Threads: everything except stream(), next and find() needs the caller to hold `lock`. A function
-// that changes the usage leaves it to the caller to check crossed() afterwards.
+// Threads. Except for stream(), next and find(), the caller must hold `lock`. After a function that
+// changes the usage, the caller must check crossed().
 #ifndef RUNTIME_ALLOCATOR_POOL_H_
 #define RUNTIME_ALLOCATOR_POOL_H_
 
@@ -46,14 +46,14 @@ class Pool {
   SpinLock lock;
   const size_t index;                // in the order of creation
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
-  // These change only while there is no segment.
+  // These change only while the pool has no segment.
   PoolId id = kCommonPool;
   bool whole = false;  // each block is a segment (PoolTraits)
 
   orStream_t stream() const { return stream_; }
 
-  // A block of at least `bytes` bytes, of which `requested` were asked for, or null when the pool
-  // has to grow first.
+  // A block of at least `bytes` bytes for a request of `requested` bytes; null if the pool must
+  // grow first.
   Block* allocate(size_t bytes) { return allocate(bytes, bytes); }
   Block* allocate(size_t bytes, size_t requested) {
     if (bytes > kLargestClass) [[unlikely]] {
@@ -83,21 +83,21 @@ class Pool {
     return block;
   }
 
-  // Takes back a block that is kAllocated and that no other stream uses.
+  // Frees a block that is kAllocated and that no other stream uses.
   void free(Block* block) {
     usage_of(block).freed(block->size, block->requested);
     put_back(block);
   }
 
-  // The same in two steps, for a block which other streams use: from suspend() until resume() it is
-  // kPending. `observer` may be null; it sees that the block is free.
+  // The same in two steps for a block that other streams use: it is kPending from suspend() to
+  // resume(). `observer` (may be null) is notified that the block is free.
   void suspend(Block* block);
   void resume(Block* block, Observer* observer);
 
-  // `block`, which is kPending, waits for one more mark of `stream`. collect() drops marks that
-  // have passed and resumes the blocks that waited for nothing else.
+  // Makes `block`, which is kPending, wait for one more mark of `stream`. collect() drops marks
+  // that have passed and resumes the blocks that have no other mark to wait for.
   void await(orStream_t stream, Mark mark, Block* block);
-  // `block`, which is kPending, was freed where no mark can be made; it awaits none so far.
+  // `block`, which is kPending, was freed where no mark can be made; it waits for none yet.
   void defer(Block* block) { deferred_.push_back(block); }
   bool has_deferred() const { return !deferred_.empty(); }
   std::vector<Block*> take_deferred() { return std::exchange(deferred_, {}); }
@@ -106,14 +106,14 @@ class Pool {
   std::vector<orStream_t> awaited_streams() const;
 
   void add_segment(PoolType type, void* base, size_t size) { heap(type).add_segment(base, size); }
-  // Moves the segments without a block in use that `accept` takes to `out`.
+  // Moves the segments that have no block in use and that `accept` accepts to `out`.
   void detach_free_segments(std::list<Segment>* out,
                             const std::function<bool(const Segment&)>& accept);
   void grow_older();  // see Heap
   void set_split_limit(const SplitLimit& limit) { large_.set_split_limit(limit); }
   const std::list<Segment>& segments(PoolType type) { return heap(type).segments(); }
   bool has_segments() const { return !small_.segments().empty() || !large_.segments().empty(); }
-  // Adds a description of each segment to `out`.
+  // Appends a description of each segment to `out`.
   void describe_segments(std::vector<SegmentDescription>* out) const;
 
   const Block* find(const void* pointer) const { return store_.find(pointer); }
@@ -130,7 +130,7 @@ class Pool {
       Block* block;
     };
     orStream_t stream;
-    std::deque<Entry> entries;  // in the order of the stream
+    std::deque<Entry> entries;  // in stream order
   };
 
   Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }
@@ -168,7 +168,7 @@ class Pool {
   }
   void put_back_range(Block* block);
 
-  // In and out of the list of the slabs of its class that have room.
+  // Add to and remove from the list of slabs of the class that have a free block.
   void link(Slab* slab);
   void unlink(Slab* slab);
 
@@ -187,7 +187,7 @@ class Pool {
 
 using PoolLock = std::unique_lock<SpinLock>;
 
-// `block` is handed out, or pending.
+// `block` must be allocated or pending.
 inline Event event_of(Action action, const Block& block) {
   return {.action = action,
           .address = reinterpret_cast<uintptr_t>(block.pointer),

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolId - names the part of a device's memory that an allocation comes from: the common one, or a
-// private pool (private_pool.h). torch's MempoolId_t.
+// PoolId - identifies the part of a device's memory that an allocation comes from: the common
+// memory, or a private pool (private_pool.h). Same as torch's MempoolId_t.
 #ifndef RUNTIME_ALLOCATOR_POOL_ID_H_
 #define RUNTIME_ALLOCATOR_POOL_ID_H_
 

@@ -12,7 +12,7 @@ PoolList::Lock::Lock(PoolList* list) : lock_(list->lock_), first_(list->first_.l
 
 PoolList::Lock::~Lock() {
   for (Pool* pool = first_; pool != nullptr;) {
-    // Behind the last one may be a pool that was added under this lock.
+    // A pool may have been added after the last one while this lock was held.
     Pool* next = pool == last_ ? nullptr : pool->next.load();
     pool->lock.unlock();
     pool = next;

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PoolList - all pools of one allocator, those of private pools included, in the order of their
-// creation. Owns them; a pool lives as long as the list.
+// PoolList - all pools of one allocator, including those of private pools, in the order of their
+// creation. It owns them; a pool lives as long as the list.
 //
-// Threads: iterating needs no lock and is async-signal-safe; it meets the pools that exist by then.
-// The caller calls add() on one thread at a time. PoolList::Lock holds the locks of all pools
-// together: it guards what belongs to all of them, and no pool is added meanwhile. Only it takes
-// several pools' locks; its owner must not hold one before.
+// Threads. Iteration needs no lock and is async-signal-safe; it visits the pools that exist at that
+// time. add() must be called by one thread at a time. PoolList::Lock holds the locks of all pools.
+// It guards the data that belongs to all of them, and no pool is added while it is held. Only this
+// class takes the locks of several pools; its user must not hold any of them before.
 #ifndef RUNTIME_ALLOCATOR_POOL_LIST_H_
 #define RUNTIME_ALLOCATOR_POOL_LIST_H_
 
@@ -55,10 +55,10 @@ class PoolList {
   Iterator begin() const { return Iterator(first_.load()); }
   static Iterator end() { return Iterator(nullptr); }
 
-  // `prepare` is called with the new pool under the Lock, before others can see it.
+  // `prepare` is called with the new pool under the Lock, before other threads can see it.
   Pool& add(orStream_t stream, int device, const std::function<void(Pool&)>& prepare);
 
-  // By Pool::index. Guarded by Lock.
+  // Indexed by Pool::index. Guarded by Lock.
   std::span<PoolUsage* const> usages() const { return usages_; }
 
  private:

@@ -15,7 +15,7 @@ namespace {
 
 class PoolTest : public testing::Test {
  protected:
-  // As the allocator does it: when the pool has nothing, it gets a segment.
+  // Like the allocator: gives the pool a segment when it has no free block.
   Block* allocate(size_t bytes) {
     const std::lock_guard lock(pool_.lock);
     Block* block = pool_.allocate(bytes);
@@ -48,7 +48,7 @@ class PoolTest : public testing::Test {
   int segments_ = 0;
 };
 
-TEST_F(PoolTest, BlocksSayWhatTheyAre) {
+TEST_F(PoolTest, BlocksDescribeThemselves) {
   Block* block = allocate(100);
   EXPECT_EQ(block->size, 128U);
   EXPECT_EQ(block->requested, 100U);
@@ -84,9 +84,9 @@ TEST_F(PoolTest, BlocksOfASlabDoNotOverlap) {
   }
 }
 
-TEST_F(PoolTest, AnEmptySlabMakesRoomForOtherClasses) {
-  // Each round fills the only segment with another class: possible only if empty slabs give it
-  // back.
+TEST_F(PoolTest, AnEmptySlabFreesItsMemoryForOtherClasses) {
+  // Each round fills the only segment with blocks of another class, which works only if empty slabs
+  // return their memory.
   for (const size_t bytes : {4096, 8192, 16'384, 2048}) {
     std::vector<Block*> blocks;
     for (size_t sum = 0; sum + 64 * kKiB * 8 <= kSmallSegment; sum += bytes) {
@@ -99,7 +99,7 @@ TEST_F(PoolTest, AnEmptySlabMakesRoomForOtherClasses) {
   EXPECT_EQ(segments_, 1);
 }
 
-TEST_F(PoolTest, OneBlockAtATimeDoesNotMakeSlabs) {
+TEST_F(PoolTest, OneBlockAtATimeDoesNotCreateSlabs) {
   Block* first = allocate(300);
   const Slab* const slab = first->slab;
   for (int i = 0; i < 10; ++i) {
@@ -109,7 +109,7 @@ TEST_F(PoolTest, OneBlockAtATimeDoesNotMakeSlabs) {
   }
 }
 
-TEST_F(PoolTest, LargeAndSmallRequestsUseSegmentsOfTheirOwn) {
+TEST_F(PoolTest, LargeAndSmallRequestsUseSeparateSegments) {
   Block* small = allocate(kLargestSmall);
   Block* large = allocate(kLargestSmall + 1);
   EXPECT_EQ(small->type, kSmallPool);
@@ -162,7 +162,7 @@ TEST_F(PoolTest, APendingBlockWaitsForAllOfItsMarks) {
   EXPECT_EQ(allocate(2 * kMiB), block);
 }
 
-TEST_F(PoolTest, FindsTheBlockThatHoldsAnAddress) {
+TEST_F(PoolTest, FindsTheBlockThatContainsAnAddress) {
   Block* small = allocate(1000);
   Block* large = allocate(3 * kMiB);
   EXPECT_EQ(pool_.find(static_cast<char*>(small->pointer) + 999), small);

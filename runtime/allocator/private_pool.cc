@@ -23,7 +23,7 @@ void PrivatePools::use(PoolId id, PoolTraits traits) {
   const std::lock_guard lock(mutex_);
   PrivatePool& pool = pools_[id];
   if (pool.uses == 0 && !pool.pools.empty()) {
-    refuse(id, "was released: what is left of its memory is used to the end, and no more is given");
+    refuse(id, "was released: its existing memory stays valid, but it cannot be used again");
   }
   if (pool.uses++ == 0) {
     pool.traits = traits;
@@ -52,7 +52,7 @@ void PrivatePools::end(PoolId id) {
     found = latest([&](const Redirect& redirect) { return redirect.id == id; });
   }
   if (found == redirects->rend()) {
-    refuse(id, "gets no allocations at present: there is no begin for this end");
+    refuse(id, "gets no allocations at present: this end has no matching begin");
   }
   redirects->erase(std::next(found).base());
   --pools_.at(id).redirects;
@@ -68,7 +68,7 @@ void PrivatePools::release(PoolId id) {
                                        : "was released as often as it was used");
     }
     if (found->second.uses == 1 && found->second.redirects > 0) {
-      refuse(id, "still gets allocations: end that before it is released");
+      refuse(id, "still gets allocations: end them before it is released");
     }
     --found->second.uses;
   }
@@ -124,7 +124,7 @@ PrivatePools::Visit PrivatePools::visit(orStream_t stream) {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    // It may have ended while the filter was asked.
+    // The redirection may have ended during the call of the filter.
     if (const auto found = pools_.find(redirect.id);
         found != pools_.end() && found->second.redirects > 0) {
       ++found->second.visits;

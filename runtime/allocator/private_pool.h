@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// PrivatePools - memory that some allocations have for themselves: those inside of a graph's
-// capture, or of a program's own pool. Its segments never serve other allocations.
+// PrivatePools - memory that is reserved for certain allocations: those during the capture of a
+// graph, or those of a pool that the program created. Its segments never serve other allocations.
 //
 // A private pool has an id that its users choose. It lives from the first use() or begin() until it
-// has no use left (release()) and no segment: until the allocator has given the last one back.
-// Under it stands one Pool for each stream, which the allocator owns; when the private
-// pool ends, they serve a later one on the same stream.
+// has no use left (release()) and the allocator has returned its last segment. It has one Pool per
+// stream; the allocator owns these. When the private pool ends, later private pools reuse them for
+// the same streams.
 //
-// PoolTraits say how its memory is given out; the first use() decides.
+// PoolTraits determine how its memory is handed out; the first use() sets them.
 //
-// begin() sends allocations to the pool: those which `filter` accepts, asked with the stream on the
-// allocating thread, the latest begin() first. The filter is called without any lock, and must
-// not allocate from this allocator.
+// begin() directs the allocations that `filter` accepts to the pool. The filter is called with the
+// stream, on the allocating thread. If several filters are active, the latest begin() is tried
+// first. Filters are called without any lock held and must not allocate from this allocator.
 //
-// Threads: every function may be called from every thread. The one mutex is taken by allocations
-// only while something is redirected; it is taken before the lock of a Pool.
+// Threads. Every function may be called from every thread. There is one mutex; it is taken before
+// the lock of a Pool. Allocations take it only while some allocations are redirected.
 #ifndef RUNTIME_ALLOCATOR_PRIVATE_POOL_H_
 #define RUNTIME_ALLOCATOR_PRIVATE_POOL_H_
 
@@ -44,8 +44,9 @@ class PrivatePools {
  public:
   using Filter = std::function<bool(orStream_t)>;
 
-  // Each throws Error for what it cannot do. begin() counts a use, too; end() ends the latest
-  // begin() of the calling thread, or if it has none, that of any thread, and leaves the use.
+  // Each throws Error if the request is invalid. begin() also adds a use. end() ends the latest
+  // begin() of the calling thread, or that of any thread if the calling thread has none; it does
+  // not remove the use.
   void use(PoolId id, PoolTraits traits = {});
   void begin(PoolId id, Filter filter);
   void end(PoolId id);
@@ -57,7 +58,7 @@ class PrivatePools {
   std::set<PoolId> without_use() const;
   bool redirecting() const;
 
-  // Keeps the private pool that an allocation goes to from ending meanwhile.
+  // Prevents the private pool that an allocation uses from ending during the allocation.
   class Visit {
    public:
     Visit() = default;
@@ -76,32 +77,32 @@ class PrivatePools {
     PrivatePools* const pools_ = nullptr;
     const PoolId id_ = kCommonPool;
   };
-  // The private pool that an allocation on `stream` by this thread belongs to, if any.
+  // The private pool for an allocation on `stream` by this thread, if any.
   Visit visit(orStream_t stream);
 
-  // The private pools with PoolTraits::last_resort, and a visit to one of them, if it still exists.
+  // The private pools with PoolTraits::last_resort, and a visit to one of them if it still exists.
   std::vector<PoolId> last_resorts() const;
   Visit visit_by_id(PoolId id);
 
-  // The Pool of a private pool that is being visited, or null; assign() gives it one: a spare one
-  // of that stream if there is one, otherwise what `make` makes.
+  // find() returns the Pool of a private pool that is being visited, or null. assign() adds one: a
+  // spare one of that stream if there is one, otherwise the result of `make`.
   Pool* find(PoolId id, orStream_t stream) const;
   Pool* assign(PoolId id, orStream_t stream, const std::function<Pool*()>& make);
 
-  // Ends the private pools that have no use and no segment any more.
+  // Ends the private pools that have no use and no segment.
   void end_unused();
 
  private:
   struct PrivatePool {
     int64_t uses = 0;
     int64_t redirects = 0;  // begin() without end()
-    int64_t visits = 0;     // allocations under way
+    int64_t visits = 0;     // allocations in progress
     PoolTraits traits;
     std::vector<Pool*> pools;
   };
   struct Redirect {
     PoolId id;
-    std::thread::id thread;  // that called begin()
+    std::thread::id thread;  // the caller of begin()
     Filter filter;
   };
   using Redirects = std::vector<Redirect>;

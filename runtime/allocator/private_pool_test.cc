@@ -29,7 +29,7 @@ bool any(orStream_t /*stream*/) { return true; }
 
 class PrivatePoolTest : public testing::Test {
  protected:
-  // A block of the private pool.
+  // Allocates a block in the private pool.
   Block* allocate_in(PoolId id, size_t bytes, orStream_t stream) {
     allocator_.begin_allocate_to_pool(id, any);
     Block* block = allocator_.allocate(bytes, stream);
@@ -37,7 +37,7 @@ class PrivatePoolTest : public testing::Test {
     allocator_.release_pool(id);
     return block;
   }
-  // What lies at the block's address, in the list of segments.
+  // The description of the segment that contains the block.
   SegmentDescription segment_of(const Block* block) {
     for (SegmentDescription& segment : allocator_.segments()) {
       const auto* base = static_cast<char*>(segment.base);
@@ -65,7 +65,7 @@ class PrivatePoolTest : public testing::Test {
   CachingAllocator allocator_{5, &source_, &timeline_};
 };
 
-TEST_F(PrivatePoolTest, TakesWhatTheFilterAccepts) {
+TEST_F(PrivatePoolTest, ServesAllocationsThatTheFilterAccepts) {
   allocator_.begin_allocate_to_pool(kPool, [this](orStream_t s) { return s == stream_; });
   Block* mine = allocator_.allocate(100, stream_);
   Block* common = allocator_.allocate(100, other_);
@@ -81,12 +81,12 @@ TEST_F(PrivatePoolTest, TakesWhatTheFilterAccepts) {
   }
 }
 
-TEST_F(PrivatePoolTest, SegmentsServeNothingElse) {
+TEST_F(PrivatePoolTest, SegmentsServeNoOtherAllocations) {
   allocator_.use_pool(kPool);
   Block* first = allocate_in(kPool, 100, stream_);
   void* const address = first->pointer;
   allocator_.free(first);
-  // Into the pool it came from, also outside of the redirection.
+  // A freed block returns to its own pool, even outside of the redirection.
   Block* common = allocator_.allocate(100, stream_);
   EXPECT_NE(common->pointer, address);
   EXPECT_EQ(pool_of(common), kCommonPool);
@@ -113,7 +113,7 @@ TEST_F(PrivatePoolTest, KeepsItsSegmentsWhileItHasAUse) {
   EXPECT_THROW(allocator_.allocate(90 * kMiB, stream_), OutOfMemoryError);
   EXPECT_EQ(source_.reserved(), held);
 
-  timeline_.queue(stream_);  // so that nothing goes back by itself
+  timeline_.queue(stream_);  // prevents an automatic release
   allocator_.release_pool(kPool);
   EXPECT_TRUE(allocator_.pool_exists(kPool));
   allocator_.empty_cache(kOtherPool);
@@ -134,7 +134,7 @@ TEST_F(PrivatePoolTest, EmptyingOnePoolLeavesTheCommonMemory) {
   EXPECT_TRUE(source_.segments().empty());
 }
 
-TEST_F(PrivatePoolTest, AFullDeviceGetsBackWhatReleasedPoolsHold) {
+TEST_F(PrivatePoolTest, AFullDeviceReclaimsTheMemoryOfReleasedPools) {
   allocator_.free(allocate_in(kPool, 60 * kMiB, stream_));
   EXPECT_NE(allocator_.allocate(90 * kMiB, other_), nullptr);
   EXPECT_FALSE(allocator_.pool_exists(kPool));
@@ -205,7 +205,7 @@ TEST_F(PrivatePoolTest, EndsWithItsLastBlock) {
   allocator_.free(block);
   allocator_.empty_cache();
   EXPECT_FALSE(allocator_.pool_exists(kPool));
-  // One that never had memory ends at once.
+  // A pool that never had memory ends immediately.
   allocator_.use_pool(kPool);
   EXPECT_TRUE(allocator_.pool_exists(kPool));
   allocator_.release_pool(kPool);
@@ -225,14 +225,14 @@ TEST_F(PrivatePoolTest, CountsUses) {
   EXPECT_EQ(allocator_.pool_uses(kPool), 0);
 }
 
-TEST_F(PrivatePoolTest, TheLatestBeginIsAskedFirst) {
+TEST_F(PrivatePoolTest, TheLatestFilterIsCalledFirst) {
   allocator_.begin_allocate_to_pool(kPool, any);
   allocator_.begin_allocate_to_pool(kOtherPool, [this](orStream_t s) { return s == stream_; });
   Block* inner = allocator_.allocate(100, stream_);
   Block* outer = allocator_.allocate(100, other_);
   EXPECT_EQ(pool_of(inner), kOtherPool);
   EXPECT_EQ(pool_of(outer), kPool);
-  // Not in the order of a stack.
+  // Ends the redirections out of order.
   allocator_.end_allocate_to_pool(kPool);
   Block* third = allocator_.allocate(100, other_);
   EXPECT_EQ(pool_of(third), kCommonPool);
@@ -260,7 +260,8 @@ TEST_F(PrivatePoolTest, EndEndsTheBeginOfItsThread) {
     allocator_.end_allocate_to_pool(kPool);
   });
   begun.wait();
-  allocator_.end_allocate_to_pool(kPool);  // this thread's, although the other one began later
+  allocator_.end_allocate_to_pool(
+      kPool);  // ends this thread's begin, although the other one is later
   Block* block = allocator_.allocate(100, stream_);
   EXPECT_EQ(pool_of(block), kCommonPool);
   ended.count_down();
@@ -269,10 +270,10 @@ TEST_F(PrivatePoolTest, EndEndsTheBeginOfItsThread) {
   allocator_.free(block);
 }
 
-TEST_F(PrivatePoolTest, RefusesWhatDoesNotFit) {
+TEST_F(PrivatePoolTest, RefusesInvalidCalls) {
   EXPECT_NE(refused([&] { allocator_.use_pool(kCommonPool); }).find("(0, 0)"), std::string::npos);
   EXPECT_NE(refused([&] { allocator_.begin_allocate_to_pool(kCommonPool, any); }), "");
-  EXPECT_NE(refused([&] { allocator_.end_allocate_to_pool(kPool); }).find("no begin"),
+  EXPECT_NE(refused([&] { allocator_.end_allocate_to_pool(kPool); }).find("no matching begin"),
             std::string::npos);
   EXPECT_NE(refused([&] { allocator_.release_pool(kPool); }).find("does not exist"),
             std::string::npos);
@@ -287,14 +288,14 @@ TEST_F(PrivatePoolTest, RefusesWhatDoesNotFit) {
   EXPECT_NE(refused([&] { allocator_.begin_allocate_to_pool(kPool, any); }).find("was released"),
             std::string::npos);
   EXPECT_NE(refused([&] { allocator_.release_pool(kPool); }).find("as often"), std::string::npos);
-  // Nothing is left of the begin that failed.
+  // The begin that failed has no effect.
   Block* common = allocator_.allocate(100, stream_);
   EXPECT_EQ(pool_of(common), kCommonPool);
   allocator_.free(block);
   allocator_.free(common);
 }
 
-TEST_F(PrivatePoolTest, AFilterThatThrowsIsTheAllocationsError) {
+TEST_F(PrivatePoolTest, AnExceptionOfTheFilterIsTheAllocationsError) {
   allocator_.begin_allocate_to_pool(kPool,
                                     [](orStream_t) -> bool { throw std::runtime_error("mine"); });
   EXPECT_THROW(allocator_.allocate(100, stream_), std::runtime_error);
@@ -303,7 +304,7 @@ TEST_F(PrivatePoolTest, AFilterThatThrowsIsTheAllocationsError) {
   EXPECT_FALSE(allocator_.pool_exists(kPool));
 }
 
-TEST_F(PrivatePoolTest, RecordedStreamsHoldItsBlocksBack) {
+TEST_F(PrivatePoolTest, RecordedStreamsDelayTheReuseOfBlocks) {
   allocator_.use_pool(kPool);
   Block* block = allocate_in(kPool, 100, stream_);
   allocator_.record_stream(block, other_);
@@ -320,7 +321,7 @@ TEST_F(PrivatePoolTest, RecordedStreamsHoldItsBlocksBack) {
   allocator_.free(third);
 }
 
-TEST_F(PrivatePoolTest, ManyPoolsOneAfterTheOtherUseTheSameRecords) {
+TEST_F(PrivatePoolTest, SuccessivePoolsReuseTheSameRecords) {
   std::set<const Pool*> records;
   for (uint64_t i = 1; i <= 1000; ++i) {
     Block* block = allocate_in({0, i}, 100, stream_);
@@ -332,7 +333,7 @@ TEST_F(PrivatePoolTest, ManyPoolsOneAfterTheOtherUseTheSameRecords) {
   EXPECT_EQ(records.size(), 1U);
 }
 
-TEST_F(PrivatePoolTest, StatisticsTellWhatEachPoolHolds) {
+TEST_F(PrivatePoolTest, StatisticsReportEachPool) {
   allocator_.use_pool(kPool);
   allocator_.free(allocate_in(kPool, 100, stream_));
   allocator_.free(allocator_.allocate(100, stream_));
@@ -344,10 +345,10 @@ TEST_F(PrivatePoolTest, StatisticsTellWhatEachPoolHolds) {
   EXPECT_EQ(stats.stat[kReservedBytes][kAggregate].current, 2 * int64_t{kSmallSegment});
 
   allocator_.release_pool(kPool);
-  EXPECT_TRUE(allocator_.stats().private_reserved.empty());  // nothing is kept per pool
+  EXPECT_TRUE(allocator_.stats().private_reserved.empty());  // no statistics of the pool remain
 }
 
-TEST_F(PrivatePoolTest, SegmentsOfAPoolWithoutAUseGoBackByThemselves) {
+TEST_F(PrivatePoolTest, SegmentsOfAPoolWithoutAUseReturnAutomatically) {
   allocator_.use_pool(kPool);
   Block* kept = allocate_in(kPool, 100, stream_);
   allocator_.free(allocate_in(kPool, 30 * kMiB, stream_));
@@ -357,7 +358,7 @@ TEST_F(PrivatePoolTest, SegmentsOfAPoolWithoutAUseGoBackByThemselves) {
   EXPECT_EQ(reserved(), before - int64_t{30 * kMiB});  // the other segment has a block in use
   allocator_.free(kept);
   EXPECT_TRUE(allocator_.pool_exists(kPool));
-  allocator_.free(allocator_.allocate(100, stream_));  // grows the common pool
+  allocator_.free(allocator_.allocate(100, stream_));  // makes the common pool grow
   EXPECT_FALSE(allocator_.pool_exists(kPool));
   EXPECT_EQ(reserved(), int64_t{kSmallSegment});
 }
@@ -375,7 +376,7 @@ TEST_F(PrivatePoolTest, TheEndOfAPoolDoesNotWait) {
   EXPECT_FALSE(allocator_.pool_exists(kPool));
 }
 
-TEST_F(PrivatePoolTest, ThreadsInPoolsOfTheirOwnAndBesideThem) {
+TEST_F(PrivatePoolTest, ThreadsUsePrivatePoolsAndCommonMemory) {
   constexpr int kThreads = 4;
   std::vector<std::jthread> threads;
   for (int thread = 0; thread < kThreads; ++thread) {
@@ -389,7 +390,7 @@ TEST_F(PrivatePoolTest, ThreadsInPoolsOfTheirOwnAndBesideThem) {
               return std::this_thread::get_id() == me;
             });
           } catch (const Error&) {
-            continue;  // the other thread with this pool has released it
+            continue;  // the other thread of this pool has released it
           }
         }
         std::vector<Block*> blocks;
@@ -416,7 +417,7 @@ TEST_F(PrivatePoolTest, ThreadsInPoolsOfTheirOwnAndBesideThem) {
   EXPECT_TRUE(allocator_.segments().empty());
 }
 
-// A list of segments is whole: blocks lie side by side and fill the segment.
+// The list of segments is complete: blocks are adjacent and fill their segment.
 TEST_F(PrivatePoolTest, SegmentsAreListedWithAllTheirBlocks) {
   Block* small = allocator_.allocate(700, stream_);
   Block* gone = allocator_.allocate(700, stream_);

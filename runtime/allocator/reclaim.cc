@@ -24,9 +24,9 @@ void Reclaim::free_pending(Pool& pool, Block* block, PoolLock lock) {
   }
 }
 
-// Has a pending block await its users as they are now. The pool is not locked, for a mark may have
-// to wait for room in a stream's queue. Nobody else touches a pending block until it awaits a mark.
-// Returns an error that a mark brought up.
+// Makes a pending block wait for its current users. The pool is not locked, because making a mark
+// may wait for room in a stream's queue. No other thread touches a pending block until it waits for
+// a mark. Returns an error that making a mark raised.
 std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   std::vector<std::pair<orStream_t, Mark>> marks;
   std::exception_ptr error;
@@ -51,7 +51,7 @@ std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   return error;
 }
 
-// The same for blocks that were freed where nothing may wait. Unlocks the pool meanwhile.
+// The same for blocks that were freed where waiting is not allowed. Temporarily unlocks the pool.
 void Reclaim::mark_deferred(Pool& pool, PoolLock* lock) {
   if (!pool.has_deferred() || !timeline_->may_wait()) {
     return;
@@ -102,8 +102,8 @@ bool Reclaim::wait_for_pending() {
   return waited;
 }
 
-// Whether there were any. A kernel's error comes after they have been given back; KeptError means
-// that they were not.
+// Returns whether there were any. A kernel's error is thrown after the segments were returned;
+// KeptError means that they were not.
 bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& accept) {
   std::list<Segment> segments;
   {
@@ -115,7 +115,7 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
   if (segments.empty()) {
     return false;
   }
-  // Blocks are free for their stream before its work is done, but not for others.
+  // Blocks are free for their own stream before its work is done, but not for others.
   std::exception_ptr error;
   OwnedMark mark;
   try {
@@ -149,10 +149,10 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
 bool Reclaim::release_free_segments(PoolId id) {
   bool released = false;
   std::exception_ptr error;
-  // A pool without a use never gets one again, so this does not get old.
+  // A pool that has lost its last use never gets one again, so the set does not become out of date.
   const std::set<PoolId> in_use = private_->in_use();
   for (Pool& pool : *pools_) {
-    // The id stays while nobody else takes segments, or there is no segment.
+    // The id cannot change here: no other thread allocates segments, or the pool has none.
     if ((id != kCommonPool && pool.id != id) || in_use.contains(pool.id)) {
       continue;
     }
@@ -236,14 +236,14 @@ void Reclaim::collect_garbage(size_t wanted, double threshold) {
     if (reserved + wanted <= allowed) {
       break;
     }
-    // Another thread may have taken it into use since.
+    // Another thread may have put it to use since.
     try {
       if (release(*candidate.pool,
                   [&](const Segment& segment) { return segment.base == candidate.base; })) {
         reserved -= candidate.size;
       }
     } catch (const KeptError&) {
-      continue;  // another segment may do
+      continue;  // another segment may still be returned
     }
   }
   end_unused_pools();

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reclaim - how memory comes back that is not in use: to its pool, when the other streams that used
-// a block have passed the point at which it was freed; and to the device, when a segment holds no
-// block in use. What may be kept for now is kept where its streams cannot be waited for
-// (KeptError).
+// Reclaim - returns unused memory: to its pool, when the other streams that used a block have
+// passed the point at which it was freed; and to the device, when a segment holds no block in use.
+// Memory of streams that cannot be waited for is kept for now (KeptError).
 //
-// Threads: the functions about blocks may be called from every thread. Those about segments are
+// Threads. The functions about blocks may be called from every thread. Those about segments must be
 // called by one thread at a time, which may wait (Timeline::may_wait) and holds no pool's lock.
 #ifndef RUNTIME_ALLOCATOR_RECLAIM_H_
 #define RUNTIME_ALLOCATOR_RECLAIM_H_
@@ -28,7 +27,8 @@
 
 namespace openreg::allocator {
 
-// Thrown when memory is kept because work that may use it cannot be waited for: it stays as it was.
+// Thrown if memory is kept because the work that may use it cannot be waited for. Nothing has
+// changed.
 class KeptError : public Error {
  public:
   explicit KeptError(const Error& reason) : Error(reason.code(), reason.what()) {}
@@ -44,7 +44,7 @@ inline Event segment_event(Action action, const void* base, size_t size, const P
 
 class Reclaim {
  public:
-  // All of it outlives this. `observer` is null while nobody observes.
+  // All arguments must outlive this object. `observer` is null while there is no observer.
   Reclaim(PoolList* pools, PrivatePools* private_pools, StatsCollector* stats_collector,
           Source* source, Timeline* timeline, const std::atomic<Observer*>* observer)
       : pools_(pools),
@@ -54,28 +54,28 @@ class Reclaim {
         timeline_(timeline),
         observer_(observer) {}
 
-  // Takes back a block that other streams use, and unlocks its pool. Throws the error of a kernel
-  // that came up when a stream of record_stream() was destroyed: the block is free nevertheless.
+  // Frees a block that other streams use, and unlocks its pool. May throw a kernel's error that was
+  // found because a stream of record_stream() had been destroyed; the block is freed nevertheless.
   void free_pending(Pool& pool, Block* block, PoolLock lock);
 
-  // Takes the pool's pending blocks back whose users have passed. May unlock the pool meanwhile.
+  // Frees the pool's pending blocks whose users have passed. May temporarily unlock the pool.
   void collect_pending(Pool& pool, PoolLock* lock);
 
-  // Waits for the users of all pending blocks. Whether there were any; throws after it has waited
-  // for all that can be.
+  // Waits for the users of all pending blocks. Returns whether there were any. Throws only after it
+  // has waited for all users that can be waited for.
   bool wait_for_pending();
 
-  // Gives all segments without a block in use back to the device, when the work of their streams is
-  // done: of the common memory and of private pools without a use, or of the private pool `id`
-  // only. Whether there were any.
+  // Returns all segments without a block in use to the device, after waiting for the work of their
+  // streams. Covers the common memory and private pools without a use, or only the private pool
+  // `id`. Returns false if there were no such segments.
   bool release_free_segments(PoolId id = kCommonPool);
 
-  // What is left of private pools without a use, as far as that needs no wait: a program that drops
-  // a pool must not wait, and must not have to empty the cache.
+  // Returns the remaining segments of private pools without a use, as far as this needs no wait: a
+  // program that drops a pool must not have to wait or to empty the cache.
   void release_ended_pools();
 
-  // Before a segment of `wanted` bytes is taken: gives back what has not been used for longest, as
-  // long as more than the part `threshold` of the device's memory is reserved.
+  // Called before a segment of `wanted` bytes is allocated: returns the segments that were unused
+  // for longest while more than the fraction `threshold` of the device's memory is reserved.
   void collect_garbage(size_t wanted, double threshold);
 
  private:

@@ -12,7 +12,7 @@ namespace {
 
 using ReclaimTest = CachingAllocatorTest;
 
-TEST_F(ReclaimTest, RecordedStreamsHoldABlockBack) {
+TEST_F(ReclaimTest, RecordedStreamsDelayTheReuseOfABlock) {
   Block* block = allocator_.allocate(1000, stream_);
   allocator_.record_stream(block, other_);
   allocator_.record_stream(block, other_);
@@ -22,13 +22,13 @@ TEST_F(ReclaimTest, RecordedStreamsHoldABlockBack) {
   EXPECT_NE(allocator_.allocate(1000, stream_), block);
   EXPECT_EQ(stat(kActive).current, 2);
   EXPECT_EQ(stat(kAllocation).current, 1);
-  timeline_.queue(other_);  // later work does not count
+  timeline_.queue(other_);  // later work is not waited for
   timeline_.run(other_, 1);
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
   EXPECT_EQ(stat(kActive).current, 2);
   EXPECT_EQ(timeline_.marks_in_use(), 0U);
 
-  // What was recorded ended with free().
+  // The recorded streams were dropped by free().
   allocator_.free(block);
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
 }
@@ -40,7 +40,7 @@ TEST_F(ReclaimTest, RecordingTheOwnStreamChangesNothing) {
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
 }
 
-TEST_F(ReclaimTest, EmptyCacheGivesBackWhatIsFreeWhenItsWorkIsDone) {
+TEST_F(ReclaimTest, EmptyCacheReturnsFreeMemoryAfterItsWork) {
   Block* kept = allocator_.allocate(100, stream_);
   queue_and_free(allocator_.allocate(3 * kMiB, stream_));
   queue_and_free(allocator_.allocate(30 * kMiB, other_));
@@ -60,7 +60,7 @@ TEST_F(ReclaimTest, EmptyCacheGivesBackWhatIsFreeWhenItsWorkIsDone) {
   EXPECT_EQ(stats_.num_device_free, 3);
 }
 
-TEST_F(ReclaimTest, EmptyCacheDoesNotWaitForStreamsThatGiveNothing) {
+TEST_F(ReclaimTest, EmptyCacheDoesNotWaitForStreamsWithoutFreeMemory) {
   Block* kept = allocator_.allocate(100, other_);
   timeline_.queue(other_);
   allocator_.empty_cache();
@@ -68,7 +68,7 @@ TEST_F(ReclaimTest, EmptyCacheDoesNotWaitForStreamsThatGiveNothing) {
   allocator_.free(kept);
 }
 
-TEST_F(ReclaimTest, AFullDeviceGetsBackTheCacheOfOtherStreams) {
+TEST_F(ReclaimTest, AFullDeviceReclaimsTheCacheOfOtherStreams) {
   queue_and_free(allocator_.allocate(80 * kMiB, other_));
   Block* block = allocator_.allocate(60 * kMiB, stream_);
   EXPECT_EQ(block->size, 60 * kMiB);
@@ -91,7 +91,7 @@ TEST_F(ReclaimTest, AFullDeviceWaitsForBlocksThatOtherStreamsUse) {
   EXPECT_EQ(stats_.num_ooms, 0);
 }
 
-TEST_F(ReclaimTest, ABlockIsFreeEvenIfItsStreamDiedWithAnError) {
+TEST_F(ReclaimTest, ABlockIsFreedEvenIfItsDestroyedStreamFailed) {
   class Dying : public FakeTimeline {
     Mark mark(orStream_t /*stream*/) override {
       throw Error(orErrorLaunchFailure, "openreg: a kernel failed");
@@ -107,7 +107,7 @@ TEST_F(ReclaimTest, ABlockIsFreeEvenIfItsStreamDiedWithAnError) {
   EXPECT_TRUE(source_.segments().empty());
 }
 
-TEST_F(ReclaimTest, WhatCannotBeWaitedForIsKept) {
+TEST_F(ReclaimTest, MemoryThatCannotBeWaitedForIsKept) {
   class Captured : public FakeTimeline {
    public:
     void wait(Mark mark) override {

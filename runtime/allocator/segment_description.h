@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// SegmentDescription - what one segment of the allocator looked like at one moment. A copy: it
-// names memory, and owns and keeps none.
+// SegmentDescription - a snapshot of one segment of the allocator. It refers to memory but neither
+// owns it nor keeps it allocated.
 #ifndef RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 #define RUNTIME_ALLOCATOR_SEGMENT_DESCRIPTION_H_
 
@@ -17,8 +17,8 @@ namespace openreg::allocator {
 struct BlockDescription {
   void* base = nullptr;
   size_t size = 0;
-  size_t requested = 0;  // of a block that is allocated or pending, else 0
-  // kFree, kAllocated, kPending, or kSlab: the end of a slab, which no block was cut from yet.
+  size_t requested = 0;  // of an allocated or pending block, otherwise 0
+  // kFree, kAllocated, kPending, or kSlab: the end of a slab, from which no block has been cut yet.
   BlockState state = BlockState::kFree;
 };
 

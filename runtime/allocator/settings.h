@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Settings - what a user may choose about a caching allocator; the defaults change nothing.
+// Settings - the user's settings of a caching allocator; the defaults change nothing.
 #ifndef RUNTIME_ALLOCATOR_SETTINGS_H_
 #define RUNTIME_ALLOCATOR_SETTINGS_H_
 
@@ -14,16 +14,16 @@
 
 namespace openreg::allocator {
 
-// Which large ranges may be divided. One of `largest` bytes or more is kept whole: only a request
-// of that size gets it, and only if no more than `slack` bytes of it are left over.
+// Which large ranges may be split. A range of `largest` bytes or more is not split: it serves only
+// requests of at least that size, and only if at most `slack` bytes of it remain unused.
 struct SplitLimit {
   size_t largest = std::numeric_limits<size_t>::max();
   size_t slack = 20 * kMiB;
 
-  // None is divided, and any may serve a smaller request.
+  // No range is divided, and any range may serve a smaller request.
   static SplitLimit whole() { return {.largest = 0, .slack = std::numeric_limits<size_t>::max()}; }
 
-  // Whether a range of `size` bytes may serve a request of `wanted`, which it has room for.
+  // Whether a range of `size` bytes may serve a request of `wanted` bytes, which fits into it.
   bool fits(size_t size, size_t wanted) const {
     return wanted < largest ? size < largest : size - wanted <= slack;
   }
@@ -32,16 +32,16 @@ struct SplitLimit {
 struct Settings {
   SplitLimit split{};
 
-  // Requests are rounded up to one of so many equal steps between two powers of two; 0 and 1: to
-  // none. [i] is for sizes from 2^(i + 20) bytes on; the first is for smaller ones too, the last
-  // for larger ones too. Empty: no rounding.
+  // Requests are rounded up to one of this many equal steps between two powers of two; 0 and 1: no
+  // rounding. [i] applies to sizes from 2^(i + 20) bytes; the first also to smaller sizes, the last
+  // also to larger ones. Empty: no rounding.
   std::vector<size_t> divisions{};
 
-  // Of requests between kLargestSmall and kOwnSegment.
+  // For requests between kLargestSmall and kOwnSegment.
   size_t large_segment = kLargeSegment;
 
-  // When the segments would be more than this part of what the allocator may hold, those unused for
-  // longest go back before another is taken. 0: only when there is no room.
+  // If the segments would exceed this fraction of what the allocator may hold, the ones unused for
+  // longest are returned before another is allocated. 0: only when there is no room.
   double collect_above = 0;
 
   bool rounds() const {

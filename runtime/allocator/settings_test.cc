@@ -26,11 +26,12 @@ TEST(SettingsTest, RoundsUpToStepsBetweenPowersOfTwo) {
   EXPECT_EQ(settings.rounded(1281), 1536U);
   EXPECT_EQ(settings.rounded(2047), 2048U);
   EXPECT_EQ(settings.rounded(1), 1U);
-  EXPECT_EQ(settings.rounded(3), 3U);  // no room for four steps
+  EXPECT_EQ(settings.rounded(3), 3U);  // too small for four steps
   settings.divisions = {1, 2};
   EXPECT_EQ(settings.rounded(kMiB + 1), kMiB + 1);
   EXPECT_EQ(settings.rounded(2 * kMiB + 1), 3 * kMiB);
-  EXPECT_EQ(settings.rounded(64 * kMiB + 1), 96 * kMiB);  // the last one, for all above
+  EXPECT_EQ(settings.rounded(64 * kMiB + 1),
+            96 * kMiB);  // the last entry applies to all larger sizes
   settings.divisions = {1, 0};
   EXPECT_FALSE(settings.rounds());
 }
@@ -47,7 +48,7 @@ class SettingsOfAllocatorTest : public testing::Test {
   CachingAllocator allocator_{0, &source_, &timeline_};
 };
 
-TEST_F(SettingsOfAllocatorTest, RoundingIsSeenInSizesAndTurnedOffAgain) {
+TEST_F(SettingsOfAllocatorTest, RoundingChangesSizesAndCanBeTurnedOff) {
   set({.divisions = {2}});
   Block* block = allocator_.allocate(5 * kMiB, stream_);
   EXPECT_EQ(block->size, 6 * kMiB);
@@ -55,7 +56,7 @@ TEST_F(SettingsOfAllocatorTest, RoundingIsSeenInSizesAndTurnedOffAgain) {
   EXPECT_EQ(allocator_.stats().stat[kRequestedBytes][kAggregate].current, int64_t{5 * kMiB});
   allocator_.free(block);
   EXPECT_EQ(allocator_.stats().stat[kRequestedBytes][kAggregate].current, 0);
-  // So that another size finds the same block.
+  // The next request has another size and must find the same block.
   void* const address = block->pointer;
   block = allocator_.allocate(6 * kMiB - 100, stream_);
   EXPECT_EQ(block->pointer, address);
@@ -70,12 +71,13 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   Block* whole = allocator_.allocate(60 * kMiB, stream_);
   allocator_.free(whole);
   set({.split = {.largest = 40 * kMiB, .slack = 4 * kMiB}});
-  // Neither for a small request, nor for a large one that would waste more than the slack.
+  // It is split neither for a small request nor for a large one that would waste more than the
+  // slack.
   Block* small = allocator_.allocate(5 * kMiB, stream_);
   EXPECT_EQ(reserved(), 80 * kMiB);
   Block* near = allocator_.allocate(57 * kMiB, stream_);
   EXPECT_EQ(near->pointer, whole->pointer);
-  EXPECT_EQ(near->size, 60 * kMiB);  // whole
+  EXPECT_EQ(near->size, 60 * kMiB);  // not split
   EXPECT_EQ(reserved(), 80 * kMiB);
   allocator_.free(near);
   Block* far = allocator_.allocate(50 * kMiB, stream_);
@@ -83,7 +85,7 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   allocator_.free(far);
   allocator_.free(small);
   allocator_.empty_cache();
-  // Without the limit it is cut up.
+  // Without the limit the block is split.
   set({});
   allocator_.free(allocator_.allocate(60 * kMiB, stream_));
   small = allocator_.allocate(5 * kMiB, stream_);
@@ -91,27 +93,27 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   allocator_.free(small);
 }
 
-TEST_F(SettingsOfAllocatorTest, LargeSegmentsHaveTheSizeThatIsSet) {
+TEST_F(SettingsOfAllocatorTest, LargeSegmentsHaveTheConfiguredSize) {
   set({.large_segment = 32 * kMiB});
   Block* block = allocator_.allocate(5 * kMiB, stream_);
   EXPECT_EQ(reserved(), 32 * kMiB);
   allocator_.free(block);
 }
 
-TEST_F(SettingsOfAllocatorTest, WhatIsUnusedForLongestGoesBackBeforeGrowth) {
+TEST_F(SettingsOfAllocatorTest, SegmentsUnusedForLongestAreReturnedBeforeGrowth) {
   set({.collect_above = 0.5});  // 100 MiB
   Block* oldest = allocator_.allocate(30 * kMiB, stream_);
   Block* newer = allocator_.allocate(32 * kMiB, fake_stream(2));
   void* const newer_base = newer->pointer;
   allocator_.free(oldest);
-  Block* held = allocator_.allocate(20 * kMiB, fake_stream(3));  // `oldest` gets older
+  Block* held = allocator_.allocate(20 * kMiB, fake_stream(3));  // increases the age of `oldest`
   allocator_.free(newer);
   EXPECT_EQ(reserved(), 82 * kMiB);
   Block* more = allocator_.allocate(40 * kMiB, fake_stream(3));
-  EXPECT_EQ(reserved(), 92 * kMiB);  // 20 + 32 + 40: enough without `newer`
+  EXPECT_EQ(reserved(), 92 * kMiB);  // 20 + 32 + 40: releasing `oldest` is enough
   EXPECT_TRUE(whole_.segments().contains(newer_base));
   EXPECT_EQ(allocator_.stats().num_alloc_retries, 0);
-  // What is in use cannot go, and does not hold up growth beyond the threshold.
+  // Memory in use cannot be released and does not prevent growth beyond the threshold.
   Block* beyond = allocator_.allocate(90 * kMiB, fake_stream(3));
   EXPECT_EQ(reserved(), 150 * kMiB);
   for (Block* block : {held, more, beyond}) {
@@ -119,7 +121,7 @@ TEST_F(SettingsOfAllocatorTest, WhatIsUnusedForLongestGoesBackBeforeGrowth) {
   }
 }
 
-TEST_F(SettingsOfAllocatorTest, TheThresholdIsAPartOfTheLimit) {
+TEST_F(SettingsOfAllocatorTest, TheThresholdIsAFractionOfTheLimit) {
   source_.set_limit(100 * kMiB);
   set({.collect_above = 0.5});  // 50 MiB
   allocator_.free(allocator_.allocate(30 * kMiB, stream_));
@@ -128,7 +130,7 @@ TEST_F(SettingsOfAllocatorTest, TheThresholdIsAPartOfTheLimit) {
   allocator_.free(block);
 }
 
-TEST_F(SettingsOfAllocatorTest, WithoutAThresholdNothingGoesBackBeforeTheDeviceIsFull) {
+TEST_F(SettingsOfAllocatorTest, WithoutAThresholdNothingIsReturnedUntilTheDeviceIsFull) {
   allocator_.free(allocator_.allocate(100 * kMiB, stream_));
   Block* block = allocator_.allocate(100 * kMiB, fake_stream(2));
   EXPECT_EQ(reserved(), 200 * kMiB);
@@ -147,7 +149,7 @@ std::string out_of_memory(CachingAllocator* allocator, size_t bytes, orStream_t 
   return "";
 }
 
-TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimitThatRefused) {
+TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimit) {
   source_.set_limit(50 * kMiB);
   Block* held = allocator_.allocate(30 * kMiB, stream_);
   OutOfMemoryError::Figures figures;
@@ -167,8 +169,8 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimitThatRefused) {
   allocator_.free(more);
 }
 
-TEST_F(SettingsOfAllocatorTest, OutOfMemoryAdvisesAboutPiecesOnlyIfTheyWouldDo) {
-  // 200 MiB in segments of 20, each with a small tensor and 16 MiB free.
+TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCause) {
+  // 200 MiB in segments of 20 MiB, each with a small tensor and 16 MiB free.
   std::vector<Block*> held;
   std::vector<Block*> filled;
   for (int i = 0; i < 10; ++i) {
@@ -187,7 +189,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryAdvisesAboutPiecesOnlyIfTheyWouldDo) 
   EXPECT_EQ(figures.cached, 160 * kMiB);
   EXPECT_EQ(figures.largest_free, 16 * kMiB);
   EXPECT_NE(text.find("max_split_size_mb"), std::string::npos) << text;
-  // Nor if the memory of other streams has it in one piece.
+  // The same if other streams have the memory in one piece.
   text = out_of_memory(&allocator_, 12 * kMiB, fake_stream(2), &figures);
   EXPECT_EQ(text.find("max_split_size_mb"), std::string::npos) << text;
   EXPECT_NE(text.find("other streams"), std::string::npos) << text;
@@ -196,7 +198,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryAdvisesAboutPiecesOnlyIfTheyWouldDo) 
   }
 }
 
-TEST_F(SettingsOfAllocatorTest, OutOfMemoryTellsWhatPrivatePoolsKeep) {
+TEST_F(SettingsOfAllocatorTest, OutOfMemoryReportsTheMemoryOfPrivatePools) {
   allocator_.begin_allocate_to_pool({0, 3}, [](orStream_t) { return true; });
   allocator_.free(allocator_.allocate(150 * kMiB, stream_));
   allocator_.end_allocate_to_pool({0, 3});

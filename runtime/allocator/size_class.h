@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which sizes the allocator gives out. Requests up to kLargestClass bytes are rounded up to one of
-// kSizeClasses sizes: multiples of 64 up to 512, then four for each doubling, so that at most a
-// fifth of a block above 512 bytes is wasted. Larger ones are rounded up to kRangeGranule. Requests
-// up to kLargestSmall come out of small segments ("small pool" in the statistics), others out of
-// large ones.
+// The block sizes of the allocator. Requests of up to kLargestClass bytes are rounded up to one of
+// kSizeClasses sizes: multiples of 64 up to 512, then four per doubling, so that at most a fifth of
+// a block above 512 bytes is wasted. Larger requests are rounded up to kRangeGranule. Requests of
+// up to kLargestSmall come from small segments ("small pool" in the statistics), others from large
+// ones.
 #ifndef RUNTIME_ALLOCATOR_SIZE_CLASS_H_
 #define RUNTIME_ALLOCATOR_SIZE_CLASS_H_
 
@@ -25,10 +25,10 @@ inline constexpr size_t kLargestSmall = kMiB;
 
 inline constexpr size_t kSmallSegment = 2 * kMiB;
 inline constexpr size_t kLargeSegment = 20 * kMiB;
-// From here on a request gets a segment of its own size, rounded up to kSegmentGranule.
+// A request of at least this size gets its own segment, rounded up to kSegmentGranule.
 inline constexpr size_t kOwnSegment = 10 * kMiB;
 inline constexpr size_t kSegmentGranule = 2 * kMiB;
-// What a segment is rounded up to when the device has no room for one of the usual size.
+// The rounding of a segment if the device has no room for one of the usual size.
 inline constexpr size_t kTightSegmentGranule = 64 * kKiB;
 
 inline constexpr size_t round_up(size_t bytes, size_t granule) {
@@ -54,7 +54,7 @@ inline constexpr size_t class_bytes(int size_class) {
 }
 
 // A slab, the run of blocks of one class, has 64 KiB or eight blocks (four above 32 KiB), whichever
-// is more: enough that making one is rare, few enough that a class used once does not hold much.
+// is larger. So slabs are created rarely, and a class that is used once does not hold much memory.
 inline constexpr size_t slab_bytes(int size_class) {
   const size_t bytes = class_bytes(size_class);
   const size_t blocks = bytes > 32 * kKiB ? 4 : 8;

@@ -18,7 +18,7 @@ TEST(SizeClassTest, EveryRequestGetsTheSmallestClassThatHoldsIt) {
   }
 }
 
-TEST(SizeClassTest, ClassesAreAlignedAndGrowByAQuarterAtMost) {
+TEST(SizeClassTest, ClassesAreAlignedAndGrowByAtMostAQuarter) {
   for (int i = 0; i < kSizeClasses; ++i) {
     EXPECT_EQ(class_bytes(i) % kAlignment, 0U);
     if (class_bytes(i) > 512) {
@@ -27,7 +27,7 @@ TEST(SizeClassTest, ClassesAreAlignedAndGrowByAQuarterAtMost) {
   }
 }
 
-TEST(SizeClassTest, SlabsHoldSeveralBlocksAndFitIntoASmallSegment) {
+TEST(SizeClassTest, SlabsHoldSeveralBlocksAndFitInASmallSegment) {
   for (int i = 0; i < kSizeClasses; ++i) {
     EXPECT_GE(slab_bytes(i) / class_bytes(i), 4U);
     EXPECT_EQ(slab_bytes(i) % kRangeGranule, 0U);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// StatsCollector - the figures of one allocator: makes Stats (stats.h) of what its pools count for
-// themselves (usage.h), of the peaks over all pools, and of the events that no pool sees.
+// StatsCollector - the statistics of one allocator: combines the counters of its pools (usage.h),
+// the peaks over all pools, and events that belong to no pool into Stats (stats.h).
 //
-// Threads: every function may be called from every thread that holds no pool's lock, except for
-// the lock that is handed over to unlock() and settle(). Only settle() is on the way of an
-// allocation, and only when its pool has left its limits.
+// Threads. Every function may be called from every thread that holds no pool's lock, except the
+// lock that is passed to unlock() and settle(). Of these functions, an allocation calls only
+// settle(), and only if its pool has exceeded its limits.
 #ifndef RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 #define RUNTIME_ALLOCATOR_STATS_COLLECTOR_H_
 
@@ -28,10 +28,11 @@ namespace openreg::allocator {
 
 class StatsCollector {
  public:
-  // `pools` outlives this.
+  // `pools` must outlive this object.
   explicit StatsCollector(PoolList* pools) : pools_(pools) {}
 
-  // Unlock the pool, whose figures have changed; those that left its limits go to the peaks first.
+  // Unlocks the pool, whose counters have changed. If they exceeded its limits, updates the peaks
+  // first.
   void unlock(Pool& pool, PoolType type, PoolLock lock) {
     if (pool.crossed(type)) [[unlikely]] {
       settle(pool, std::move(lock));
@@ -50,7 +51,7 @@ class StatsCollector {
   void waited_for_streams() { add_one(&stream_waits_); }
   void segment_allocated(const Pool& pool, PoolType type, size_t size);
   void segment_freed(const Pool& pool, PoolType type, size_t size);
-  // Drops the figures of private pools that have no segment and do not exist any more.
+  // Drops the statistics of private pools that have no segment and no longer exist.
   void drop_ended_pools(const std::function<bool(PoolId)>& exists);
 
   Stats stats();
@@ -63,7 +64,7 @@ class StatsCollector {
   }
   void count_private(const Pool& pool, PoolType type, int64_t bytes);
   void change_private_reserved(const std::function<void(Stat&)>& change);
-  // Sums over all pools since the start, without peaks. The caller has locked all pools.
+  // Sums over all pools since the start, without peaks. Requires the locks of all pools.
   Stats totals() const;
 
   PoolList* const pools_;

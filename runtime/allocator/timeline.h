@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Timeline - how far the streams have come: all that the allocator asks about execution.
-// DeviceTimeline is the real one; tests have their own.
+// Timeline - the progress of streams: the allocator's only interface to execution. DeviceTimeline
+// is the real one; tests have others.
 #ifndef RUNTIME_ALLOCATOR_TIMELINE_H_
 #define RUNTIME_ALLOCATOR_TIMELINE_H_
 
@@ -12,9 +12,9 @@
 
 namespace openreg::allocator {
 
-// A point in the order of one stream. It belongs to the caller of mark() until drop().
+// A point in the order of one stream. The caller of mark() owns it until drop().
 using Mark = std::uintptr_t;
-// The mark of a stream that has nothing to wait for: always passed.
+// The mark of a stream with nothing to wait for; it has always passed.
 inline constexpr Mark kNoMark = 0;
 
 // Every function may be called from every thread.
@@ -22,26 +22,26 @@ class OPENREG_API Timeline {
  public:
   virtual ~Timeline() = default;
 
-  // False inside of a kernel or host callback: a mark or a wait there could wait for itself.
+  // False inside a kernel or host callback, where a mark or a wait could wait for itself.
   virtual bool may_wait() = 0;
 
-  // Behind all work that is queued on `stream` now. When there is no such point, because the stream
-  // does not exist any more, waits for all work of all devices instead and returns kNoMark; if a
-  // kernel among it failed, throws its Error after that.
+  // Marks the point after all work that is queued on `stream` now. If the stream no longer exists,
+  // there is no such point: waits for all work of all devices instead and returns kNoMark. If a
+  // kernel of that work failed, throws its Error after the wait.
   virtual Mark mark(orStream_t stream) = 0;
 
   // Whether all work before the mark is done. Never waits; called with a lock held.
   virtual bool passed(Mark mark) = 0;
 
-  // Returns when it is done. Leaves the error of a failed kernel with its stream, where the
-  // program's next synchronization finds it. Throws Error if that cannot be waited for now; then
-  // the work may go on, or come yet.
+  // Waits until the mark has passed. Leaves the error of a failed kernel with its stream, where the
+  // program's next synchronization finds it. Throws Error if the mark cannot be waited for now; the
+  // work may then still be running or not have started.
   virtual void wait(Mark mark) = 0;
 
   virtual void drop(Mark mark) = 0;
 };
 
-// A mark that is dropped at the end of its owner's life.
+// A mark that is dropped in the destructor.
 class OwnedMark {
  public:
   OwnedMark() = default;

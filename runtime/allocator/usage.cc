@@ -11,8 +11,8 @@ constexpr std::array<PoolType, 2> kTypes = {kSmallPool, kLargePool};
 }  // namespace
 
 std::array<Counter, kQuantities> Usage::counters() const {
-  // A free block of a segment in use is a piece that is not active: it appears with its segment, or
-  // when an active block ends, and goes with its segment, or when it becomes active.
+  // A free block of a segment in use is an inactive piece. It appears with its segment or when an
+  // active block is freed, and disappears with its segment or when it becomes active.
   const Counter active{blocks_.up, blocks_.down - pending_};
   const Counter active_bytes{block_bytes_.up, block_bytes_.down - pending_bytes_};
   std::array<Counter, kQuantities> counters;
@@ -74,8 +74,8 @@ void Peaks::settle(std::span<PoolUsage* const> pools, size_t raised,
   add(&then, raised_to, 1);
   raise(then);
 
-  // Quantities that are within their limits everywhere keep them: lowering one would only bring its
-  // pool back soon.
+  // Quantities that are within their limits in all pools keep them: lowering a limit would only
+  // make its pool settle again soon.
   std::bitset<kQuantities> crossed;
   const auto compare = [&crossed](const Quantities& value, const Quantities& limits) {
     for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
@@ -103,7 +103,7 @@ void Peaks::share_out(std::span<PoolUsage* const> pools, const Sums& now,
       Quantities limits = usage.limits();
       for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
         if (which[quantity]) {
-          // Even shares; of the aggregate, each pool has two.
+          // Equal shares; each pool has two shares of the aggregate.
           limits[quantity] =
               current[quantity] +
               std::min((peaks_[type][quantity] - now[type][quantity]) / count,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Usage - the running figures of one pool type in one pool, and how peaks over several pools stay
-// exact without shared counters.
+// Usage - the running counters of one pool type in one pool, and a scheme that keeps peaks over
+// several pools exact without shared counters.
 //
-// Each pool counts for itself, under its own lock. A peak belongs to the whole device, though: it
-// is the highest sum over all pools. So the distance between that peak and the present sum is
-// shared out, and each pool gets limits: while every pool stays within its own ones, the sum
-// cannot have passed the peak, and nothing has to be compared. A pool that leaves its limits has
-// the peaks settled: all pools are locked, the sums are taken, the distance is shared out anew (see
-// settle()). In steady state this hardly ever happens.
+// Each pool has its own counters under its own lock. A peak, however, belongs to the whole device:
+// it is the highest sum over all pools. The difference between that peak and the current sum is
+// therefore distributed over the pools as limits. While every pool stays within its limits, the sum
+// cannot have exceeded the peak, and nothing needs to be compared. When a pool exceeds its limits,
+// the peaks are settled: all pools are locked, the sums are computed, and the difference is
+// distributed again (see settle()). In steady state this happens very rarely.
 //
-// A Usage is guarded by its pool's lock, Peaks by the locks of all pools of the allocator together.
+// A Usage is guarded by its pool's lock, Peaks by the locks of all pools of the allocator.
 #ifndef RUNTIME_ALLOCATOR_USAGE_H_
 #define RUNTIME_ALLOCATOR_USAGE_H_
 
@@ -47,7 +47,7 @@ class Usage {
     requested_bytes_.down += static_cast<int64_t>(requested);
   }
 
-  // Blocks that are freed but not free.
+  // Blocks that were freed but cannot be reused yet.
   void suspended(size_t size) {
     ++pending_;
     pending_bytes_ += static_cast<int64_t>(size);
@@ -59,9 +59,9 @@ class Usage {
     refresh();
   }
 
-  // Pieces of segments in use, free ones included, and their bytes; only changes are reported. A
-  // segment comes into use and goes out of it with each block of a program that holds one at a
-  // time.
+  // Pieces of segments in use, including free pieces, and their bytes. The caller reports only
+  // changes. (If a program holds one block at a time, each block changes whether its segment is in
+  // use.)
   void pieces_added(int64_t pieces, int64_t bytes) {
     pieces_.up += pieces;
     piece_bytes_.up += bytes;
@@ -85,13 +85,12 @@ class Usage {
     segment_bytes_.down += static_cast<int64_t>(size);
   }
 
-  // Whether a quantity has left its limit: then the peaks have to be settled.
+  // Whether a quantity has exceeded its limit, so that the peaks must be settled.
   bool crossed() const {
     return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
            requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
   }
-  // The same when nothing was done since the last call except freeing blocks: that adds to the free
-  // pieces only.
+  // The same, if blocks were only freed since the last check; this only adds free pieces.
   bool crossed_by_free() const {
     return blocks_.current() < bounds_.blocks_min || block_bytes_.current() < bounds_.bytes_min;
   }
@@ -106,7 +105,7 @@ class Usage {
   }
 
  private:
-  // The limits, put in terms of what changes on the hot path.
+  // The limits, expressed in the counters that change on the hot path.
   struct Bounds {
     int64_t blocks_max = 0;
     int64_t bytes_max = 0;
@@ -139,22 +138,23 @@ class Usage {
   Quantities limits_{};
 };
 
-// The usage of one pool: of its small and of its large blocks.
+// The usage of one pool: of its small and its large blocks.
 using PoolUsage = std::array<Usage, 2>;
 inline constexpr size_t usage_index(PoolType type) { return type == kLargePool ? 1 : 0; }
 
-// What a pool's quantities were when it left its limits.
+// The quantities of a pool when it exceeded its limits.
 using PoolQuantities = std::array<Quantities, 2>;
 PoolQuantities current_of(const PoolUsage& usage);
 
 class Peaks {
  public:
-  // Takes the sums over `pools` into the peaks and shares the distance out. The pool `raised` has
-  // left its limits and counts with `raised_to` as well: its present figures may be lower already.
+  // Updates the peaks with the sums over `pools` and distributes the difference. The pool `raised`
+  // has exceeded its limits; `raised_to` counts for it too, because its current counters may be
+  // lower again.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
-  // Takes the sums into the peaks. A pool that has left its limits may not have settled yet.
+  // Updates the peaks with the sums. A pool that has exceeded its limits may not have settled yet.
   void raise(std::span<PoolUsage* const> pools) { raise(sum(pools)); }
-  // The peaks become the present sums.
+  // Sets the peaks to the current sums.
   void reset(std::span<PoolUsage* const> pools);
   int64_t peak(Quantity quantity, PoolType type) const { return peaks_[type][quantity]; }
 

@@ -10,7 +10,8 @@
 namespace openreg::allocator {
 namespace {
 
-// Several pools with their peaks, settled whenever a pool leaves its limits, as the allocator does.
+// Several pools with their peaks, which are settled whenever a pool exceeds its limits, as in the
+// allocator.
 class Settled {
  public:
   explicit Settled(size_t pools) : usage_(pools) {
@@ -46,7 +47,7 @@ class Settled {
   int settled_ = 0;
 };
 
-TEST(UsageTest, CountsWhatGoesInAndOut) {
+TEST(UsageTest, CountsAllocationsAndFrees) {
   Usage usage;
   usage.segment_added(4096);
   usage.pieces_added(3, 4096);
@@ -78,7 +79,7 @@ TEST(UsageTest, ASuspendedBlockIsActiveButNotAllocated) {
   EXPECT_EQ(usage.current()[kActive], 0);
 }
 
-// The peak of a sum over pools, which no pool sees, against one that looks at every step.
+// Compares the peak over several pools with one that is computed after every step.
 TEST(PeaksTest, AreExactOverSeveralPools) {
   constexpr size_t kPools = 3;
   std::mt19937_64 random(20);
@@ -92,7 +93,7 @@ TEST(PeaksTest, AreExactOverSeveralPools) {
   std::array<int64_t, kPoolTypes> now{};
   std::array<int64_t, kPoolTypes> peak{};
   for (int step = 0; step < 20'000; ++step) {
-    // Grows and shrinks in turn, so that the peak is left and reached again.
+    // Alternates between growing and shrinking, so that the peak is left and reached again.
     const bool grow = held.empty() || random() % 100 < ((step / 500) % 2 == 0 ? 60U : 40U);
     if (grow) {
       const Held block{random() % kPools, random() % 2 == 0 ? kSmallPool : kLargePool,
@@ -121,7 +122,7 @@ TEST(PeaksTest, AreExactOverSeveralPools) {
   }
 }
 
-TEST(PeaksTest, TakeTheHighestFigureThatAPoolSaw) {
+TEST(PeaksTest, UseTheHighestValueOfEachPool) {
   Settled settled(2);
   PoolUsage high;
   high[0].allocated(1000, 1000);
@@ -134,8 +135,8 @@ TEST(PeaksTest, TakeTheHighestFigureThatAPoolSaw) {
   EXPECT_EQ(peaks.peak(kAllocatedBytes, kLargePool), 0);
 }
 
-// The point of limits: a loop that does the same again and again does not settle any more.
-TEST(PeaksTest, AreLeftAloneInASteadyState) {
+// The purpose of limits: a loop that repeats itself does not settle any more.
+TEST(PeaksTest, AreNotSettledInASteadyState) {
   Settled settled(2);
   const auto loop = [&settled] {
     for (const size_t pool : {0, 1}) {

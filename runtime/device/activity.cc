@@ -33,12 +33,12 @@ std::atomic<const Callbacks*> callbacks{nullptr};
 std::atomic<uint32_t> last_correlation{0};
 std::atomic<uint64_t> pending_records{0};
 
-// A buffer of the profiler's.
+// A buffer that the profiler owns.
 struct Buffer {
   unsigned char* memory;
   size_t size;
   size_t used;
-  const Callbacks* owner;  // it goes back to where it came from
+  const Callbacks* owner;  // the callbacks that provided the buffer; it is returned to them
 };
 
 struct Counts {
@@ -46,7 +46,7 @@ struct Counts {
   uint64_t dropped = 0;
 };
 
-// The buffer of one thread, which writes to it; a flush takes it away.
+// The buffer of one thread. The thread writes to it; a flush takes it away.
 class ThreadBuffer {
  public:
   void Write(const orActivity& activity) {
@@ -68,8 +68,8 @@ class ThreadBuffer {
     current_.store(buffer, std::memory_order_release);
   }
 
-  // On any thread: completes what the thread has written so far, after the record that it is
-  // writing at this moment.
+  // On any thread: completes the buffer with the records that the owning thread has written so far.
+  // If the thread is writing a record, waits for it.
   void Flush() {
     for (Backoff backoff;; backoff.Pause()) {
       Buffer* buffer = current_.load(std::memory_order_acquire);
@@ -99,7 +99,7 @@ class ThreadBuffer {
     if (owner == nullptr) {
       return nullptr;
     }
-    // Without an exception: this is the middle of a launch, or the thread of a stream.
+    // No exception: the caller is in the middle of a launch, or is the thread of a stream.
     std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer{nullptr, 0, 0, owner});
     if (buffer == nullptr) {
       return nullptr;
@@ -117,12 +117,12 @@ class ThreadBuffer {
     return buffer.release();
   }
 
-  // Only the thread itself adds.
+  // Called only by the owning thread.
   static void Add(std::atomic<uint64_t>* count) {
     count->store(count->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  Buffer busy_{};  // stands in `current_` while the thread uses its buffer
+  Buffer busy_{};  // value of `current_` while the thread uses its buffer
   std::atomic<Buffer*> current_{nullptr};
   std::atomic<uint64_t> recorded_{0};
   std::atomic<uint64_t> dropped_{0};
@@ -149,7 +149,7 @@ class ThreadBuffers {
     ended_.dropped += buffer->counts().dropped;
   }
 
-  // Counts a record of a thread that has no buffer any more.
+  // Counts a record of a thread whose buffer is already gone.
   void Drop() {
     const std::lock_guard lock(mutex_);
     ++ended_.dropped;
@@ -178,11 +178,11 @@ class ThreadBuffers {
   Counts ended_;
 };
 
-// Names that records refer to, for the life of the process.
+// Names that records refer to; they live as long as the process.
 class Names {
  public:
   static Names& Get() {
-    static Names& names = *new Names;  // never destroyed, as the records
+    static Names& names = *new Names;  // never destroyed, like the records
     return names;
   }
 
@@ -196,11 +196,11 @@ class Names {
   std::unordered_set<std::string> names_;  // does not move its elements
 };
 
-// What a thread has, from its first record to its end: its buffer, the ids that it has pushed, by
-// kind, and the names that it has met last.
+// What a thread keeps from its first record to its end: its buffer, the ids it has pushed, by kind,
+// and the names it used last.
 class ThreadRecords {
  public:
-  // Null when the thread has come so far to its end that it is destroyed.
+  // Null when the thread is ending and its object is already destroyed.
   static ThreadRecords* Get() {
     if (ended) {
       return nullptr;
@@ -214,8 +214,8 @@ class ThreadRecords {
 
   uint64_t LastId(orActivityIdKind kind) const { return ids[kind].empty() ? 0 : ids[kind].back(); }
 
-  // A kernel's name has the same address at each launch, so that the lock is seldom needed. The
-  // text is compared: another library may have been loaded to that address.
+  // A kernel's name has the same address at each launch, so the lock is rarely needed. The text is
+  // compared because another library may have been loaded at that address.
   const char* Intern(const char* name) {
     if (names_.empty()) {
       names_.resize(kNames);
@@ -237,7 +237,7 @@ class ThreadRecords {
   ThreadRecords() { ThreadBuffers::Get().Add(&buffer); }
   ~ThreadRecords() {
     ended = true;
-    // In the child of a fork the lock may be held by a thread that the child does not have.
+    // In the child of a fork, the lock may be held by a thread that does not exist there.
     if (!InForkedChild()) {
       ThreadBuffers::Get().Remove(&buffer);
     }
@@ -245,7 +245,7 @@ class ThreadRecords {
   ThreadRecords(const ThreadRecords&) = delete;
   ThreadRecords& operator=(const ThreadRecords&) = delete;
 
-  static thread_local bool ended;  // without a destructor: to be read at any time
+  static thread_local bool ended;  // has no destructor, so it can be read at any time
 
   std::vector<KnownName> names_;
 };
@@ -285,7 +285,8 @@ const char* InternName(const char* name) {
   return thread != nullptr ? thread->Intern(name) : Names::Get().Intern(name);
 }
 
-// False if tracing has been turned off meanwhile: a flush may be over that would have to wait.
+// False if tracing was turned off in the meantime: the flush that must wait for this call may
+// already have returned.
 bool CallActivity::BeginPendingCall() {
   BeginPendingRecords();
   if ((mode.load(std::memory_order_seq_cst) & kTracing) != 0) {
@@ -303,7 +304,7 @@ void CallActivity::Begin(const char* function, Kind kind) {
     return;
   }
   record_.kind = orActivityRuntime;
-  do {  // 0 is none
+  do {  // 0 means no correlation
     record_.correlation = last_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
   } while (record_.correlation == 0);
   record_.name = function;
@@ -358,8 +359,8 @@ OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t re
   const Callbacks pair{requested, completed};
   if (registered != nullptr && *registered != pair) {
     return Fail(orErrorNotPermitted,
-                "orActivityRegisterCallbacks: another profiler has registered its functions and "
-                "may only have paused: it unregisters them with two null pointers");
+                "orActivityRegisterCallbacks: another profiler has registered its functions, even "
+                "if it is paused: it must first unregister them by passing two null pointers");
   }
   auto known = std::find_if(pairs.begin(), pairs.end(),
                             [&](const auto& candidate) { return *candidate == pair; });
@@ -417,7 +418,7 @@ OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped)
 OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind kind, uint64_t id) {
   if (!IsKind(kind)) {
     return Fail(orErrorInvalidValue,
-                "orActivityPushExternalCorrelationId: kind %d is none of orActivityIdKind",
+                "orActivityPushExternalCorrelationId: kind %d is not an orActivityIdKind",
                 static_cast<int>(kind));
   }
   if (ThreadRecords* const records = ThreadRecords::Get()) {
@@ -429,7 +430,7 @@ OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind kind,
 OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind kind, uint64_t* id) {
   if (!IsKind(kind)) {
     return Fail(orErrorInvalidValue,
-                "orActivityPopExternalCorrelationId: kind %d is none of orActivityIdKind",
+                "orActivityPopExternalCorrelationId: kind %d is not an orActivityIdKind",
                 static_cast<int>(kind));
   }
   ThreadRecords* const records = ThreadRecords::Get();

@@ -2,17 +2,18 @@
 //
 // activity.h - records of calls and of work, for a profiler.
 //
-// A CallActivity stands in each function of the API that is recorded. Where the call queues work,
-// the work takes along a record that lacks its times (CallActivity::ForWork): beside its command in
-// the stream's ring, or in a graph's replay. The thread that runs it adds the times and writes it.
+// Each API function that is recorded constructs a CallActivity. If the call queues work, it
+// attaches a record without times to that work (CallActivity::ForWork): beside the command in the
+// stream's ring, or in a graph's replay. The thread that runs the work adds the times and writes
+// the record.
 //
-// Each thread writes to a buffer of its own. Only a flush takes a buffer away from its thread, by
-// an exchange of the pointer to it, so that a writer never waits: a thread that finds its buffer
-// gone asks for another one. With tracing off, a call costs one relaxed load.
+// Each thread writes to its own buffer. Only a flush takes a buffer away from its thread, by an
+// atomic exchange of the pointer. A writer therefore never waits: a thread whose buffer is gone
+// requests another one. With tracing off, a call costs one relaxed load.
 //
-// A count of pending records, of calls and of commands, tells a flush when it has all of them. A
-// call adds itself and then looks whether tracing is still on; the end of tracing is a store before
-// the flush reads the count: whichever comes first, no call is missed.
+// A count of pending records, of calls and of commands, tells a flush when all records are written.
+// A call increments the count and then checks whether tracing is still on. The end of tracing is a
+// store that precedes the flush's read of the count, so no call is missed in either order.
 //
 // A CallActivity belongs to its thread. The functions may be called from every thread.
 #ifndef RUNTIME_DEVICE_ACTIVITY_H_
@@ -28,7 +29,7 @@ namespace openreg::device {
 
 inline bool Tracing() { return (mode.load(std::memory_order_relaxed) & kTracing) != 0; }
 
-// Nanoseconds of the clock of all records.
+// The current time of the clock that all records use, in nanoseconds.
 uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
@@ -36,19 +37,20 @@ void WriteActivity(const orActivity& activity);
 // Counts a record that cannot be written.
 void DropActivity();
 
-// Counts what will be recorded: a command before it is queued, until after its last record.
+// Count a record that will be written: from before its command is queued until after its last
+// record.
 void BeginPendingRecords();
 void EndPendingRecords();
 
-// The same text in static storage: the library that a kernel's name comes from may be unloaded
-// before the profiler reads the record. Null for null.
+// Returns a copy of `name` in static storage, or null for null. The library that a kernel's name
+// comes from may be unloaded before the profiler reads the record.
 const char* InternName(const char* name);
 
-// A call of the API: recorded at the end of its scope, if tracing was on at its beginning.
+// An API call, recorded at the end of its scope if tracing was on at the beginning.
 class CallActivity {
  public:
-  // A flush waits for the end of a call that submits work. One that waits itself is recorded if it
-  // ends before tracing does.
+  // A flush waits for calls that submit work. A call that itself waits is recorded only if it ends
+  // while tracing is on.
   enum Kind : bool { kSubmits, kWaits };
 
   explicit CallActivity(const char* function, Kind kind = kSubmits) {
@@ -68,7 +70,7 @@ class CallActivity {
 
   bool active() const { return record_.correlation != 0; }
 
-  // More about the call; without effect unless it is active.
+  // Details of the call; no effect unless it is active.
   void SetStream(int device, uint32_t stream) {
     record_.device = device;
     record_.stream = static_cast<int32_t>(stream);
@@ -77,7 +79,7 @@ class CallActivity {
   void SetBytes(uint64_t bytes) { record_.bytes = bytes; }
   void SetGraph(int32_t graph) { record_.graph = graph; }
 
-  // The record of a piece of work that this call queues now, without its kind and name.
+  // The record of the work that this call is queueing, without its kind and name.
   orActivity ForWork() const;
 
  private:
@@ -86,7 +88,7 @@ class CallActivity {
   static bool BeginPendingCall();
 
   orActivity record_;
-  bool pending_;  // counted as such; only read while the call is active
+  bool pending_;  // included in the pending count; read only while the call is active
 };
 
 }  // namespace openreg::device

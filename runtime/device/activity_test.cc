@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What is recorded of calls and work, and that nothing is lost or recorded twice.
+// Tests that calls and work are recorded, without loss or duplicates.
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,7 +20,7 @@
 namespace openreg::device {
 namespace {
 
-// A profiler: keeps all records that it is given.
+// A profiler that keeps all records it receives.
 class Profiler {
  public:
   static Profiler& Get() {
@@ -28,7 +28,7 @@ class Profiler {
     return profiler;
   }
 
-  // `size` of each buffer; 0: there is none.
+  // `size`: of each buffer; 0: no buffers are provided.
   void Start(size_t size = 4096) {
     buffer_size_ = size;
     completed_ = 0;
@@ -38,7 +38,7 @@ class Profiler {
     ASSERT_OK(orActivityEnableTracing());
   }
 
-  // What was recorded since Start, in the order of its end.
+  // The records since Start, ordered by their end.
   std::vector<orActivity> Stop() {
     EXPECT_OK(orActivityDisableTracing());
     EXPECT_OK(orActivityFlushAll());
@@ -111,7 +111,7 @@ class ActivityTest : public DeviceTest {
     return found;
   }
 
-  // Whether `work` came of `call`, and after its beginning.
+  // Checks that `call` queued `work` and that the work started after the call.
   static void ExpectPair(const orActivity& call, const orActivity& work) {
     EXPECT_EQ(call.correlation, work.correlation);
     EXPECT_EQ(call.thread, gettid());
@@ -127,7 +127,7 @@ class ActivityTest : public DeviceTest {
 
 orError_t Nothing(void*) { return orSuccess; }
 
-TEST_F(ActivityTest, NothingIsRecordedWhileItIsOff) {
+TEST_F(ActivityTest, NothingIsRecordedWhileTracingIsOff) {
   Profiler::Get().Start();
   EXPECT_TRUE(Profiler::Get().Stop().empty());
   uint64_t before = 0, after = 0, dropped = 0;
@@ -139,7 +139,7 @@ TEST_F(ActivityTest, NothingIsRecordedWhileItIsOff) {
   EXPECT_EQ(after, before);
 }
 
-TEST_F(ActivityTest, AKernelAndItsCall) {
+TEST_F(ActivityTest, RecordsAKernelAndItsCall) {
   for (const uint32_t flags : {0U, uint32_t{orLaunchInline}, uint32_t{orLaunchParallel}}) {
     ASSERT_OK(orSetDevice(other()));
     const orStream_t stream = CreateStream();
@@ -172,7 +172,7 @@ TEST_F(ActivityTest, AKernelThatFailsIsRecorded) {
   EXPECT_EQ(Of(records, orActivityKernel)[0].name, nullptr);
 }
 
-TEST_F(ActivityTest, CopiesAndFillsTellWhatTheyMove) {
+TEST_F(ActivityTest, RecordsDescribeCopiesAndFills) {
   constexpr size_t kBytes = 100'000;
   std::vector<unsigned char> pageable(kBytes);
   void* pinned = nullptr;
@@ -217,7 +217,7 @@ TEST_F(ActivityTest, CopiesAndFillsTellWhatTheyMove) {
   EXPECT_OK(orFreeHost(pinned));
 }
 
-TEST_F(ActivityTest, AKernelThatCopies) {
+TEST_F(ActivityTest, RecordsAKernelThatCopiesAsACopy) {
   const orCopyDescription copy{40, orMemcpyDeviceToHost, orMemoryTypeDevice, orMemoryTypeHost};
   const orLaunchAttributes attributes{"aten::copy", orLaunchHasCopy, 0, nullptr, &copy};
   EXPECT_FALSE(orLaunchReadsCopy());
@@ -233,7 +233,7 @@ TEST_F(ActivityTest, AKernelThatCopies) {
   EXPECT_EQ(copies[0].destination, orMemoryTypeHost);
 }
 
-TEST_F(ActivityTest, AKernelWithoutTheFlagIsNoCopy) {
+TEST_F(ActivityTest, AKernelWithoutTheFlagIsNotACopy) {
   const orCopyDescription copy{40, orMemcpyDeviceToHost, orMemoryTypeDevice, orMemoryTypeHost};
   const orLaunchAttributes attributes{"aten::copy", 0, 0, nullptr, &copy};
   Profiler::Get().Start();
@@ -243,7 +243,7 @@ TEST_F(ActivityTest, AKernelWithoutTheFlagIsNoCopy) {
   EXPECT_EQ(Of(records, orActivityKernel).size(), 1U);
 }
 
-TEST_F(ActivityTest, ACopyThatWasCapturedBeforeTracing) {
+TEST_F(ActivityTest, RecordsACopyThatWasCapturedBeforeTracing) {
   const orCopyDescription copy{40, orMemcpyDeviceToDevice, orMemoryTypeDevice, orMemoryTypeDevice};
   const orLaunchAttributes attributes{"aten::copy", orLaunchHasCopy, 0, nullptr, &copy};
   const orStream_t stream = CreateStream();
@@ -262,8 +262,8 @@ TEST_F(ActivityTest, ACopyThatWasCapturedBeforeTracing) {
   EXPECT_OK(orStreamDestroy(stream));
 }
 
-// The library that a kernel's name stands in may be unloaded, and another one loaded in its place.
-TEST_F(ActivityTest, ANameIsReadWhenTheCallIsMade) {
+// The library that contains a kernel's name may be unloaded, and another one loaded at its address.
+TEST_F(ActivityTest, NamesAreReadDuringTheCall) {
   char name[] = "first";
   const orLaunchAttributes attributes{name, 0, 0};
   Profiler::Get().Start();
@@ -279,7 +279,7 @@ TEST_F(ActivityTest, ANameIsReadWhenTheCallIsMade) {
   EXPECT_STREQ(kernels[1].name, "other");
 }
 
-TEST_F(ActivityTest, CallsThatWaitOrAllocate) {
+TEST_F(ActivityTest, RecordsCallsThatWaitOrAllocate) {
   orEvent_t event = nullptr;
   ASSERT_OK(orEventCreate(&event));
   const orStream_t stream = CreateStream();
@@ -309,8 +309,8 @@ TEST_F(ActivityTest, CallsThatWaitOrAllocate) {
   EXPECT_OK(orEventDestroy(event));
 }
 
-TEST_F(ActivityTest, EachNodeOfEachReplay) {
-  // Replays run within their call, or on the stream's threads.
+TEST_F(ActivityTest, RecordsEachNodeOfEachReplay) {
+  // Replays run within their call or on the stream's threads.
   for (const uint32_t flags : {uint32_t{orLaunchInline}, 0U}) {
     const orStream_t stream = CreateStream();
     auto* memory = Allocate<unsigned char>(64);
@@ -367,7 +367,7 @@ TEST_F(ActivityTest, WorkHasTheIdsOfItsCall) {
   uint64_t id = 0;
   EXPECT_OK(orActivityPopExternalCorrelationId(orActivityIdExternal, &id));
   EXPECT_EQ(id, 33U);
-  std::thread([] {  // another thread has pushed nothing
+  std::thread([] {  // another thread's stack is empty
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
   })
       .join();
@@ -384,11 +384,11 @@ TEST_F(ActivityTest, WorkHasTheIdsOfItsCall) {
   EXPECT_EQ(kernels[2].user_id, 0U);
 }
 
-TEST_F(ActivityTest, WrongCallsAreRefused) {
+TEST_F(ActivityTest, InvalidCallsAreRefused) {
   EXPECT_FAILS(orActivityPopExternalCorrelationId(orActivityIdUser, nullptr), orErrorInvalidValue,
                "pushed no id");
   EXPECT_FAILS(orActivityPushExternalCorrelationId(static_cast<orActivityIdKind>(2), 1),
-               orErrorInvalidValue, "kind 2 is none");
+               orErrorInvalidValue, "kind 2 is not");
   EXPECT_FAILS(orActivityRegisterCallbacks([](void**, size_t*) {}, nullptr), orErrorInvalidValue,
                "pass both, or none");
   EXPECT_FAILS(orActivityGetCounts(nullptr, nullptr), orErrorInvalidValue, "must not be null");
@@ -400,7 +400,7 @@ TEST_F(ActivityTest, WrongCallsAreRefused) {
   EXPECT_OK(orActivityDisableTracing());
 }
 
-TEST_F(ActivityTest, FullBuffersAreHandedOver) {
+TEST_F(ActivityTest, FullBuffersAreCompleted) {
   Profiler::Get().Start(3 * sizeof(orActivity));
   for (int i = 0; i < 50; ++i) {
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
@@ -412,7 +412,7 @@ TEST_F(ActivityTest, FullBuffersAreHandedOver) {
   EXPECT_EQ(Profiler::Get().dropped(), 0U);
 }
 
-TEST_F(ActivityTest, WhatFindsNoBufferIsCounted) {
+TEST_F(ActivityTest, RecordsWithoutABufferAreCountedAsDropped) {
   for (const size_t size : {size_t{0}, sizeof(orActivity) / 2}) {
     Profiler::Get().Start(size);
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr));
@@ -422,24 +422,26 @@ TEST_F(ActivityTest, WhatFindsNoBufferIsCounted) {
   }
 }
 
-TEST_F(ActivityTest, WorkThatIsQueuedWhenTracingEndsIsRecorded) {
+TEST_F(ActivityTest, WorkQueuedBeforeTracingEndsIsRecorded) {
   QueueLaunches();
   Gate gate;
   const orLaunchAttributes attributes{"late", 0, 0};
-  EXPECT_OK(gate.Launch(nullptr));  // not recorded: it came before
+  EXPECT_OK(gate.Launch(nullptr));  // not recorded: queued before tracing started
   ASSERT_TRUE(gate.AwaitEntered());
   Profiler::Get().Start();
   EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
   EXPECT_OK(orActivityDisableTracing());
-  EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));  // it comes after
+  EXPECT_OK(
+      orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));  // queued after tracing ended
   gate.Open();
   const auto kernels = Of(Profiler::Get().Stop(), orActivityKernel);
   ASSERT_EQ(kernels.size(), 1U);
   EXPECT_STREQ(kernels[0].name, "late");
 }
 
-// A kernel runs on the launching thread when tracing ends: a flush waits for the end of that call.
-TEST_F(ActivityTest, ACallThatIsUnderWayWhenTracingEndsIsRecorded) {
+// A kernel runs on the launching thread when tracing ends. The flush waits for the end of that
+// call.
+TEST_F(ActivityTest, ACallInProgressWhenTracingEndsIsRecorded) {
   Gate gate;
   Profiler::Get().Start();
   std::thread launcher([&] { EXPECT_OK(gate.Launch(nullptr, orLaunchInline)); });
@@ -478,8 +480,8 @@ TEST_F(ActivityTest, AFlushDoesNotWaitForCallsThatWait) {
   waiter.join();
 }
 
-// A flush after the end of tracing waits; a profiler that begins again does not wait with it.
-TEST_F(ActivityTest, AFlushEndsWhenTracingBeginsAgain) {
+// A flush after the end of tracing waits, but no longer than until a profiler starts tracing again.
+TEST_F(ActivityTest, AFlushReturnsWhenTracingStartsAgain) {
   QueueLaunches();
   Gate gate;
   Profiler::Get().Start();
@@ -508,9 +510,9 @@ TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
 }
 
-// The last thing that a thread does may be a launch: in the destructor of what it made before it
-// wrote its first record.
-TEST_F(ActivityTest, AThreadThatLaunchesAtItsEnd) {
+// A thread may launch at its very end: in the destructor of an object that it created before its
+// first record.
+TEST_F(ActivityTest, RecordsALaunchDuringThreadExit) {
   struct LaunchesAtEnd {
     ~LaunchesAtEnd() { EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, nullptr)); }
     void Touch() {}
@@ -526,8 +528,8 @@ TEST_F(ActivityTest, AThreadThatLaunchesAtItsEnd) {
   EXPECT_EQ(Of(records, orActivityKernel).size() + Profiler::Get().dropped(), 3U);
 }
 
-// The thread of the launching stream runs all nodes: they are rows of that stream.
-TEST_F(ActivityTest, NodesOfAnotherDeviceAreRowsOfTheLaunchingStream) {
+// The thread of the launching stream runs all nodes, so they belong to that stream.
+TEST_F(ActivityTest, NodesOfAnotherDeviceBelongToTheLaunchingStream) {
   if (count_ < 2) {
     GTEST_SKIP() << "there is one device";
   }
@@ -582,12 +584,12 @@ TEST_F(ActivityTest, RecordsOfOneStreamDoNotOverlap) {
   }
 }
 
-// Tracing goes on and off, and buffers are flushed, while threads launch: each launch that is
-// recorded is there once, and so is its kernel.
-TEST_F(ActivityTest, ThreadsLaunchWhileTracingGoesOnAndOff) {
+// Tracing is turned on and off and buffers are flushed while threads launch. Each recorded launch
+// appears exactly once, and so does its kernel.
+TEST_F(ActivityTest, ThreadsLaunchWhileTracingIsToggled) {
   constexpr int kThreads = 8;
   constexpr int kSessions = 30;
-  constexpr int kLaunches = 4000;  // at most in each session: the profiler keeps all records
+  constexpr int kLaunches = 4000;  // at most per session: the profiler keeps all records
   Profiler::Get().Start(16 * sizeof(orActivity));
   std::atomic<bool> over{false};
   std::atomic<int> launched{0};

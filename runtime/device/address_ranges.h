@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// address_ranges.h - a set of free address ranges: what is left of a window to give out.
+// address_ranges.h - the set of free address ranges in a window.
 //
-// Best fit, the lowest address among equals; neighbours grow together when they come back. The
-// allocators above ask for few and large blocks, so ordered trees are fast enough. Not thread-safe:
-// its owner has a lock.
+// Allocation is best fit, with the lowest address among ranges of equal size. Freed neighbors are
+// merged. The allocators above request few, large blocks, so ordered trees are fast enough. Not
+// thread-safe: the owner must lock.
 #ifndef RUNTIME_DEVICE_ADDRESS_RANGES_H_
 #define RUNTIME_DEVICE_ADDRESS_RANGES_H_
 
@@ -19,8 +19,9 @@ namespace openreg::device {
 
 class AddressRanges {
  public:
-  // Takes `size` bytes at a multiple of `alignment` out of the set; 0 when no range has room.
-  uintptr_t Take(size_t size, size_t alignment) {
+  // Removes `size` bytes at a multiple of `alignment` from the set; returns 0 if no range is large
+  // enough.
+  uintptr_t Allocate(size_t size, size_t alignment) {
     for (auto it = by_size_.lower_bound({size, 0}); it != by_size_.end(); ++it) {
       const auto [room, base] = *it;
       const uintptr_t start = (base + alignment - 1) / alignment * alignment;
@@ -40,8 +41,8 @@ class AddressRanges {
     return 0;
   }
 
-  // Puts a range, no part of which is in the set, into it.
-  void Give(uintptr_t base, size_t size) {
+  // Adds a range to the set. No part of it may be in the set already.
+  void Free(uintptr_t base, size_t size) {
     const auto next = by_base_.lower_bound(base);
     if (next != by_base_.begin()) {
       const auto [previous_base, previous_size] = *std::prev(next);
@@ -59,7 +60,7 @@ class AddressRanges {
     Insert(base, size);
   }
 
-  // Base and size of each range, by address.
+  // Sizes by base address.
   const std::map<uintptr_t, size_t>& ranges() const { return by_base_; }
   size_t largest() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
 

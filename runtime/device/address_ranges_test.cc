@@ -10,54 +10,54 @@ namespace {
 
 using Ranges = std::map<uintptr_t, size_t>;
 
-TEST(AddressRangesTest, TakesTheSmallestRangeThatFitsAndTheLowestOfThose) {
+TEST(AddressRangesTest, AllocatesTheLowestOfTheSmallestRangesThatFit) {
   AddressRanges ranges;
-  ranges.Give(0x1000, 0x800);
-  ranges.Give(0x3000, 0x400);
-  ranges.Give(0x5000, 0x400);
-  EXPECT_EQ(ranges.Take(0x300, 0x100), 0x3000u);
-  EXPECT_EQ(ranges.Take(0x400, 0x100), 0x5000u);
-  EXPECT_EQ(ranges.Take(0x400, 0x100), 0x1000u);
+  ranges.Free(0x1000, 0x800);
+  ranges.Free(0x3000, 0x400);
+  ranges.Free(0x5000, 0x400);
+  EXPECT_EQ(ranges.Allocate(0x300, 0x100), 0x3000u);
+  EXPECT_EQ(ranges.Allocate(0x400, 0x100), 0x5000u);
+  EXPECT_EQ(ranges.Allocate(0x400, 0x100), 0x1000u);
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1400, 0x400}, {0x3300, 0x100}}));
   EXPECT_EQ(ranges.largest(), 0x400u);
-  EXPECT_EQ(ranges.Take(0x401, 1), 0u);
+  EXPECT_EQ(ranges.Allocate(0x401, 1), 0u);
 }
 
-TEST(AddressRangesTest, AlignsAndKeepsWhatItSkips) {
+TEST(AddressRangesTest, AlignsAndKeepsTheSkippedBytes) {
   AddressRanges ranges;
-  ranges.Give(0x1100, 0x2000);
-  EXPECT_EQ(ranges.Take(0x1000, 0x1000), 0x2000u);
+  ranges.Free(0x1100, 0x2000);
+  EXPECT_EQ(ranges.Allocate(0x1000, 0x1000), 0x2000u);
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1100, 0xf00}, {0x3000, 0x100}}));
-  EXPECT_EQ(ranges.Take(0x100, 0x1000), 0x3000u);
-  EXPECT_EQ(ranges.Take(0x100, 0x1000), 0u);
+  EXPECT_EQ(ranges.Allocate(0x100, 0x1000), 0x3000u);
+  EXPECT_EQ(ranges.Allocate(0x100, 0x1000), 0u);
 }
 
-TEST(AddressRangesTest, PassesByARangeThatIsLargeEnoughButNotWhenAligned) {
+TEST(AddressRangesTest, SkipsARangeThatIsTooSmallAfterAlignment) {
   AddressRanges ranges;
-  ranges.Give(0x1800, 0x1000);
-  ranges.Give(0x8000, 0x1800);
-  EXPECT_EQ(ranges.Take(0x1000, 0x1000), 0x8000u);
+  ranges.Free(0x1800, 0x1000);
+  ranges.Free(0x8000, 0x1800);
+  EXPECT_EQ(ranges.Allocate(0x1000, 0x1000), 0x8000u);
 }
 
-TEST(AddressRangesTest, NeighboursGrowTogether) {
+TEST(AddressRangesTest, MergesNeighbors) {
   AddressRanges ranges;
-  ranges.Give(0x1000, 0x100);
-  ranges.Give(0x1200, 0x100);
-  ranges.Give(0x1400, 0x100);
-  ranges.Give(0x1100, 0x100);  // both sides
+  ranges.Free(0x1000, 0x100);
+  ranges.Free(0x1200, 0x100);
+  ranges.Free(0x1400, 0x100);
+  ranges.Free(0x1100, 0x100);  // adjacent on both sides
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1000, 0x300}, {0x1400, 0x100}}));
-  ranges.Give(0x1500, 0x100);  // behind
-  ranges.Give(0x1300, 0x80);   // before one, not touching the other
+  ranges.Free(0x1500, 0x100);  // adjacent after a range
+  ranges.Free(0x1300, 0x80);   // before a range, not adjacent to the other
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1000, 0x380}, {0x1400, 0x200}}));
-  ranges.Give(0x1380, 0x80);
+  ranges.Free(0x1380, 0x80);
   EXPECT_EQ(ranges.ranges(), (Ranges{{0x1000, 0x600}}));
   EXPECT_EQ(ranges.largest(), 0x600u);
 }
 
-TEST(AddressRangesTest, AnEmptySetHasNothing) {
+TEST(AddressRangesTest, AnEmptySetAllocatesNothing) {
   AddressRanges ranges;
   EXPECT_EQ(ranges.largest(), 0u);
-  EXPECT_EQ(ranges.Take(1, 1), 0u);
+  EXPECT_EQ(ranges.Allocate(1, 1), 0u);
 }
 
 }  // namespace

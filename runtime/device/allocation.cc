@@ -29,7 +29,7 @@ int LiveTable::Add(uintptr_t base, size_t size) {
     }
     std::atomic<Slot*>& chunk = chunks_[slot / kChunk];
     if (chunk.load(std::memory_order_relaxed) == nullptr) {
-      // Never freed: a signal handler may be reading it at any time.
+      // Never freed: a signal handler may read it at any time.
       Slot* slots = new (std::nothrow) Slot[kChunk];
       if (slots == nullptr) {
         return -1;
@@ -73,9 +73,9 @@ Allocations& Allocations::Get() {
 void Allocations::SetUp() {
   std::lock_guard lock(mutex_);
   for (int device = 0; device < arena.device_count(); ++device) {
-    free_[device].Give(arena.device(device).base, arena.device(device).size);
+    free_[device].Free(arena.device(device).base, arena.device(device).size);
   }
-  free_imports_.Give(arena.imports().base, arena.imports().size);
+  free_imports_.Free(arena.imports().base, arena.imports().size);
 }
 
 orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
@@ -97,18 +97,18 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
                 "orMalloc of %zu bytes on device %d: failure injected by a test", size, device);
   }
   std::lock_guard lock(mutex_);
-  if (size > capacity) {  // before it is rounded up, which could overflow
+  if (size > capacity) {  // checked before rounding up, which could overflow
     return refuse(used_[device], free_[device].largest());
   }
   const size_t reserved = RoundUp(size, kPage);
   const size_t alignment = reserved >= kLargePage ? kLargePage : kPage;
-  uintptr_t base = free_[device].Take(reserved, alignment);
+  uintptr_t base = free_[device].Allocate(reserved, alignment);
   if (base == 0) {
     CollectLocked(device);
-    base = free_[device].Take(reserved, alignment);
+    base = free_[device].Allocate(reserved, alignment);
   }
   if (base == 0 && alignment != kPage) {
-    base = free_[device].Take(reserved, kPage);  // large pages are only a preference
+    base = free_[device].Allocate(reserved, kPage);  // large pages are only a preference
   }
   if (base == 0) {
     return refuse(used_[device], free_[device].largest());
@@ -116,8 +116,8 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
   used_[device] += reserved;
   if (!AddLocked({base, size, reserved, device, -1, nullptr})) {
     used_[device] -= reserved;
-    free_[device].Give(base, reserved);
-    return Fail(orErrorSystem, "orMalloc: no host memory is left for the table of allocations");
+    free_[device].Free(base, reserved);
+    return Fail(orErrorSystem, "orMalloc: out of host memory for the table of allocations");
   }
   *pointer = reinterpret_cast<void*>(base);
   return orSuccess;
@@ -134,7 +134,7 @@ bool Allocations::AddLocked(Allocation allocation) {
 
 void Allocations::RemoveLocked(const Allocation& allocation) {
   live_table_.Remove(allocation.live_slot);
-  live_.erase(allocation.base);  // may be where `allocation` lives: last
+  live_.erase(allocation.base);  // last, because it may destroy `allocation`
 }
 
 Allocation* Allocations::FindLocked(uintptr_t address) {
@@ -162,9 +162,9 @@ orError_t Allocations::Free(void* pointer) {
   const Allocation* found = FindLocked(address);
   if (found == nullptr) {
     return Fail(orErrorInvalidDevicePointer,
-                "orFree of %p: %s; free what orMalloc returned, and once", pointer,
+                "orFree of %p: %s; pass a pointer from orMalloc that was not freed before", pointer,
                 IsReady() && arena.Contains(pointer)
-                    ? "a device address where no allocation lives now"
+                    ? "a device address outside of every live allocation"
                     : "not a device address");
   }
   if (found->import != nullptr) {
@@ -172,10 +172,10 @@ orError_t Allocations::Free(void* pointer) {
                 "orFree of %p: it belongs to another process; use orIpcRelease", pointer);
   }
   if (found->base != address) {
-    return Fail(
-        orErrorInvalidDevicePointer,
-        "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; free its start",
-        pointer, address - found->base, reinterpret_cast<void*>(found->base), found->size);
+    return Fail(orErrorInvalidDevicePointer,
+                "orFree of %p: it points %zu bytes into the allocation %p of %zu bytes; pass its "
+                "start address",
+                pointer, address - found->base, reinterpret_cast<void*>(found->base), found->size);
   }
   const Allocation allocation = *found;
   RemoveLocked(allocation);
@@ -192,7 +192,7 @@ void Allocations::ReleaseLocked(const Allocation& allocation) {
     }
   }
   used_[allocation.device] -= allocation.reserved;
-  free_[allocation.device].Give(allocation.base, allocation.reserved);
+  free_[allocation.device].Free(allocation.base, allocation.reserved);
 }
 
 void Allocations::CollectLocked(int device) {
@@ -202,7 +202,7 @@ void Allocations::CollectLocked(int device) {
       return false;
     }
     used_[device] -= allocation.reserved;
-    free_[device].Give(allocation.base, allocation.reserved);
+    free_[device].Free(allocation.base, allocation.reserved);
     return true;
   });
 }
@@ -236,7 +236,7 @@ orError_t Allocations::Trim(int device, size_t* released) {
   }
   fstat(arena.file(device), &after);
   if (released != nullptr) {
-    // Kernels of this process may fill other pages meanwhile.
+    // Kernels of this process may fill other pages at the same time.
     *released =
         static_cast<size_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * 512;
   }
@@ -260,12 +260,12 @@ std::vector<Allocation> Allocations::ImportsLocked(int device) const {
   return imports;
 }
 
-uintptr_t Allocations::TakeImportRangeLocked(size_t size, size_t alignment) {
-  return free_imports_.Take(size, alignment);
+uintptr_t Allocations::AllocateImportRangeLocked(size_t size, size_t alignment) {
+  return free_imports_.Allocate(size, alignment);
 }
 
-void Allocations::GiveImportRangeLocked(uintptr_t base, size_t size) {
-  free_imports_.Give(base, size);
+void Allocations::FreeImportRangeLocked(uintptr_t base, size_t size) {
+  free_imports_.Free(base, size);
 }
 
 }  // namespace openreg::device

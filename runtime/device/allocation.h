@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation.h - the blocks that orMalloc gave and that were imported.
+// allocation.h - the live blocks of device memory: from orMalloc, or imported.
 //
-// Allocations is one object of the process, with one lock: a caching allocator stands above, so
-// blocks come and go rarely. It is never destroyed, because blocks are freed until the very end of
-// a process. The fault report finds blocks without the lock, in the LiveTable beside it.
+// Allocations is one object per process with one lock. A caching allocator sits above it, so blocks
+// are allocated and freed rarely. It is never destroyed, because blocks are freed until the very
+// end of the process. The fault report finds blocks without the lock, in the LiveTable.
 #ifndef RUNTIME_DEVICE_ALLOCATION_H_
 #define RUNTIME_DEVICE_ALLOCATION_H_
 
@@ -24,12 +24,12 @@ struct Import;
 
 struct Allocation {
   uintptr_t base;
-  size_t size;      // as asked for: what bounds are checked against
-  size_t reserved;  // as taken from the window
+  size_t size;      // the requested size, which bounds checks use
+  size_t reserved;  // the size taken from the window
   int device;
-  int live_slot;          // its place in the LiveTable
-  Import* import;         // not null: it belongs to another process (imported_memory.h)
-  bool exported = false;  // a part of it was exported once (exports.h)
+  int live_slot;          // index in the LiveTable
+  Import* import;         // not null: the memory of another process (imported_memory.h)
+  bool exported = false;  // a part of it was exported at least once (exports.h)
 };
 
 // All live blocks, for a reader that cannot take a lock. Writers hold the lock of Allocations.
@@ -39,11 +39,11 @@ class LiveTable {
     uintptr_t base;
     size_t size;
   };
-  int Add(uintptr_t base, size_t size);  // the slot, or -1 when no memory is left for the table
+  int Add(uintptr_t base, size_t size);  // returns the slot, or -1 if the table cannot grow
   void Remove(int slot);
 
-  // The block that holds `address`. Async-signal-safe; a block which comes or goes at this very
-  // moment may be missed.
+  // Finds the block that contains `address`. Async-signal-safe. May miss a block that is being
+  // added or removed at the same time.
   bool Find(uintptr_t address, Entry* entry) const;
 
  private:
@@ -62,7 +62,7 @@ class Allocations {
  public:
   static Allocations& Get();
 
-  // Called once, when the arena exists.
+  // Called once, after the arena is reserved.
   void SetUp();
 
   orError_t Allocate(int device, size_t size, void** pointer);
@@ -71,14 +71,15 @@ class Allocations {
   orError_t Trim(int device, size_t* released);
   void Info(int device, size_t* free_bytes, size_t* capacity);
 
-  // The block that holds `pointer`.
+  // Finds the block that contains `pointer`.
   bool Find(const void* pointer, Allocation* found);
 
-  // For imported_memory.cc and shared_memory.cc; the functions that end with Locked need the lock.
+  // For imported_memory.cc and shared_memory.cc. Functions whose name ends with Locked require the
+  // lock.
   std::mutex& mutex() { return mutex_; }
   Allocation* FindLocked(uintptr_t address);
-  uintptr_t TakeImportRangeLocked(size_t size, size_t alignment);
-  void GiveImportRangeLocked(uintptr_t base, size_t size);
+  uintptr_t AllocateImportRangeLocked(size_t size, size_t alignment);
+  void FreeImportRangeLocked(uintptr_t base, size_t size);
   std::vector<Allocation> ImportsLocked(int device) const;
   bool AddLocked(Allocation allocation);
   void RemoveLocked(const Allocation& allocation);
@@ -94,7 +95,7 @@ class Allocations {
   AddressRanges free_[OPENREG_MAX_DEVICES];
   AddressRanges free_imports_;
   size_t used_[OPENREG_MAX_DEVICES] = {};
-  std::vector<Allocation> kept_;  // freed here, still open in another process
+  std::vector<Allocation> kept_;  // freed by this process, still open in another one
   LiveTable live_table_;
 };
 

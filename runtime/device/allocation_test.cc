@@ -33,14 +33,14 @@ TEST_F(AllocationTest, MemoryIsAlignedDistinctAndCounted) {
   EXPECT_EQ(free_bytes, free_before);
 }
 
-TEST_F(AllocationTest, NothingIsANullPointer) {
+TEST_F(AllocationTest, ZeroBytesAreANullPointer) {
   void* pointer = &pointer;
   EXPECT_OK(orMalloc(&pointer, 0));
   EXPECT_EQ(pointer, nullptr);
   EXPECT_OK(orFree(nullptr));
 }
 
-TEST_F(AllocationTest, TooMuchIsRefusedInWords) {
+TEST_F(AllocationTest, OversizedRequestsFailWithTheFigures) {
   void* pointer = &pointer;
   EXPECT_FAILS(orMalloc(&pointer, (size_t{256} << 20) + 1), orErrorOutOfMemory,
                "256 MiB of 256 MiB are free, the largest free range has 256 MiB");
@@ -52,7 +52,7 @@ TEST_F(AllocationTest, TooMuchIsRefusedInWords) {
   EXPECT_FAILS(orMalloc(nullptr, 1), orErrorInvalidValue, "pointer is null");
 }
 
-TEST_F(AllocationTest, TheWholeCapacityCanBeUsedAgainAndAgain) {
+TEST_F(AllocationTest, TheWholeCapacityCanBeReused) {
   for (int round = 0; round < 3; ++round) {
     void* all = nullptr;
     ASSERT_OK(orMalloc(&all, size_t{256} << 20));
@@ -62,12 +62,13 @@ TEST_F(AllocationTest, TheWholeCapacityCanBeUsedAgainAndAgain) {
   }
 }
 
-TEST_F(AllocationTest, WrongPointersAreNotFreed) {
+TEST_F(AllocationTest, InvalidPointersAreNotFreed) {
   char* memory = Allocate<char>(10000);
   EXPECT_FAILS(orFree(memory + 1), orErrorInvalidDevicePointer,
                "it points 1 bytes into the allocation");
-  EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "free its start");
-  EXPECT_FAILS(orFree(memory + 10000), orErrorInvalidDevicePointer, "no allocation lives now");
+  EXPECT_FAILS(orFree(memory + 9999), orErrorInvalidDevicePointer, "pass its start address");
+  EXPECT_FAILS(orFree(memory + 10000), orErrorInvalidDevicePointer,
+               "outside of every live allocation");
   int host = 0;
   EXPECT_FAILS(orFree(&host), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_FAILS(orFree(reinterpret_cast<void*>(1)), orErrorInvalidDevicePointer,
@@ -76,7 +77,7 @@ TEST_F(AllocationTest, WrongPointersAreNotFreed) {
   ASSERT_OK(orGetKernelPointer(&view, memory));
   EXPECT_FAILS(orFree(view), orErrorInvalidDevicePointer, "not a device address");
   EXPECT_OK(orFree(memory));
-  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "and once");
+  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "that was not freed before");
 }
 
 TEST_F(AllocationTest, AnyDeviceMayBeCurrentWhenMemoryIsFreed) {
@@ -109,12 +110,12 @@ TEST_F(AllocationTest, KernelsSeeMemoryAtAConstantOffset) {
   EXPECT_OK(orGetKernelPointer(&same, &host));
   EXPECT_EQ(same, &host);
   EXPECT_FAILS(orGetKernelPointer(&same, reinterpret_cast<void*>(window.base + window.size - 1)),
-               orErrorInvalidDevicePointer, "no allocation lives now");
+               orErrorInvalidDevicePointer, "outside of every live allocation");
   EXPECT_FAILS(orGetKernelPointer(nullptr, &host), orErrorInvalidValue, "kernel_pointer is null");
   EXPECT_FAILS(orGetAddressWindow(nullptr), orErrorInvalidValue, "window is null");
 }
 
-TEST_F(AllocationTest, AttributesTellEveryKindOfPointer) {
+TEST_F(AllocationTest, AttributesDescribeEveryKindOfPointer) {
   orPointerAttributes attributes;
   char* memory = Allocate<char>(5000);
   for (size_t inside : {size_t{0}, size_t{1}, size_t{4999}}) {
@@ -127,7 +128,7 @@ TEST_F(AllocationTest, AttributesTellEveryKindOfPointer) {
     EXPECT_EQ(attributes.imported, 0);
   }
   EXPECT_FAILS(orPointerGetAttributes(&attributes, memory + 5000), orErrorInvalidDevicePointer,
-               "no allocation lives now");
+               "outside of every live allocation");
   for (const void* host : {static_cast<const void*>(&attributes), static_cast<const void*>(nullptr),
                            reinterpret_cast<const void*>(UINTPTR_MAX)}) {
     ASSERT_OK(orPointerGetAttributes(&attributes, host));
@@ -140,7 +141,7 @@ TEST_F(AllocationTest, AttributesTellEveryKindOfPointer) {
   EXPECT_FAILS(orPointerGetAttributes(nullptr, memory), orErrorInvalidValue, "attributes is null");
 }
 
-TEST_F(AllocationTest, TrimGivesPagesOfFreeMemoryBackAndNoOthers) {
+TEST_F(AllocationTest, TrimReturnsOnlyPagesOfFreeMemory) {
   constexpr size_t kSize = size_t{8} << 20;
   char* view = nullptr;
   char* freed = Allocate<char>(kSize, &view);
@@ -168,7 +169,7 @@ TEST_F(AllocationTest, InfoRefusesNull) {
   EXPECT_FAILS(orMemGetInfo(&bytes, nullptr), orErrorInvalidValue, "must not be null");
 }
 
-TEST_F(AllocationTest, RandomSizesNeverOverlapAndAllComeBack) {
+TEST_F(AllocationTest, RandomAllocationsNeverOverlapOrLeak) {
   std::mt19937 random(20260101);
   struct Block {
     char* base;
@@ -203,7 +204,7 @@ TEST_F(AllocationTest, RandomSizesNeverOverlapAndAllComeBack) {
     ASSERT_OK(orFree(block.base));
   }
   void* all = nullptr;
-  EXPECT_OK(orMalloc(&all, size_t{256} << 20));  // nothing is left in pieces
+  EXPECT_OK(orMalloc(&all, size_t{256} << 20));  // no fragments remain
 }
 
 }  // namespace

@@ -21,12 +21,12 @@ namespace {
 
 void* Address(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-// An inaccessible mapping, which costs address space only.
+// An inaccessible mapping; it costs only address space.
 void* ReserveAddresses(void* where, size_t size, int flags) {
   return mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// Both views of a range of a file.
+// Maps a range of a file in both halves.
 bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t file_offset) {
   constexpr int kFlags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
   void* device = Address(address);
@@ -37,7 +37,7 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
     return false;
   }
   for (void* view : {device, kernel}) {
-    // A child that shared the mapping could change the parent's memory, by trimming for example.
+    // A child that shared the mapping could change the parent's memory, for example by trimming it.
     if (madvise(view, size, MADV_DONTFORK) != 0 || madvise(view, size, MADV_DONTDUMP) != 0) {
       return false;
     }
@@ -45,14 +45,14 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
   return true;
 }
 
-// An error text for a system call that failed on a reservation of `size` bytes.
+// The error of a system call that failed for a reservation of `size` bytes.
 orError_t FailSystem(const char* what, size_t size, int error) {
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
   if (error == ENOMEM && space.rlim_cur != RLIM_INFINITY) {
     return Fail(
         orErrorSystem,
-        "%s of %s failed: the limit of the address space (RLIMIT_AS, ulimit -v) is %s; raise it or "
+        "%s of %s failed: the address space limit (RLIMIT_AS, ulimit -v) is %s; raise it or "
         "lower OPENREG_DEVICE_MEMORY",
         what, ByteText(size).c_str(), ByteText(space.rlim_cur).c_str());
   }
@@ -72,17 +72,17 @@ orError_t FailSystem(const char* what, size_t size, int error) {
 
 orError_t Arena::Reserve(int device_count, size_t device_memory) {
   rlimit file_limit{};
-  // Looked up, not tried: going over it would send SIGXFSZ, which ends the process.
+  // Checked in advance: exceeding the limit would send SIGXFSZ, which ends the process.
   if (getrlimit(RLIMIT_FSIZE, &file_limit) == 0 && file_limit.rlim_cur != RLIM_INFINITY &&
       file_limit.rlim_cur < device_memory) {
-    return Fail(
-        orErrorSystem,
-        "the memory of a device needs a file of %s: the limit of a file's size (RLIMIT_FSIZE, "
-        "ulimit -f) is %s; raise it or lower OPENREG_DEVICE_MEMORY",
-        ByteText(device_memory).c_str(), ByteText(file_limit.rlim_cur).c_str());
+    return Fail(orErrorSystem,
+                "the memory of a device needs a file of %s: the file size limit (RLIMIT_FSIZE, "
+                "ulimit -f) is %s; raise it or lower OPENREG_DEVICE_MEMORY",
+                ByteText(device_memory).c_str(), ByteText(file_limit.rlim_cur).c_str());
   }
 
-  // Each part ends with a gap of one large page. Imports get as much room as all devices have.
+  // Each part ends with a gap of one large page. The import range is as large as all devices
+  // together.
   const size_t stride = device_memory + kLargePage;
   const size_t count = static_cast<size_t>(device_count);
   const size_t import_size = count * device_memory;
@@ -91,7 +91,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
   if (reservation == MAP_FAILED) {
     return FailSystem("reservation", 2 * half, errno);
   }
-  // Aligned, so that large pages are possible.
+  // Aligned to allow large pages.
   const auto start = reinterpret_cast<uintptr_t>(reservation);
   const uintptr_t base = RoundUp(start, kLargePage);
   if (base != start) {
@@ -110,7 +110,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     }
     return FailSystem(what, size, error);
   };
-  // A fork leaves the reservation out too: whatever the child maps there is its own.
+  // Also excludes the reservation from forks: the child may map its own memory there.
   if (madvise(Address(base), 2 * half, MADV_DONTFORK) != 0 ||
       madvise(Address(base), 2 * half, MADV_DONTDUMP) != 0) {
     return undo("madvise", 2 * half);
@@ -125,7 +125,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
       return undo("mapping of a device's memory", device_memory);
     }
-    // A preference, granted where the system has "advise" in transparent_hugepage/shmem_enabled.
+    // A preference, which takes effect if transparent_hugepage/shmem_enabled is "advise".
     madvise(Address(devices_[index].base + half), device_memory, MADV_HUGEPAGE);
   }
   imports_ = {base + count * stride, import_size};
@@ -154,7 +154,7 @@ bool Arena::MapImport(uintptr_t address, size_t size, int file, size_t file_offs
 }
 
 void Arena::UnmapImport(uintptr_t address, size_t size) const {
-  // The addresses stay reserved; over an existing mapping this needs no memory, so it cannot fail.
+  // The addresses stay reserved. Remapping an existing mapping needs no memory, so it cannot fail.
   for (const uintptr_t view : {address, address + half_.size}) {
     ReserveAddresses(Address(view), size, MAP_FIXED);
     madvise(Address(view), size, MADV_DONTFORK);

@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// arena.h - the one address reservation of the process.
+// arena.h - the single address reservation of the process.
 //
 //      base                                base + half            (offset == half)
 //      | device 0 | device 1 | ... | imports | device 0 | device 1 | ... | imports |
 //      |<------- device half: PROT_NONE ---->|<------ kernel half: read-write ---->|
 //
-// The memory of each device is a sparse memfd, mapped at the same place of both halves; so one
-// offset, constant for the process, leads from the address that PyTorch sees to the one that
-// kernels use, and a launch needs no system call. Blocks of other processes are mapped into the
-// import range. Between the ranges lies a gap that is never mapped, so that running past the end of
-// one does not reach the next.
+// The memory of each device is a sparse memfd that is mapped at the same offset in both halves. The
+// distance between the address that PyTorch sees and the one that kernels use is therefore constant
+// for the process, and a launch needs no system call. Blocks of other processes are mapped into the
+// import range. A gap between the ranges is never mapped, so an access past the end of one range
+// does not reach the next.
 //
-// The mappings are not inherited by a fork and are not part of a core dump. They stay until the
-// process ends: a late access is then a fault report and not a foreign object. Reserve() is called
-// once, under the lock of Initialize; everything else is constant afterwards, or says which lock it
-// needs.
+// A fork does not inherit the mappings, and core dumps do not contain them. They stay until the
+// process ends, so that a late access causes a fault report instead of touching an unrelated
+// object. Reserve() is called once, under the lock of Initialize. Everything else is constant
+// afterwards or names the lock that it requires.
 #ifndef RUNTIME_DEVICE_ARENA_H_
 #define RUNTIME_DEVICE_ARENA_H_
 
@@ -43,18 +43,18 @@ struct Window {
 
 class Arena {
  public:
-  // Reserves and maps everything, or fails and leaves nothing behind.
+  // Reserves and maps everything. On failure, everything is undone.
   orError_t Reserve(int device_count, size_t device_memory);
 
   bool reserved() const { return half_.size != 0; }
   int device_count() const { return device_count_; }
 
-  // The device half, the part of one device and the part for imports.
+  // The whole device half, the window of one device, and the window for imports.
   const Window& half() const { return half_; }
   const Window& device(int index) const { return devices_[index]; }
   const Window& imports() const { return imports_; }
 
-  // From the device half to the kernel half.
+  // The distance from the device half to the kernel half.
   ptrdiff_t offset() const { return static_cast<ptrdiff_t>(half_.size); }
   bool Contains(const void* pointer) const {
     return half_.Contains(reinterpret_cast<uintptr_t>(pointer));
@@ -62,29 +62,29 @@ class Arena {
   void* KernelPointer(uintptr_t address) const {
     return reinterpret_cast<void*>(address + half_.size);
   }
-  // As a kernel sees it, be it device or host memory.
+  // The address that a kernel uses for a device or host pointer.
   void* Translate(const void* pointer) const {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     return reinterpret_cast<void*>(half_.Contains(address) ? address + half_.size : address);
   }
 
-  // Device that an address of the device half belongs to; -1 for imports and gaps.
+  // The device that owns an address of the device half; -1 for imports and gaps.
   int DeviceOf(uintptr_t address) const;
 
-  // The memfd of a device, and the number in its name, by which other processes know it.
+  // The memfd of a device, and the number in its name by which other processes identify it.
   int file(int device) const { return files_[device]; }
   uint64_t file_number(int device) const { return numbers_[device]; }
 
-  // Maps `size` bytes of another process's file at `address` of the import range, in both halves,
-  // or takes them away again. The caller has reserved that range for itself (allocation.cc).
+  // Map `size` bytes of another process's file at `address` of the import range, in both halves,
+  // and unmap them. The caller must have reserved that range (allocation.cc).
   bool MapImport(uintptr_t address, size_t size, int file, size_t file_offset) const;
   void UnmapImport(uintptr_t address, size_t size) const;
 
-  // After a fork, in the child: closes the files of the devices, which would otherwise keep their
-  // memory when the parent has ended. Async-signal-safe.
+  // In the child of a fork: closes the files of the devices, which would otherwise keep their
+  // memory alive after the parent has ended. Async-signal-safe.
   void CloseFilesInChild() const;
 
-  // Gives pages of a device back to the system; they read as zero afterwards.
+  // Returns pages of a device to the operating system; they read as zero afterwards.
   bool PunchHole(int device, uintptr_t address, size_t size) const;
 
  private:

@@ -17,7 +17,7 @@ class Capture {
  public:
   struct Branch {
     Stream* stream;
-    std::vector<uint32_t> heads;  // what its next command depends on
+    std::vector<uint32_t> heads;  // nodes that the stream's next command depends on
   };
 
   Branch& Of(const Stream* stream) {
@@ -25,7 +25,7 @@ class Capture {
                          [&](const Branch& branch) { return branch.stream == stream; });
   }
 
-  // Keeps the first reason, and fails with this one.
+  // Stores the first reason, but fails with this one.
   [[gnu::format(printf, 3, 4)]] orError_t Invalidate(orError_t error, const char* format, ...) {
     char text[512];
     va_list arguments;
@@ -39,7 +39,7 @@ class Capture {
     return Fail(error, "%s. The capture is invalid now; end it (orStreamEndCapture)", text);
   }
 
-  // For a call that would add to the capture.
+  // Checks for a call that would add to the capture.
   orError_t CheckValid(const char* function) const {
     return valid() ? orSuccess
                    : Fail(orErrorCaptureInvalidated,
@@ -54,8 +54,8 @@ class Capture {
   orStreamCaptureMode mode = orStreamCaptureModeGlobal;
   const ThreadState* owner = nullptr;
   Stream* origin = nullptr;
-  std::vector<Branch> branches;                                // the origin first
-  std::unordered_map<uint64_t, std::vector<uint32_t>> events;  // the heads that each captured
+  std::vector<Branch> branches;                                // the origin is the first
+  std::unordered_map<uint64_t, std::vector<uint32_t>> events;  // the heads that each event captured
   orError_t invalid = orSuccess;
   std::string reason;
   Graph* graph = nullptr;
@@ -78,7 +78,7 @@ const void* HandleOf(const Stream* stream) {
 }  // namespace
 
 Captures& Captures::Get() {
-  static Captures& captures = *new Captures;  // never destroyed, as the streams
+  static Captures& captures = *new Captures;  // never destroyed, like the streams
   return captures;
 }
 
@@ -95,12 +95,14 @@ orError_t Captures::Begin(Stream* stream, uint64_t expected, orStreamCaptureMode
   auto capture = std::make_unique<Capture>();
   std::lock_guard lock(mutex_);
   if (stream->capture() != nullptr) {
-    return Fail(orErrorInvalidValue,
-                "orStreamBeginCapture: stream %p is part of a capture already; end that first",
-                HandleOf(stream));
+    return Fail(
+        orErrorInvalidValue,
+        "orStreamBeginCapture: stream %p is already part of a capture; end that capture first",
+        HandleOf(stream));
   }
   if (stream->handle.load(std::memory_order_relaxed) != expected) {
-    return Fail(orErrorInvalidHandle, "orStreamBeginCapture: stream %p was destroyed meanwhile",
+    return Fail(orErrorInvalidHandle,
+                "orStreamBeginCapture: stream %p was destroyed during the call",
                 reinterpret_cast<void*>(expected));
   }
   capture->id = ++last_id_;
@@ -143,26 +145,26 @@ orError_t Captures::End(Stream* stream, orGraph_t* handle) {
     }
     if (capture->mode != orStreamCaptureModeRelaxed && capture->owner != &thread_state) {
       return Fail(orErrorCaptureWrongThread,
-                  "orStreamEndCapture: another thread began the capture of stream %p, and has to "
-                  "end it, unless it is relaxed",
+                  "orStreamEndCapture: another thread began the capture of stream %p and must end "
+                  "it; any thread may end a relaxed capture",
                   HandleOf(stream));
     }
     graph = capture->graph;
     if (capture->valid()) {
       const uint32_t node = graph->FindUnjoined(capture->Of(stream).heads);
       if (node < graph->size()) {
-        error = Fail(
-            orErrorCaptureUnjoined,
-            "orStreamEndCapture: the work of stream %p was not joined, its last command is %s: "
-            "before the end, record an event on it and have stream %p wait for that",
-            HandleOf(Streams::Get().At(graph->StreamOf(node))), graph->NameOf(node),
-            HandleOf(stream));
+        error =
+            Fail(orErrorCaptureUnjoined,
+                 "orStreamEndCapture: the work of stream %p was not joined (its last command is "
+                 "%s): before the end, record an event on it and make stream %p wait for the event",
+                 HandleOf(Streams::Get().At(graph->StreamOf(node))), graph->NameOf(node),
+                 HandleOf(stream));
       }
     } else {
-      error = Fail(orErrorCaptureInvalidated,
-                   "orStreamEndCapture: the capture is invalid, and gives no graph. The reason "
-                   "was: %s",
-                   capture->reason.c_str());
+      error = Fail(
+          orErrorCaptureInvalidated,
+          "orStreamEndCapture: the capture is invalid, so there is no graph. The reason was: %s",
+          capture->reason.c_str());
     }
     Drop(capture);
   }
@@ -213,8 +215,8 @@ std::optional<orError_t> Captures::Record(const char* function, Event* event, ui
   }
   if (event->scope() != Event::Scope::kProcess) {
     return capture->Invalidate(orErrorCaptureUnsupported,
-                               "%s: stream %p is captured, and an event between processes cannot "
-                               "be part of a graph: record it before or after the capture",
+                               "%s: stream %p is captured, and an interprocess event cannot be "
+                               "part of a graph: record it before or after the capture",
                                function, HandleOf(stream));
   }
   for (const std::unique_ptr<Capture>& other : captures_) {
@@ -239,11 +241,11 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, co
     }
   }
   if (waiting != nullptr && event->scope() == Event::Scope::kImported) {
-    return waiting->Invalidate(orErrorCaptureIsolation,
-                               "%s: stream %p is captured, and the event is another process's: a "
-                               "replay could not wait for it; wait for it before or after the "
-                               "capture",
-                               function, HandleOf(stream));
+    return waiting->Invalidate(
+        orErrorCaptureIsolation,
+        "%s: stream %p is captured, and the event belongs to another process: a replay could not "
+        "wait for it; wait for it before or after the capture",
+        function, HandleOf(stream));
   }
   if (!recorded_by.captured()) {
     if (waiting == nullptr || !recorded_by.recorded()) {
@@ -257,11 +259,12 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, co
   }
   Capture* recorded = OfEvent(handle);
   if (recorded == nullptr) {
-    static constexpr char kOver[] =
-        "%s: the event was recorded in a capture that has ended, and stands for nothing outside of "
-        "it; record it again, or synchronize with the stream that the graph is replayed on";
-    return waiting != nullptr ? waiting->Invalidate(orErrorCaptureIsolation, kOver, function)
-                              : Fail(orErrorCaptureIsolation, kOver, function);
+    static constexpr char kCaptureEnded[] =
+        "%s: the event was recorded in a capture that has ended, and has no meaning outside of it; "
+        "record it again, or synchronize with the stream on which the graph is replayed";
+    return waiting != nullptr
+               ? waiting->Invalidate(orErrorCaptureIsolation, kCaptureEnded, function)
+               : Fail(orErrorCaptureIsolation, kCaptureEnded, function);
   }
   if (const orError_t error = recorded->CheckValid(function); error != orSuccess) {
     return error;
@@ -273,11 +276,11 @@ std::optional<orError_t> Captures::Wait(const char* function, Stream* stream, co
   } else if (waiting == recorded) {
     Merge(&waiting->Of(stream).heads, heads);
   } else {
-    static constexpr char kTwo[] =
-        "%s: the event was recorded in one capture, and stream %p is part of another: captures can "
-        "not be merged";
-    (void)recorded->Invalidate(orErrorCaptureIsolation, kTwo, function, HandleOf(stream));
-    return waiting->Invalidate(orErrorCaptureIsolation, kTwo, function, HandleOf(stream));
+    static constexpr char kTwoCaptures[] =
+        "%s: the event was recorded in one capture, and stream %p is part of another: captures "
+        "cannot be merged";
+    (void)recorded->Invalidate(orErrorCaptureIsolation, kTwoCaptures, function, HandleOf(stream));
+    return waiting->Invalidate(orErrorCaptureIsolation, kTwoCaptures, function, HandleOf(stream));
   }
   return orSuccess;
 }
@@ -297,11 +300,11 @@ orError_t Captures::RefuseDevice(const char* function, int device) {
   for (const std::unique_ptr<Capture>& capture : captures_) {
     for (const Capture::Branch& branch : capture->branches) {
       if (branch.stream->device() == device) {
-        refused = capture->Invalidate(
-            orErrorCaptureUnsupported,
-            "%s: stream %p of device %d is captured, so the device cannot be waited for: do it "
-            "before or after the capture",
-            function, HandleOf(branch.stream), device);
+        refused =
+            capture->Invalidate(orErrorCaptureUnsupported,
+                                "%s: stream %p of device %d is captured, so the device cannot be "
+                                "synchronized: synchronize before or after the capture",
+                                function, HandleOf(branch.stream), device);
         break;
       }
     }
@@ -325,8 +328,8 @@ orError_t Captures::RefuseUnsafe(const char* function) {
       const bool global = capture->mode == orStreamCaptureModeGlobal;
       refused = capture->Invalidate(
           orErrorCaptureUnsupported,
-          "%s: stream %p is captured in mode %s, which does not allow this call %s: do it before "
-          "or after the capture, or begin that in another mode",
+          "%s: stream %p is captured in mode %s, which does not allow this call %s: make the call "
+          "before or after the capture, or begin the capture in another mode",
           function, HandleOf(capture->origin), global ? "global" : "thread_local",
           global ? "in any thread" : "in this thread");
     }
@@ -337,10 +340,10 @@ orError_t Captures::RefuseUnsafe(const char* function) {
 orError_t Captures::RefuseEvent(const char* function, uint64_t handle) {
   std::lock_guard lock(mutex_);
   if (Capture* capture = OfEvent(handle); capture != nullptr) {
-    return capture->Invalidate(
-        orErrorCaptureUnsupported,
-        "%s: the event was recorded in a capture, which runs nothing: there is nothing to wait for",
-        function);
+    return capture->Invalidate(orErrorCaptureUnsupported,
+                               "%s: the event was recorded in a capture, and captured work does "
+                               "not run: there is nothing to wait for",
+                               function);
   }
   return Fail(
       orErrorCaptureUnsupported,

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// capture.h - captures: streams whose work becomes a graph instead of being run.
+// capture.h - captures: streams whose work is recorded in a graph instead of being run.
 //
-// A capture keeps what is queued on its streams as the nodes of a graph (graph.h). It belongs to
-// Captures, from Begin to End; one lock, of Captures, guards them all: a capture is not a hot path.
-// A bit of the process's mode (kCapturing) says whether there is any capture, and a word of the
-// stream whether that is part of one, so that other calls cost one load. Submission (submission.h)
-// asks the functions about streams; calls that concern no stream, or events, ask here.
+// A capture stores what is queued on its streams as the nodes of a graph (graph.h). Captures owns
+// it from Begin to End. One lock guards all captures; a capture is not a hot path. The bit
+// kCapturing of the process's mode says whether any capture is active, and a word of each stream
+// says whether the stream is part of one, so other calls pay for one load. Submission
+// (submission.h) calls the functions that take a stream. Calls that concern events, or no stream,
+// use this class directly.
 //
-// One object, never destroyed. Threads: any.
+// One object, never destroyed. Every thread may call it.
 #ifndef RUNTIME_DEVICE_CAPTURE_H_
 #define RUNTIME_DEVICE_CAPTURE_H_
 
@@ -29,7 +30,7 @@ namespace openreg::device {
 
 class Capture;
 
-// Whether there is any capture: one load.
+// Whether any capture is active: one load.
 inline bool Capturing() { return (mode.load(std::memory_order_relaxed) & kCapturing) != 0; }
 
 class Captures {
@@ -40,25 +41,25 @@ class Captures {
   orError_t End(Stream* stream, orGraph_t* handle);
   void Describe(const Stream* stream, orStreamCaptureStatus* status, uint64_t* id);
 
-  // Each returns nothing if no capture is concerned: then the caller proceeds as usual. `function`
-  // names the call.
+  // Each returns nullopt if no capture is involved; the caller then proceeds as usual. `function`
+  // is the name of the API call.
   std::optional<orError_t> Add(const char* function, const Stream* stream, const Work& work);
   std::optional<orError_t> Record(const char* function, Event* event, uint64_t handle,
                                   const Stream* stream);
-  // `recorded_by`: what the event captured when the caller read it.
+  // `recorded_by`: what the event had captured when the caller read it.
   std::optional<orError_t> Wait(const char* function, Stream* stream, const Event* event,
                                 uint64_t handle, const Event::Capture& recorded_by);
 
-  // For calls that a capture does not allow: fail and make the capture invalid. `because` ends the
+  // For calls that a capture does not allow: fail and invalidate the capture. `because` ends the
   // sentence "orX: stream S is captured, ".
   orError_t RefuseStream(const char* function, const Stream* stream, const char* because);
   orError_t RefuseDevice(const char* function, int device);
   orError_t RefuseUnsafe(const char* function);
-  // Of an event that a capture has recorded.
+  // For an event that a capture has recorded.
   orError_t RefuseEvent(const char* function, uint64_t handle);
 
  private:
-  void Drop(Capture* capture);  // frees its streams and ends it
+  void Drop(Capture* capture);  // releases its streams and ends the capture
   Capture* OfEvent(uint64_t handle) const;
 
   std::mutex mutex_;
@@ -66,8 +67,8 @@ class Captures {
   std::vector<std::unique_ptr<Capture>> captures_;
 };
 
-// For a call that waits for a whole device, or that is unsafe beside captures (see
-// orStreamCaptureMode): orSuccess unless a capture refuses it.
+// Checks for a call that waits for a whole device, or that is unsafe during captures (see
+// orStreamCaptureMode): return orSuccess unless a capture refuses the call.
 inline orError_t CheckDeviceUncaptured(const char* function, int device) {
   return Capturing() ? Captures::Get().RefuseDevice(function, device) : orSuccess;
 }

@@ -16,7 +16,7 @@ using CaptureTest = GraphTest;
 
 // ----------------------------------------------------------------------------------- fork and join
 
-TEST_F(CaptureTest, StreamsForkAndJoinByEvents) {
+TEST_F(CaptureTest, StreamsForkAndJoinThroughEvents) {
   const orStream_t stream = CreateStream(), side = CreateStream();
   ASSERT_OK(orSetDevice(other()));
   const orStream_t far = CreateStream();
@@ -70,12 +70,12 @@ TEST_F(CaptureTest, AForkWithoutWorkNeedsNoJoin) {
     EXPECT_OK(orEventRecord(fork, stream));
     EXPECT_OK(orStreamWaitEvent(side, fork, 0));
   });
-  EXPECT_OK(orGraphLaunch(graph, stream));  // without nodes
+  EXPECT_OK(orGraphLaunch(graph, stream));  // a graph without nodes
   EXPECT_OK(orStreamSynchronize(stream));
   EXPECT_OK(orStreamSynchronize(side));
 }
 
-TEST_F(CaptureTest, AForkThatIsNotJoinedIsAnErrorAtTheEnd) {
+TEST_F(CaptureTest, AForkWithoutJoinFailsAtTheEnd) {
   const orStream_t stream = CreateStream(), side = CreateStream();
   const orEvent_t fork = CreateEvent();
   std::atomic<int> sum{0};
@@ -118,7 +118,7 @@ TEST_F(CaptureTest, OtherThreadsTakePartInACapture) {
 
 // ----------------------------------------------------------------------------------- refused calls
 
-TEST_F(CaptureTest, CallsThatACaptureDoesNotAllowMakeItInvalid) {
+TEST_F(CaptureTest, UnsupportedCallsInvalidateTheCapture) {
   char pageable[1024] = {};
   void* device = Allocate<char>(4096);
   const orEvent_t outside = CreateEvent(), inside = CreateEvent(orEventEnableTiming);
@@ -147,7 +147,7 @@ TEST_F(CaptureTest, CallsThatACaptureDoesNotAllowMakeItInvalid) {
       {"orMemcpy",
        [&](orStream_t) { return orMemcpy(device, pageable, 16, orMemcpyHostToDevice); }},
       {"orMemset", [&](orStream_t) { return orMemset(device, 0, 16); }},
-      {"orMemcpyAsync",  // small enough to travel with the command
+      {"orMemcpyAsync",  // small enough to be copied into the command
        [&](orStream_t stream) {
          return orMemcpyAsync(device, pageable, 16, orMemcpyHostToDevice, stream);
        }},
@@ -184,7 +184,7 @@ TEST_F(CaptureTest, CallsThatACaptureDoesNotAllowMakeItInvalid) {
   }
 }
 
-TEST_F(CaptureTest, WhatIsUnsafeDependsOnTheModeAndTheThread) {
+TEST_F(CaptureTest, UnsafeCallsDependOnTheModeAndTheThread) {
   auto allocate = [] {
     void* pointer = nullptr;
     return orMalloc(&pointer, 1);
@@ -225,7 +225,7 @@ TEST_F(CaptureTest, WhatIsUnsafeDependsOnTheModeAndTheThread) {
   ExpectInvalid(stream, "in any thread");
 }
 
-TEST_F(CaptureTest, ACapturedEventStandsForNothingOutside) {
+TEST_F(CaptureTest, ACapturedEventIsInvalidOutsideOfItsCapture) {
   const orStream_t stream = CreateStream(), side = CreateStream();
   const orEvent_t event = CreateEvent();
   (void)Capture(stream, [&] { EXPECT_OK(orEventRecord(event, stream)); });
@@ -234,12 +234,12 @@ TEST_F(CaptureTest, ACapturedEventStandsForNothingOutside) {
   ASSERT_OK(orStreamBeginCapture(side, orStreamCaptureModeGlobal));
   EXPECT_FAILS(orStreamWaitEvent(side, event, 0), orErrorCaptureIsolation, "has ended");
   ExpectInvalid(side, "has ended");
-  EXPECT_OK(orEventRecord(event, stream));  // it is as any other again
+  EXPECT_OK(orEventRecord(event, stream));  // it is an ordinary event again
   EXPECT_OK(orStreamWaitEvent(side, event, 0));
   EXPECT_OK(orEventSynchronize(event));
 }
 
-TEST_F(CaptureTest, TwoCapturesAreApartAndCannotBeMerged) {
+TEST_F(CaptureTest, TwoCapturesCannotBeMerged) {
   const orStream_t first = CreateStream(), second = CreateStream();
   const orEvent_t event = CreateEvent();
   uint64_t first_id = 0, second_id = 0;
@@ -293,17 +293,17 @@ TEST_F(CaptureTest, AGraphCannotBeLaunchedByAKernel) {
   EXPECT_EQ(begun, orErrorNotPermitted);
 }
 
-TEST_F(CaptureTest, AClosureThatCanRunOnceIsRefused) {
+TEST_F(CaptureTest, AClosureThatCanRunOnlyOnceIsRefused) {
   const orStream_t stream = CreateStream();
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
   auto only = std::make_unique<int>(1);
   EXPECT_FAILS(orLaunchKernel(
                    stream, [](std::unique_ptr<int>&& taken) { taken.reset(); }, std::move(only)),
-               orErrorCaptureUnsupported, "it can run once");
-  ExpectInvalid(stream, "it can run once");
+               orErrorCaptureUnsupported, "it can run only once");
+  ExpectInvalid(stream, "it can run only once");
 }
 
-TEST_F(CaptureTest, ACaptureThatEndsInvalidReleasesItsLaunches) {
+TEST_F(CaptureTest, AnInvalidCaptureReleasesItsLaunches) {
   const orStream_t stream = CreateStream();
   auto shared = std::make_shared<int>(0);
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
@@ -317,7 +317,7 @@ TEST_F(CaptureTest, ACaptureThatEndsInvalidReleasesItsLaunches) {
   EXPECT_EQ(shared.use_count(), 1);
 }
 
-TEST_F(CaptureTest, AWaitForAnEventThatOtherThreadsCaptureNeverHangs) {
+TEST_F(CaptureTest, WaitingForAnEventThatOtherThreadsCaptureNeverHangs) {
   for (const bool on_host : {true, false}) {
     const orStream_t stream = CreateStream(), waiting = CreateStream();
     const orEvent_t event = CreateEvent();
@@ -333,12 +333,13 @@ TEST_F(CaptureTest, AWaitForAnEventThatOtherThreadsCaptureNeverHangs) {
       }
     });
     for (int round = 0; round < 20000; ++round) {
-      for (int pause = 0; pause < 100; ++pause) {  // meanwhile it asks, and is behind no lock
+      for (int pause = 0; pause < 100;
+           ++pause) {  // the waiter polls in the meantime and is blocked by no lock
         SpinPause();
       }
       orGraph_t graph = nullptr;
       ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeRelaxed));
-      (void)orEventRecord(event, stream);  // refused if the waiter has made the capture invalid
+      (void)orEventRecord(event, stream);  // refused if the waiter has invalidated the capture
       if (orStreamEndCapture(stream, &graph) == orSuccess) {
         ASSERT_OK(orGraphDestroy(graph));
       }
@@ -350,7 +351,7 @@ TEST_F(CaptureTest, AWaitForAnEventThatOtherThreadsCaptureNeverHangs) {
   }
 }
 
-TEST_F(CaptureTest, AThreadInRelaxedModeMayWaitForADeviceBesideACapture) {
+TEST_F(CaptureTest, AThreadInRelaxedModeMayWaitForADeviceDuringACapture) {
   QueueLaunches();
   const orStream_t stream = CreateStream(), beside = CreateStream();
   std::atomic<int> sum{0};

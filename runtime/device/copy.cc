@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Copies and fills. Each is a kernel of the device itself, so its order is that of its stream. A
-// copy that has to be done when the call returns runs on the calling thread if the stream is idle.
+// Copies and fills. Each one is a kernel of the device itself, so its stream orders it. A copy that
+// must be done when the call returns runs on the calling thread if the stream is idle.
 #include <cinttypes>
 #include <cstring>
 
@@ -18,7 +18,7 @@
 namespace openreg::device {
 namespace {
 
-// As cheap as a kernel that may run inline.
+// At most this size, a copy is as cheap as a kernel that may run inline.
 constexpr size_t kShortCopy = 16 * 1024;
 
 struct Transfer {
@@ -32,12 +32,12 @@ struct Transfer {
   }
 };
 
-// A small pageable source travels with the command, so that the host may change it at once.
+// Copies a small pageable source into the command, so that the host may change it immediately.
 struct StagedTransfer {
-  static constexpr size_t kMost = 384;
+  static constexpr size_t kMaxBytes = 384;
   void* destination;
   size_t size;
-  unsigned char bytes[kMost];
+  unsigned char bytes[kMaxBytes];
   static orError_t Run(void* arguments) {
     const auto* transfer = static_cast<const StagedTransfer*>(arguments);
     std::memcpy(transfer->destination, transfer->bytes, transfer->size);
@@ -58,13 +58,13 @@ struct Fill {
 };
 
 // One end of a copy.
-struct End {
+struct Endpoint {
   orMemoryType type;
   int device;  // -1 for host memory
 };
 
 orError_t Locate(const char* function, const char* which, const void* pointer, size_t size,
-                 End* end) {
+                 Endpoint* end) {
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr) {
     return Fail(orErrorInvalidValue, "%s: the %s is null", function, which);
@@ -80,7 +80,7 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
     if (pinned && size > block.size - (address - block.base)) {
       if (block.owned) {
         return Fail(orErrorInvalidCopy,
-                    "%s: the %s %p + %zu bytes leaves its pinned allocation %p of %zu bytes",
+                    "%s: the %s %p + %zu bytes exceeds its pinned allocation %p of %zu bytes",
                     function, which, pointer, size, reinterpret_cast<void*>(block.base),
                     block.size);
       }
@@ -93,12 +93,12 @@ orError_t Locate(const char* function, const char* which, const void* pointer, s
   Allocation allocation;
   if (!Allocations::Get().Find(pointer, &allocation)) {
     return Fail(orErrorInvalidDevicePointer,
-                "%s: the %s %p is a device address where no allocation lives now", function, which,
-                pointer);
+                "%s: the %s %p is a device address outside of every live allocation", function,
+                which, pointer);
   }
   if (size > allocation.size - (address - allocation.base)) {
     return Fail(orErrorInvalidCopy,
-                "%s: the %s %p + %zu bytes leaves its allocation %p of %zu bytes on device %d",
+                "%s: the %s %p + %zu bytes exceeds its allocation %p of %zu bytes on device %d",
                 function, which, pointer, size, reinterpret_cast<void*>(allocation.base),
                 allocation.size, allocation.device);
   }
@@ -124,10 +124,10 @@ const char* KindName(orMemcpyKind kind) {
 
 constexpr char kWaits[] = "and this call waits: use its asynchronous form";
 constexpr char kPageable[] =
-    "and memory of the host that is not pinned need not exist at a replay: use pinned memory, or "
-    "copy before or after the capture";
+    "and unpinned host memory may no longer exist at a replay: use pinned memory, or copy before "
+    "or after the capture";
 
-// A transfer or a fill as work.
+// Describes a transfer or a fill as work.
 template <class Operation>
 Work WorkOf(const Operation& operation, const char* name, bool is_short) {
   Work work{Command::kCopy, is_short ? Command::kAnywhere : Command::kOnWorker};
@@ -148,17 +148,17 @@ struct CopyRequest {
   int source_device;
 };
 
-// `wait`: the copy has to be done when the call returns.
+// `wait`: whether the copy must be done when the call returns.
 orError_t Copy(const CopyRequest& request, const Submission& submission, bool wait) {
   const char* const function = submission.function();
   if (KindName(request.kind) == nullptr) {
-    return Fail(orErrorInvalidValue, "%s: kind %d is none of orMemcpyKind", function,
+    return Fail(orErrorInvalidValue, "%s: kind %d is not an orMemcpyKind", function,
                 static_cast<int>(request.kind));
   }
   if (request.size == 0) {
     return orSuccess;
   }
-  End destination, source;
+  Endpoint destination, source;
   if (const orError_t error =
           Locate(function, "destination", request.destination, request.size, &destination);
       error != orSuccess) {
@@ -174,7 +174,7 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
                                  ? (from_device ? orMemcpyDeviceToDevice : orMemcpyHostToDevice)
                                  : (from_device ? orMemcpyDeviceToHost : orMemcpyHostToHost);
   if (request.kind != orMemcpyDefault && request.kind != found) {
-    return Fail(orErrorInvalidCopy, "%s: the kind is %s, but the pointers %p and %p say %s",
+    return Fail(orErrorInvalidCopy, "%s: the kind is %s, but the pointers %p and %p imply %s",
                 function, KindName(request.kind), request.destination, request.source,
                 KindName(found));
   }
@@ -182,8 +182,9 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
        {std::tuple{destination, request.destination_device, "destination"},
         std::tuple{source, request.source_device, "source"}}) {
     if (device != -1 && end.device != device) {
-      return Fail(orErrorInvalidCopy, "%s: the %s is said to be on device %d, but is on %s %d",
-                  function, which, device, end.device == -1 ? "the host:" : "device", end.device);
+      return Fail(orErrorInvalidCopy,
+                  "%s: the %s is passed as memory of device %d, but is on %s %d", function, which,
+                  device, end.device == -1 ? "the host:" : "device", end.device);
     }
   }
 
@@ -193,7 +194,8 @@ orError_t Copy(const CopyRequest& request, const Submission& submission, bool wa
   const bool pageable_source = source.type == orMemoryTypeUnmanaged;
   const bool pageable_destination = destination.type == orMemoryTypeUnmanaged;
   const char* const refused_because = pageable_source || pageable_destination ? kPageable : nullptr;
-  if (!wait && pageable_source && !pageable_destination && request.size <= StagedTransfer::kMost) {
+  if (!wait && pageable_source && !pageable_destination &&
+      request.size <= StagedTransfer::kMaxBytes) {
     StagedTransfer staged;
     staged.destination = to;
     staged.size = request.size;
@@ -217,7 +219,7 @@ orError_t Set(void* pointer, int value, size_t size, const Submission& submissio
   if (size == 0) {
     return orSuccess;
   }
-  End destination;
+  Endpoint destination;
   if (const orError_t error = Locate(function, "destination", pointer, size, &destination);
       error != orSuccess) {
     return error;
@@ -237,7 +239,7 @@ orError_t Set(void* pointer, int value, size_t size, const Submission& submissio
   return submission.Submit(work);
 }
 
-// A copy or fill that waits: it runs on the default stream, and ends like a synchronization of it.
+// A synchronous copy or fill: it runs on the default stream and ends with a synchronization of it.
 template <class Operation>
 orError_t RunSynchronously(const char* function, Operation operation) {
   Submission submission(function);
@@ -255,7 +257,7 @@ orError_t RunSynchronously(const char* function, Operation operation) {
   return error != orSuccess ? error : ReportKernelError(queue.stream()->sink());
 }
 
-// The devices that orMemcpyPeer names.
+// Checks the device arguments of orMemcpyPeer.
 orError_t CheckDevices(const Submission& submission, int dst_device, int src_device) {
   const orError_t error = CheckDevice(submission.function(), dst_device);
   return error != orSuccess ? error : CheckDevice(submission.function(), src_device);

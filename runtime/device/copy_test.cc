@@ -11,7 +11,7 @@ namespace {
 
 class CopyTest : public DeviceTest {
  protected:
-  // Bytes that tell where they belong.
+  // Bytes whose values identify their positions.
   static std::vector<unsigned char> Pattern(size_t size, unsigned seed = 1) {
     std::vector<unsigned char> bytes(size);
     for (size_t index = 0; index < size; ++index) {
@@ -26,7 +26,7 @@ class CopyTest : public DeviceTest {
   }
 };
 
-TEST_F(CopyTest, GoesInEveryDirectionAndSize) {
+TEST_F(CopyTest, CopiesInEveryDirectionAndSize) {
   for (size_t size : {size_t{1}, size_t{384}, size_t{385}, size_t{16385}, size_t{3} << 20}) {
     const auto bytes = Pattern(size);
     auto* first = Allocate<unsigned char>(size);
@@ -44,7 +44,7 @@ TEST_F(CopyTest, GoesInEveryDirectionAndSize) {
   }
 }
 
-TEST_F(CopyTest, AsyncFormsKeepTheOrderOfTheirStream) {
+TEST_F(CopyTest, AsyncCopiesKeepTheOrderOfTheirStream) {
   constexpr size_t kSize = size_t{1} << 20;
   const orStream_t stream = CreateStream();
   void* pinned_in = nullptr;
@@ -66,7 +66,7 @@ TEST_F(CopyTest, AsyncFormsKeepTheOrderOfTheirStream) {
   EXPECT_OK(orFreeHost(pinned_out));
 }
 
-TEST_F(CopyTest, PinnedMemoryIsCopiedLaterPageableMemoryIsReadNow) {
+TEST_F(CopyTest, PinnedMemoryIsReadLaterAndPageableMemoryImmediately) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   int* pinned = nullptr;
@@ -92,7 +92,7 @@ TEST_F(CopyTest, PinnedMemoryIsCopiedLaterPageableMemoryIsReadNow) {
   EXPECT_OK(orFreeHost(pinned));
 }
 
-TEST_F(CopyTest, ALargePageableCopyIsDoneWhenTheCallReturns) {
+TEST_F(CopyTest, ALargePageableCopyCompletesWithinTheCall) {
   QueueLaunches();
   constexpr size_t kSize = 100000;
   const orStream_t stream = CreateStream();
@@ -112,7 +112,7 @@ TEST_F(CopyTest, ALargePageableCopyIsDoneWhenTheCallReturns) {
   opener.join();
 }
 
-TEST_F(CopyTest, SyncFormsComeAfterTheDefaultStreamAndReportItsError) {
+TEST_F(CopyTest, SyncCopiesFollowTheDefaultStreamAndReportItsError) {
   QueueLaunches();
   int* view = nullptr;
   int* memory = Allocate<int>(1, &view);
@@ -130,7 +130,7 @@ TEST_F(CopyTest, SyncFormsComeAfterTheDefaultStreamAndReportItsError) {
   EXPECT_OK(orMemset(memory, 0, sizeof(int)));
 }
 
-TEST_F(CopyTest, OverlappingRangesOfADeviceMoveLikeMemmove) {
+TEST_F(CopyTest, OverlappingRangesAreCopiedLikeMemmove) {
   constexpr size_t kSize = 10000;
   const auto bytes = Pattern(kSize);
   for (int shift : {-777, 777}) {
@@ -141,7 +141,7 @@ TEST_F(CopyTest, OverlappingRangesOfADeviceMoveLikeMemmove) {
   }
 }
 
-TEST_F(CopyTest, PeerCopiesNameTheirDevices) {
+TEST_F(CopyTest, PeerCopiesCheckTheirDevices) {
   constexpr size_t kSize = 5000;
   const auto bytes = Pattern(kSize);
   auto* source = Allocate<unsigned char>(kSize);
@@ -165,55 +165,55 @@ TEST_F(CopyTest, PeerCopiesNameTheirDevices) {
                "orMemcpyHostToDevice");
   if (count_ > 1) {
     EXPECT_FAILS(orMemcpyPeer(destination, 0, source, 0, kSize), orErrorInvalidCopy,
-                 "is said to be on device 0");
+                 "is passed as memory of device 0");
   }
 }
 
-TEST_F(CopyTest, NothingIsCopiedWithoutALook) {
+TEST_F(CopyTest, CopiesOfZeroBytesSucceed) {
   EXPECT_OK(orMemcpy(nullptr, nullptr, 0, orMemcpyHostToDevice));
   EXPECT_OK(orMemcpyAsync(nullptr, nullptr, 0, orMemcpyDefault, nullptr));
   EXPECT_OK(orMemset(nullptr, 0, 0));
   EXPECT_OK(orMemsetAsync(nullptr, 0, 0, nullptr));
   EXPECT_OK(orMemcpyPeer(nullptr, 0, nullptr, 0, 0));
   EXPECT_FAILS(orMemcpy(nullptr, nullptr, 0, static_cast<orMemcpyKind>(7)), orErrorInvalidValue,
-               "none of orMemcpyKind");
+               "is not an orMemcpyKind");
 }
 
-TEST_F(CopyTest, RangesThatLeaveTheirAllocationAreRefused) {
+TEST_F(CopyTest, RangesThatExceedTheirAllocationAreRefused) {
   auto* memory = Allocate<char>(5000);
   std::vector<char> host(10000);
   EXPECT_FAILS(orMemcpy(memory, host.data(), 5001, orMemcpyHostToDevice), orErrorInvalidCopy,
-               "leaves its allocation");
+               "exceeds its allocation");
   EXPECT_FAILS(orMemcpy(host.data(), memory + 4999, 2, orMemcpyDeviceToHost), orErrorInvalidCopy,
-               "leaves its allocation");
+               "exceeds its allocation");
   EXPECT_FAILS(orMemcpy(memory, memory, 5001, orMemcpyDeviceToDevice), orErrorInvalidCopy,
-               "leaves its allocation");
-  EXPECT_FAILS(orMemset(memory + 1, 0, 5000), orErrorInvalidCopy, "leaves its allocation");
+               "exceeds its allocation");
+  EXPECT_FAILS(orMemset(memory + 1, 0, 5000), orErrorInvalidCopy, "exceeds its allocation");
   const size_t huge = std::numeric_limits<size_t>::max();
   EXPECT_FAILS(orMemcpy(memory, host.data(), huge, orMemcpyHostToDevice), orErrorInvalidCopy,
-               "leaves its allocation");
+               "exceeds its allocation");
   EXPECT_FAILS(orMemcpy(host.data(), host.data(), huge, orMemcpyHostToHost), orErrorInvalidCopy,
                "not a range of host memory");
   EXPECT_FAILS(orMemcpy(memory + 5000, host.data(), 1, orMemcpyHostToDevice),
-               orErrorInvalidDevicePointer, "no allocation lives now");
+               orErrorInvalidDevicePointer, "outside of every live allocation");
   void* pinned = nullptr;
   ASSERT_OK(orMallocHost(&pinned, 10));
   EXPECT_FAILS(orMemcpy(memory, pinned, 11, orMemcpyHostToDevice), orErrorInvalidCopy,
-               "leaves its pinned allocation");
+               "exceeds its pinned allocation");
   EXPECT_OK(orFreeHost(pinned));
   ASSERT_OK(orFree(memory));
   EXPECT_FAILS(orMemcpy(host.data(), memory, 1, orMemcpyDeviceToHost), orErrorInvalidDevicePointer,
-               "no allocation lives now");
+               "outside of every live allocation");
 }
 
-TEST_F(CopyTest, KindAndPointersHaveToAgree) {
+TEST_F(CopyTest, KindAndPointersMustAgree) {
   auto* memory = Allocate<char>(100);
   char host[100] = {};
   for (orMemcpyKind kind : {orMemcpyHostToHost, orMemcpyDeviceToHost, orMemcpyDeviceToDevice}) {
     EXPECT_FAILS(orMemcpy(memory, host, 100, kind), orErrorInvalidCopy, "but the pointers");
   }
   EXPECT_FAILS(orMemcpyAsync(host, memory, 100, orMemcpyHostToDevice, nullptr), orErrorInvalidCopy,
-               "say orMemcpyDeviceToHost");
+               "imply orMemcpyDeviceToHost");
   EXPECT_FAILS(orMemcpy(nullptr, memory, 100, orMemcpyDefault), orErrorInvalidValue,
                "the destination is null");
   EXPECT_FAILS(orMemcpy(memory, nullptr, 100, orMemcpyDefault), orErrorInvalidValue,

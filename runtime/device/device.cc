@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of devices: how many, which one is current, what they are, waiting for one.
+// The C functions of devices: count, current device, properties, synchronization.
 #include <unistd.h>
 
 #include <cstdio>
@@ -26,7 +26,7 @@
 namespace openreg::device {
 namespace {
 
-// Waits for the device, and returns the earliest error of a kernel.
+// Waits for the device and returns the earliest error of a kernel.
 orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelError>* error) {
   if (!Streams::Get().WaitIdle(device)) {
     return Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits", function);
@@ -91,7 +91,7 @@ OPENREG_API orError_t orSetDevice(int device) {
   if (InForkedChild()) [[unlikely]] {
     return Refuse("orSetDevice", /*only_reads=*/true);
   }
-  // The common case: a device guard that changes nothing, or goes back to device 0.
+  // The common case is a device guard that does not change the device.
   if (device != thread_state.device) {
     if (const orError_t error = CheckDevice("orSetDevice", device); error != orSuccess) {
       return error;

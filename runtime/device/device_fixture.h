@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// device_fixture.h - what the tests of the device share: a clean device for each test, checks of an
-// error together with its text, and kernels whose end a test decides.
+// device_fixture.h - shared by the tests of the device: a fresh device for each test, checks of an
+// error together with its text, and kernels that end when the test says so.
 #ifndef RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 #define RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 
@@ -48,11 +48,11 @@ inline testing::AssertionResult FailsWith(const char* call, const char*, const c
 
 #define EXPECT_OK(call) EXPECT_PRED_FORMAT1(openreg::device::Succeeds, call)
 #define ASSERT_OK(call) ASSERT_PRED_FORMAT1(openreg::device::Succeeds, call)
-// The call fails with this error, and the detail has this text.
+// The call fails with this error, and the detail contains this text.
 #define EXPECT_FAILS(call, error, text) \
   EXPECT_PRED_FORMAT3(openreg::device::FailsWith, call, error, text)
 
-// Waits until `done` is true; false after a time that no healthy machine needs.
+// Waits until `done` returns true; returns false after a time that no healthy machine needs.
 template <class Done>
 bool Eventually(Done done) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
@@ -65,8 +65,8 @@ bool Eventually(Done done) {
   return true;
 }
 
-// A kernel that runs until the test opens it. Opens at the end of its life, so that a test which
-// fails does not hang; has to outlive the kernel, so synchronize before.
+// A kernel that runs until the test opens the gate. The destructor opens it, so that a failing test
+// does not hang. The gate must outlive the kernel, so synchronize first.
 class Gate {
  public:
   Gate() = default;
@@ -117,11 +117,11 @@ class DeviceTest : public testing::Test {
     }
   }
 
-  // A test of what is queued behind something makes launches asynchronous, whatever the
-  // configuration: otherwise its first launch would wait for what it does next.
+  // Makes launches asynchronous in every configuration. A test needs this if it queues work behind
+  // a kernel that it ends later: otherwise its first launch would wait for that.
   void QueueLaunches() { ASSERT_OK(orSetLaunchBlocking(0)); }
 
-  // The kernel's view of `count` elements of new memory, and the device pointer.
+  // Allocates `count` elements; returns the device pointer and sets the kernel's view of it.
   template <class T>
   T* Allocate(size_t count, T** kernel_view = nullptr) {
     void* pointer = nullptr;
@@ -140,7 +140,7 @@ class DeviceTest : public testing::Test {
     return stream;
   }
 
-  // The other device, where there is one.
+  // Another device if there is one, otherwise the same.
   int other() const { return count_ - 1; }
 
   int count_ = 0;

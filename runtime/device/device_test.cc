@@ -11,7 +11,7 @@
 namespace openreg::device {
 namespace {
 
-TEST_F(DeviceTest, CountIsWhatTheEnvironmentSays) {
+TEST_F(DeviceTest, CountComesFromTheEnvironment) {
   EXPECT_EQ(std::to_string(count_), std::getenv("OPENREG_DEVICE_COUNT"));
   EXPECT_FAILS(orGetDeviceCount(nullptr), orErrorInvalidValue, "count is null");
 }
@@ -28,7 +28,7 @@ TEST_F(DeviceTest, TheCurrentDeviceBelongsToItsThread) {
   }).join();
 }
 
-TEST_F(DeviceTest, AWrongIndexIsRefusedAndChangesNothing) {
+TEST_F(DeviceTest, AnInvalidIndexIsRefusedAndChangesNothing) {
   for (int index : {-1, count_, INT_MAX, INT_MIN}) {
     EXPECT_FAILS(orSetDevice(index), orErrorInvalidDevice, "is out of range");
     orDeviceProperties properties;
@@ -66,7 +66,7 @@ TEST_F(DeviceTest, PropertiesDescribeTheDevice) {
   EXPECT_FAILS(orGetDeviceProperties(nullptr, 0), orErrorInvalidValue, "properties is null");
 }
 
-TEST_F(DeviceTest, SynchronizeWaitsForAllStreamsOfTheDeviceAndOnlyForThose) {
+TEST_F(DeviceTest, SynchronizeWaitsOnlyForTheStreamsOfItsDevice) {
   QueueLaunches();
   std::atomic<int> ran{0};
   for (int index = 0; index < 3; ++index) {
@@ -88,7 +88,7 @@ TEST_F(DeviceTest, SynchronizeWaitsForAllStreamsOfTheDeviceAndOnlyForThose) {
   EXPECT_OK(orDeviceSynchronize());
 }
 
-TEST_F(DeviceTest, ResetWaitsAndTakesEverythingOfThisDeviceAway) {
+TEST_F(DeviceTest, ResetWaitsAndReleasesEverythingOfItsDevice) {
   QueueLaunches();
   void* memory = nullptr;
   ASSERT_OK(orMalloc(&memory, 1000));
@@ -110,20 +110,20 @@ TEST_F(DeviceTest, ResetWaitsAndTakesEverythingOfThisDeviceAway) {
   ASSERT_OK(orDeviceReset());
   EXPECT_TRUE(ran.load());
   EXPECT_OK(orDeviceSynchronize());
-  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "no allocation lives now");
+  EXPECT_FAILS(orFree(memory), orErrorInvalidDevicePointer, "outside of every live allocation");
   EXPECT_FAILS(orStreamQuery(stream), orErrorInvalidHandle, "is not a stream, or it was destroyed");
   EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "is not an event, or it was destroyed");
   size_t free_bytes = 0, total = 0;
   EXPECT_OK(orMemGetInfo(&free_bytes, &total));
   EXPECT_EQ(free_bytes, total);
-  // The default stream lives on, and so does the other device.
+  // The default stream and the other device still work.
   EXPECT_OK(orLaunchKernel(nullptr, [&ran] { ran = false; }));
   EXPECT_OK(orDeviceSynchronize());
   EXPECT_FALSE(ran.load());
   EXPECT_OK(orFree(elsewhere));
 }
 
-TEST_F(DeviceTest, LaunchBlockingIsASwitch) {
+TEST_F(DeviceTest, LaunchBlockingCanBeSwitched) {
   int blocking = -1;
   EXPECT_OK(orSetLaunchBlocking(1));
   EXPECT_OK(orGetLaunchBlocking(&blocking));

@@ -19,7 +19,8 @@
 namespace openreg::device {
 namespace {
 
-// First number in a file of a control group; the largest when there is no file, or it says "max".
+// First number in a file of a control group; the maximum value if there is no file or it says
+// "max".
 size_t ReadLimit(const std::string& path) {
   std::ifstream file(path);
   size_t limit = 0;
@@ -29,8 +30,8 @@ size_t ReadLimit(const std::string& path) {
   return std::numeric_limits<size_t>::max();
 }
 
-// The limit of a group and of all groups above it. In a container the path that the kernel names
-// may lie outside of what is mounted; then only the root is found, which is the container's own
+// The lowest limit of a group and its parents. In a container, the path from the kernel may lie
+// outside of the mounted hierarchy. Then only the root is found, which is the container's own
 // group.
 size_t GroupLimit(const std::string& mount, std::string group, const char* file) {
   size_t limit = std::numeric_limits<size_t>::max();
@@ -142,7 +143,7 @@ size_t MemoryLimit() {
 }
 
 std::mutex& EnvironmentMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may ask while the process ends
+  static std::mutex& mutex = *new std::mutex;  // a thread may call this while the process exits
   return mutex;
 }
 

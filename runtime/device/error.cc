@@ -14,15 +14,15 @@
 namespace openreg::device {
 namespace {
 
-// What a thread keeps of its last failure. Too big for static thread-local storage, of which a
-// library that is loaded late gets little.
+// The last failure of a thread. Too large for static thread-local storage, which is scarce for a
+// library that is loaded late.
 struct ErrorDetail {
   char text[1024] = "";
-  std::unique_ptr<KernelError> kernel_error;  // owner of the payload until a caller takes it
+  std::unique_ptr<KernelError> kernel_error;  // owns the payload until a caller takes it
 };
 
-// A plain pointer, because late destructors of other libraries make calls that fail: an object of
-// class type would be gone by then.
+// A plain pointer. Late destructors of other libraries make calls that fail, when an object of
+// class type would already be destroyed.
 thread_local ErrorDetail* error_detail = nullptr;
 
 struct DetailOwner {

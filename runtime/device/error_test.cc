@@ -8,7 +8,7 @@ namespace {
 
 using ErrorTest = DeviceTest;
 
-TEST_F(ErrorTest, EachNumberHasANameAndAText) {
+TEST_F(ErrorTest, EachCodeHasANameAndAText) {
   EXPECT_STREQ(orGetErrorName(orSuccess), "orSuccess");
   EXPECT_STREQ(orGetErrorString(orErrorInvalidValue), "invalid argument");
   for (int number = 0; number <= orErrorCaptureWrongThread; ++number) {
@@ -18,7 +18,7 @@ TEST_F(ErrorTest, EachNumberHasANameAndAText) {
   }
 }
 
-TEST_F(ErrorTest, ANumberThatIsNoErrorIsNamedSo) {
+TEST_F(ErrorTest, AnUnknownCodeIsUnrecognized) {
   for (int number : {-1, orErrorCaptureWrongThread + 1, 1 << 30}) {
     EXPECT_STREQ(orGetErrorName(static_cast<orError_t>(number)), "unrecognized error");
     EXPECT_STREQ(orGetErrorString(static_cast<orError_t>(number)), "unrecognized error");
@@ -38,7 +38,7 @@ TEST_F(ErrorTest, ACallThatSucceedsLeavesTheLastErrorAlone) {
   EXPECT_EQ(orGetLastError(), orErrorInvalidDevice);
 }
 
-TEST_F(ErrorTest, TheDetailSaysWhatWasAskedAndFound) {
+TEST_F(ErrorTest, TheDetailNamesRequestAndFinding) {
   EXPECT_FAILS(
       orSetDevice(99), orErrorInvalidDevice,
       "orSetDevice: device index 99 is out of range: " + std::to_string(count_) + " device");
@@ -54,7 +54,7 @@ TEST_F(ErrorTest, TheLastErrorBelongsToItsThread) {
   EXPECT_EQ(orGetLastError(), orErrorInvalidDevice);
 }
 
-TEST_F(ErrorTest, VersionIsThatOfTheHeader) {
+TEST_F(ErrorTest, VersionMatchesTheHeader) {
   int version = 0;
   EXPECT_OK(orGetVersion(&version));
   EXPECT_EQ(version, OPENREG_VERSION);

@@ -23,7 +23,7 @@ orError_t Event::RecordTimed(const StreamQueue& queue) {
   uint64_t record;
   {
     std::lock_guard lock(lock_);
-    record = ++record_;  // an older record that is still queued can no longer stamp
+    record = ++record_;  // prevents older records that are still queued from stamping
     if (stream->Idle()) {
       time_.store(Now(), std::memory_order_release);
       Note(stream, stream->tail());
@@ -52,8 +52,8 @@ orError_t Event::RecordTimed(const StreamQueue& queue) {
 orError_t Event::RecordShared(const StreamQueue& queue) {
   if (scope() == Scope::kImported) {
     return Fail(orErrorNotSupported,
-                "orEventRecord: the event was opened from a handle; only the process that made it "
-                "can record it");
+                "orEventRecord: the event was opened from a handle; only the process that created "
+                "it can record it");
   }
   std::shared_ptr<MappedPage> own;
   MarkWord word;
@@ -64,7 +64,7 @@ orError_t Event::RecordShared(const StreamQueue& queue) {
   if (const orError_t error = Mark(queue, &word, &position); error != orSuccess) {
     return error;
   }
-  // In this order: ReachedByOthers() is called about what was noted.
+  // The mark is stored first: ReachedByOthers() is called for a noted position.
   own->page().slot(serial()).capture.store(word, std::memory_order_release);
   Note(queue.stream(), position);
   return orSuccess;
@@ -98,7 +98,7 @@ uint64_t Event::NewRecord() {
 }
 
 void Event::NoteCaptured() {
-  (void)NewRecord();  // an older record that is still queued can no longer stamp
+  (void)NewRecord();  // prevents older records that are still queued from stamping
   capture_.store(kCaptured, std::memory_order_release);
 }
 
@@ -131,14 +131,14 @@ Event* Events::Take(int device) {
 orError_t Events::Create(int device, unsigned flags, orEvent_t* handle) {
   uint64_t serial = 0;
   if ((flags & orEventInterprocess) != 0) {
-    if (const orError_t error = TakeSlot("orEventCreate", {}, &serial); error != orSuccess) {
+    if (const orError_t error = AllocateSlot("orEventCreate", {}, &serial); error != orSuccess) {
       return error;
     }
   }
   Event* event = Take(device);
   if (event == nullptr) {
     if (serial != 0) {
-      GiveSlot(serial);
+      FreeSlot(serial);
     }
     return orErrorSystem;
   }
@@ -173,14 +173,15 @@ orError_t Events::Destroy(orEvent_t handle) {
     return Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
                 static_cast<void*>(handle));
   }
-  std::shared_ptr<MappedPage> page;  // unmapped without the lock, if this is the last owner
+  std::shared_ptr<MappedPage>
+      page;  // unmapped after the lock is released if this is the last owner
   {
     std::lock_guard lock(event->lock_);
     ++event->record_;
     page = std::move(event->page_);
   }
   if (event->scope() == Event::Scope::kShared) {
-    GiveSlot(event->serial());
+    FreeSlot(event->serial());
   }
   table_.Recycle(event);
   return orSuccess;
@@ -191,7 +192,7 @@ void Events::DestroyAll(int device) {
     const Event* event = table_.At(index);
     const uint64_t handle = event->handle.load(std::memory_order_acquire);
     if (handle != 0 && event->device() == device) {
-      // Fails only if another thread was faster.
+      // Fails only if another thread destroyed the event first.
       (void)Destroy(reinterpret_cast<orEvent_t>(handle));
     }
   }

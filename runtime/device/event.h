@@ -2,20 +2,20 @@
 //
 // event.h - a point in a stream's queue.
 //
-// Recording an event without timing queues nothing: it notes the stream and how many commands were
-// queued so far, in one word, and is complete when that many are done. A waiter reads the word
-// once, so recording the event again does not change a wait that is under way. The note stays
-// meaningful after its stream was destroyed, because positions are never reset and a destroyed
-// stream drains.
+// Recording an event without timing queues nothing. It stores the stream and the number of commands
+// queued so far in one word; the event is complete when that many commands are done. A waiter reads
+// the word once, so recording the event again does not change a wait that is in progress. The word
+// stays valid after its stream is destroyed, because positions are never reset and a destroyed
+// stream runs its remaining commands.
 //
-// An event with timing notes the clock too: at once if the stream is idle, otherwise by a command
-// that is part of what it captures.
+// An event with timing also stores the time: immediately if the stream is idle, otherwise by a
+// command that is part of what the event captures.
 //
-// An event between processes notes a mark as well, on the shared page of its process
-// (shared_page.h), where other processes read it. An imported event has only the other page and its
-// slot there.
+// An interprocess event also stores a mark on the shared page of its process (shared_page.h), where
+// other processes read it. An imported event has only the page of the other process and its slot
+// there.
 //
-// Events are created in a table and never freed. All functions may be called from every thread.
+// Events are allocated in a table and never freed. All functions may be called from every thread.
 #ifndef RUNTIME_DEVICE_EVENT_H_
 #define RUNTIME_DEVICE_EVENT_H_
 
@@ -39,20 +39,20 @@ class alignas(64) Event : public HandleSlot {
 
   enum class Scope : uint8_t { kProcess, kShared, kImported };
   Scope scope() const { return scope_.load(std::memory_order_relaxed); }
-  // Of its slot, on the own page or on that of the process which created the event.
+  // The serial number of its slot, on the page of the process that created the event.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
-  // What was captured: nothing is position 0, which every stream has passed. It may change at any
-  // time, so a caller reads it once and then uses its copy.
+  // The captured work. If nothing was captured, it is position 0, which every stream has passed. It
+  // may change at any time, so a caller must read it once and use the copy.
   struct Capture {
     Stream* stream;
     uint64_t position;
     bool recorded() const { return position != 0; }
-    // Recorded by the capture of a graph (capture.h), and not otherwise since: only the capture
-    // knows what it stands for, and it is never complete.
+    // Last recorded by the capture of a graph (capture.h). Only the capture knows what it stands
+    // for, and it is never complete.
     bool captured() const { return position == kCaptured >> Stream::kIndexBits; }
     bool complete() const { return stream->done() >= position; }
-    // The stream has not been destroyed since.
+    // The stream has not been destroyed since the event was recorded.
     bool current() const { return position >= stream->first_position(); }
   };
   Capture capture() const {
@@ -69,25 +69,25 @@ class alignas(64) Event : public HandleSlot {
     return scope() == Scope::kProcess ? RecordTimed(queue) : RecordShared(queue);
   }
 
-  // What an imported event captures now; fails in the name of `function` if its owner has
+  // What an imported event captures now; fails with `function` in the message if the owner has
   // destroyed it.
   orError_t ReadImport(const char* function, std::shared_ptr<MappedPage>* page, MarkWord* word);
 
-  // Whether other processes see the captured work done. They do a moment before capture() is
-  // complete: a mark is a command, which they see before the command itself counts as done. False
-  // for an event that is not shared.
+  // Whether other processes see the captured work as done. This happens slightly before capture()
+  // is complete: a mark is a command, and its effect is visible before the command counts as done.
+  // False for an event that is not shared.
   bool ReachedByOthers() const;
 
   // Called when a stream reaches the record with this number.
   void Stamp(uint64_t record);
 
-  // The two halves of a record by a replay: the number of the record, and what it captures.
+  // The two steps of a record made by a replay: allocate its number, then store what it captures.
   uint64_t NewRecord();
   void Note(const Stream* stream, uint64_t position) {
     capture_.store((position << Stream::kIndexBits) | stream->index, std::memory_order_release);
   }
 
-  // Nanoseconds of the monotonic clock; meaningful when the capture is complete.
+  // Nanoseconds of the monotonic clock; valid when the capture is complete.
   int64_t time() const { return time_.load(std::memory_order_acquire); }
 
  private:
@@ -103,10 +103,10 @@ class alignas(64) Event : public HandleSlot {
   std::atomic<bool> timed_{false};
   std::atomic<Scope> scope_{Scope::kProcess};
   std::atomic<uint64_t> serial_{0};
-  // Guards `record_`, against a stream that stamps an older record, and `page_`.
+  // Guards `page_`, and `record_` against a stream that stamps an older record.
   SpinLock lock_;
   std::shared_ptr<MappedPage> page_;
-  uint64_t record_ = 0;  // counts records and destructions
+  uint64_t record_ = 0;  // number of records and destructions so far
   std::atomic<int64_t> time_{0};
 };
 
@@ -126,7 +126,7 @@ class Events {
   HandleTable<Event, 20, 2> table_;
 };
 
-// The event a handle names; fails otherwise.
+// Looks up the event of a handle; fails if there is none.
 orError_t FindEvent(const char* function, orEvent_t handle, Event** event);
 
 }  // namespace openreg::device

@@ -17,8 +17,8 @@
 namespace openreg::device {
 namespace {
 
-// The result of a query about work that is not complete. `stopped` was read before that: work that
-// the exit of the process has dropped is never ready.
+// The result of a query about incomplete work. `stopped` was read before the query: if the exit of
+// the process has dropped the work, it never becomes ready.
 orError_t NotReady(const char* function, bool stopped) {
   return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
                         function)
@@ -38,13 +38,14 @@ OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
     return error;
   }
   if (event == nullptr) {
-    return Fail(orErrorInvalidValue, "orEventCreate: event is null: where should the handle go?");
+    return Fail(orErrorInvalidValue,
+                "orEventCreate: event is null: pass the address of an orEvent_t");
   }
   constexpr unsigned kFlags = orEventEnableTiming | orEventInterprocess;
   if ((flags & ~kFlags) != 0 || flags == kFlags) {
     return Fail(orErrorInvalidValue,
                 "orEventCreate: flags are 0x%x: expected orEventEnableTiming (0x1) or "
-                "orEventInterprocess (0x2); an event between processes keeps no time",
+                "orEventInterprocess (0x2); an interprocess event keeps no time",
                 flags);
   }
   return Events::Get().Create(thread_state.device, flags, event);
@@ -205,8 +206,8 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
   }
   if (start->device() != end->device()) {
     return Fail(orErrorInvalidValue,
-                "orEventElapsedTime: the start event is of device %d and the end event of device "
-                "%d, but time is measured on one device",
+                "orEventElapsedTime: the start event belongs to device %d and the end event to "
+                "device %d: both must belong to the same device",
                 start->device(), end->device());
   }
   const bool stopped = Stopped();
@@ -225,8 +226,7 @@ OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t even
     return error;
   }
   if (flags != 0) {
-    return Fail(orErrorInvalidValue, "orStreamWaitEvent: flags are 0x%x: there are none, pass 0",
-                flags);
+    return Fail(orErrorInvalidValue, "orStreamWaitEvent: flags are 0x%x: expected 0", flags);
   }
   if (const orError_t error = FindEvent("orStreamWaitEvent", event_handle, &event);
       error != orSuccess) {

@@ -24,7 +24,7 @@ TEST_F(EventTest, AnEventThatWasNeverRecordedIsComplete) {
   EXPECT_OK(orStreamWaitEvent(CreateStream(), event, 0));
 }
 
-TEST_F(EventTest, CapturesWhatIsQueuedAndNoMore) {
+TEST_F(EventTest, CapturesOnlyTheQueuedWork) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   const orEvent_t event = CreateEvent();
@@ -42,7 +42,7 @@ TEST_F(EventTest, CapturesWhatIsQueuedAndNoMore) {
   EXPECT_OK(orStreamSynchronize(stream));
 }
 
-TEST_F(EventTest, AStreamWaitsForAnotherOneOfAnyDevice) {
+TEST_F(EventTest, AStreamWaitsForAStreamOfAnyDevice) {
   QueueLaunches();
   const orEvent_t event = CreateEvent();
   const orStream_t producer = CreateStream();
@@ -62,7 +62,7 @@ TEST_F(EventTest, AStreamWaitsForAnotherOneOfAnyDevice) {
   EXPECT_TRUE(seen.load());
 }
 
-TEST_F(EventTest, RecordingAgainDoesNotChangeAWaitThatIsUnderWay) {
+TEST_F(EventTest, RecordingAgainDoesNotChangeAWaitInProgress) {
   QueueLaunches();
   const orEvent_t event = CreateEvent();
   const orStream_t producer = CreateStream();
@@ -74,13 +74,13 @@ TEST_F(EventTest, RecordingAgainDoesNotChangeAWaitThatIsUnderWay) {
   ASSERT_OK(second.Launch(producer));
   ASSERT_OK(orEventRecord(event, producer));
   first.Open();
-  EXPECT_OK(orStreamSynchronize(consumer));  // does not wait for the second
+  EXPECT_OK(orStreamSynchronize(consumer));  // does not wait for the second record
   EXPECT_EQ(orEventQuery(event), orErrorNotReady);
   second.Open();
   EXPECT_OK(orEventSynchronize(event));
 }
 
-TEST_F(EventTest, AStreamThatWaitsForItselfGoesOn) {
+TEST_F(EventTest, WaitingForTheOwnStreamDoesNotBlock) {
   QueueLaunches();
   const orEvent_t event = CreateEvent();
   const orStream_t stream = CreateStream();
@@ -107,7 +107,7 @@ TEST_F(EventTest, OutlivesTheStreamItCaptured) {
   gate.Open();
   EXPECT_OK(orStreamSynchronize(consumer));
   EXPECT_OK(orEventSynchronize(event));
-  // The slot's next user does not make it incomplete.
+  // The next user of the slot does not make the event incomplete.
   ASSERT_OK(orDeviceSynchronize());
   for (int round = 0; round < 4; ++round) {
     const orStream_t next = CreateStream();
@@ -145,7 +145,7 @@ TEST_F(EventTest, BelongsToTheDeviceItWasCreatedOn) {
   }
 }
 
-TEST_F(EventTest, ElapsedTimeIsThatBetweenTwoPointsOfTheQueue) {
+TEST_F(EventTest, ElapsedTimeIsMeasuredBetweenTwoPointsOfTheQueue) {
   const orStream_t stream = CreateStream();
   const orEvent_t start = CreateEvent(orEventEnableTiming);
   const orEvent_t end = CreateEvent(orEventEnableTiming);
@@ -186,7 +186,7 @@ TEST_F(EventTest, ElapsedTimeNeedsTwoCompleteTimedEvents) {
   EXPECT_OK(orEventElapsedTime(&milliseconds, timed, never));
 }
 
-TEST_F(EventTest, ElapsedTimeIsThatOfOneDevice) {
+TEST_F(EventTest, ElapsedTimeNeedsEventsOfOneDevice) {
   if (count_ == 1) {
     GTEST_SKIP() << "needs an event of another device";
   }
@@ -198,7 +198,7 @@ TEST_F(EventTest, ElapsedTimeIsThatOfOneDevice) {
   ASSERT_OK(orSetDevice(0));
   float milliseconds = 0;
   EXPECT_FAILS(orEventElapsedTime(&milliseconds, here, there), orErrorInvalidValue,
-               "of device 0 and the end event of device 1");
+               "device 0 and the end event to device 1");
 }
 
 TEST_F(EventTest, AnOldTimestampDoesNotOverwriteANewOne) {
@@ -230,7 +230,7 @@ TEST_F(EventTest, DestroyingAnEventDoesNotDisturbWaiters) {
   ASSERT_OK(orEventRecord(event, producer));
   ASSERT_OK(orStreamWaitEvent(consumer, event, 0));
   ASSERT_OK(orEventDestroy(event));
-  const orEvent_t reuse = CreateEvent(orEventEnableTiming);  // the same slot
+  const orEvent_t reuse = CreateEvent(orEventEnableTiming);  // reuses the slot
   EXPECT_OK(orEventQuery(reuse));
   EXPECT_EQ(orStreamQuery(consumer), orErrorNotReady);
   gate.Open();

@@ -32,7 +32,8 @@ orError_t Executor::Start() {
   if (!StartThread(
           &thread_, "openreg-exec", [](void* executor) { static_cast<Executor*>(executor)->Run(); },
           this)) {
-    return Fail(orErrorSystem, "the thread of parallel kernels does not start: %s (ulimit -u)",
+    return Fail(orErrorSystem,
+                "the executor thread for parallel kernels cannot be started: %s (ulimit -u)",
                 std::strerror(errno));
   }
   joinable_ = true;
@@ -43,7 +44,7 @@ orError_t Executor::Start() {
 void Executor::Submit(ExecutorQueue* queue) {
   {
     std::lock_guard lock(mutex_);
-    // Behind those of the same priority: lower numbers go first.
+    // After all others of the same priority. Lower numbers go first.
     const auto place = std::upper_bound(
         pending_.begin(), pending_.end(), queue->priority(),
         [](int priority, const ExecutorQueue* waiting) { return priority < waiting->priority(); });
@@ -73,11 +74,11 @@ void Executor::Notify() {
 }
 
 void Executor::Run() {
-  ExecutorQueue* kept = nullptr;  // the stream of which this thread has the watcher role
+  ExecutorQueue* kept = nullptr;  // the stream whose watcher role this thread has
   while (!Stopping()) {
     if (ExecutorQueue* next = TakePending()) {
       if (kept != nullptr) {
-        kept->OfferToWorker();  // its queue was empty a moment ago; its worker is parked
+        kept->OfferToWorker();  // its queue was empty at the last check; its worker is parked
       }
       kept = next;
     }

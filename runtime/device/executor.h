@@ -2,17 +2,18 @@
 //
 // executor.h - the one thread that runs parallel kernels.
 //
-// libgomp keeps a team of threads for every thread that opens a parallel region, and when all teams
-// together have more threads than there are cores, each region pays for wake-ups. So there is one
-// thread with a team. A worker that meets a parallel kernel gives the watcher role of its stream to
-// the executor, which continues with the stream's parallel and short kernels and watches its queue
-// until another stream wants the executor. It never runs what may wait or take long without being
-// parallel (waits, host callbacks, ordinary kernels, big copies): then the worker gets the watcher
-// role back, so that one stream's wait does not hold up another stream's parallel kernels.
+// libgomp keeps a team of threads for every thread that opens a parallel region. If all teams
+// together have more threads than there are cores, each region pays for wake-ups. So only one
+// thread has a team. A worker that reaches a parallel kernel passes the watcher role of its stream
+// to the executor. The executor then runs the stream's parallel and short kernels and watches its
+// queue until another stream needs the executor. It never runs commands that may wait, or that may
+// take long without being parallel (waits, host callbacks, ordinary kernels, large copies): for
+// these, the worker gets the watcher role back. One stream's wait therefore cannot delay another
+// stream's parallel kernels.
 //
-// One object of the process, never destroyed. Its thread starts with the first parallel launch.
-// Threads: the functions of Executor may be called from any; those of ExecutorQueue are called by
-// the executor's thread.
+// One object per process, never destroyed. Its thread starts with the first parallel launch. The
+// functions of Executor may be called from every thread; those of ExecutorQueue are called by the
+// executor's thread.
 #ifndef RUNTIME_DEVICE_EXECUTOR_H_
 #define RUNTIME_DEVICE_EXECUTOR_H_
 
@@ -27,33 +28,34 @@
 
 namespace openreg::device {
 
-// A stream, as the executor sees it.
+// The executor's view of a stream.
 class ExecutorQueue {
  public:
-  // Why Drain returned.
+  // Why DrainOnExecutor returned.
   enum class Outcome : uint8_t {
     kEmpty,
-    kHandOver,  // the next command is for the worker
+    kHandOver,  // the worker must run the next command
     kYield,     // another stream waits for the executor
-    kStopped    // the process exits
+    kStopped    // the process is exiting
   };
 
   virtual int priority() const = 0;
 
-  // Runs commands until there is a reason to stop.
+  // Runs commands until one of the outcomes applies.
   virtual Outcome DrainOnExecutor() = 0;
-  // Whether the next command is parallel.
+  // Whether the next command needs the team.
   virtual bool NextWantsTeam() const = 0;
-  // The stream is being destroyed.
+  // Whether the stream is being destroyed.
   virtual bool Closing() const = 0;
 
-  // Spins for a while; true when the executor has something to do.
+  // Spins for a while; returns true when the executor has something to do.
   virtual bool SpinForCommand() const = 0;
-  // From here to EndSleep a producer wakes the executor. False if it must not sleep.
+  // From this call until EndSleep, a producer wakes the executor. Returns false if it must not
+  // sleep.
   virtual bool BeginSleep() = 0;
   virtual void EndSleep() = 0;
 
-  // The watcher role returns to the parked worker: now, or when there is work.
+  // Return the watcher role to the parked worker: immediately, or when there is work.
   virtual void Unpark() = 0;
   virtual void OfferToWorker() = 0;
 
@@ -65,26 +67,26 @@ class Executor {
  public:
   static Executor& Get();
 
-  // Starts the thread if necessary; fails when the system refuses.
+  // Starts the thread if necessary; fails if the operating system refuses.
   orError_t Start();
 
-  // Takes over the watcher role of a stream whose next command is parallel. Its worker is parked.
+  // Takes the watcher role of a stream whose next command is parallel. Its worker is parked.
   void Submit(ExecutorQueue* queue);
 
-  // Wakes the executor: a command was queued on the stream that it watches.
+  // Wakes the executor after a command was queued on the stream that it watches.
   void Notify();
 
-  // How many streams wait for the executor, and whether one does.
+  // The number of streams that wait for the executor, and whether there is one.
   uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
   bool wanted() const { return waiting() != 0; }
 
-  // A parallel kernel runs: no other thread should spin.
+  // Whether a parallel kernel is running; other threads then should not spin.
   bool parallel_running() const { return parallel_running_.load(std::memory_order_relaxed); }
   void set_parallel_running(bool running) {
     parallel_running_.store(running, std::memory_order_relaxed);
   }
 
-  // Ends the thread. Called after Stopping() became true.
+  // Ends the thread. Must be called after Stopping() became true.
   void ShutDown();
 
  private:

@@ -18,7 +18,7 @@ namespace {
 
 class ExecutorTest : public DeviceTest {
  protected:
-  // Launches a callable with flags.
+  // Launches a callable with `flags`.
   template <class Function>
   static void Launch(orStream_t stream, uint32_t flags, Function* function) {
     const orLaunchAttributes attributes{"test", flags, 0};
@@ -60,10 +60,10 @@ TEST_F(ExecutorTest, AllParallelKernelsRunOnOneThread) {
   EXPECT_EQ(names, std::set<std::string>{"openreg-exec"});
 }
 
-TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnItsThread) {
+TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnTheExecutor) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
-  std::set<std::thread::id> threads;  // the stream's order protects it
+  std::set<std::thread::id> threads;  // protected by the order of the stream
   auto where = [&] { threads.insert(std::this_thread::get_id()); };
   Gate gate;
   ASSERT_OK(gate.Launch(stream, orLaunchParallel));
@@ -73,12 +73,12 @@ TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnItsThread) {
   gate.Open();
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(threads.size(), 1u);
-  Launch(stream, 0, &where);  // may take long: the worker's
+  Launch(stream, 0, &where);  // may take long, so the worker runs it
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(threads.size(), 2u);
 }
 
-// Whether the thread sleeps in the kernel of the system.
+// Whether the thread is asleep in the kernel of the operating system.
 bool IsAsleep(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string stat;
@@ -86,7 +86,7 @@ bool IsAsleep(pid_t thread) {
   return stat.substr(stat.rfind(')') + 2, 1) == "S";
 }
 
-// Which of four moldable kernels of 100 us, queued behind a closed gate, have a team.
+// Returns which of four moldable kernels of 100 us, queued behind a closed gate, have a team.
 template <class Wait>
 std::vector<int> Teams(orStream_t stream, Wait&& wait) {
   std::vector<int> teams;
@@ -107,7 +107,7 @@ std::vector<int> Teams(orStream_t stream, Wait&& wait) {
   return teams;
 }
 
-TEST_F(ExecutorTest, MoldableKernelsHaveATeamWhileTheHostSleepsAndMuchIsQueued) {
+TEST_F(ExecutorTest, MoldableKernelsHaveATeamIfTheHostSleepsAndMuchIsQueued) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   const auto sleep = [&](Gate& gate) {
@@ -121,8 +121,8 @@ TEST_F(ExecutorTest, MoldableKernelsHaveATeamWhileTheHostSleepsAndMuchIsQueued) 
     EXPECT_OK(orStreamSynchronize(stream));
     opener.join();
   };
-  // A quarter of a millisecond of work is worth a team; the last two kernels are less. A host that
-  // did not need to sleep after all may once be woken early: it is awake then.
+  // A quarter of a millisecond of work is worth a team; the last two kernels have less. The
+  // comparison is repeated because a host that did not need to sleep may be woken early.
   EXPECT_TRUE(Eventually([&] { return Teams(stream, sleep) == std::vector<int>{1, 1, 0, 0}; }));
 }
 
@@ -137,7 +137,7 @@ TEST_F(ExecutorTest, MoldableKernelsHaveOneThreadWhileTheHostIsAwake) {
   EXPECT_EQ(Teams(stream, poll), (std::vector<int>{0, 0, 0, 0}));
 }
 
-TEST_F(ExecutorTest, KindsMixInOrder) {
+TEST_F(ExecutorTest, KernelsOfAllKindsRunInOrder) {
   const orStream_t stream = CreateStream();
   std::vector<int> order;
   struct Step {
@@ -153,7 +153,7 @@ TEST_F(ExecutorTest, KindsMixInOrder) {
     const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel, orLaunchParallel, orLaunchShort};
     Launch(stream, kinds[(number * 7 + number / 13) % 5], &steps[static_cast<size_t>(number)]);
     if (number % 100 == 50) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));  // let threads fall asleep
+      std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets threads fall asleep
     }
   }
   ASSERT_OK(orStreamSynchronize(stream));
@@ -163,7 +163,7 @@ TEST_F(ExecutorTest, KindsMixInOrder) {
   }
 }
 
-TEST_F(ExecutorTest, ALongOrdinaryKernelDoesNotHoldUpAnotherStreamsParallelOnes) {
+TEST_F(ExecutorTest, ALongKernelDoesNotDelayParallelKernelsOfOtherStreams) {
   QueueLaunches();
   const orStream_t first = CreateStream();
   const orStream_t second = CreateStream();
@@ -173,7 +173,7 @@ TEST_F(ExecutorTest, ALongOrdinaryKernelDoesNotHoldUpAnotherStreamsParallelOnes)
   ASSERT_OK(gate.Launch(first));
   ASSERT_TRUE(gate.AwaitEntered());
   Launch(second, orLaunchParallel, &nothing);
-  EXPECT_OK(orStreamSynchronize(second));  // would hang
+  EXPECT_OK(orStreamSynchronize(second));  // would hang if the executor waited
   gate.Open();
   EXPECT_OK(orStreamSynchronize(first));
 }
@@ -184,7 +184,7 @@ TEST_F(ExecutorTest, WaitsBetweenStreamsWithParallelKernelsDoNotDeadlock) {
   const orStream_t second = CreateStream();
   orEvent_t event;
   ASSERT_OK(orEventCreate(&event));
-  int counter = 0;  // the events order all that touch it
+  int counter = 0;  // the events order all accesses
   auto increment = [&counter] { ++counter; };
   for (int round = 0; round < 500; ++round) {
     Launch(first, orLaunchParallel, &increment);
@@ -220,7 +220,7 @@ TEST_F(ExecutorTest, TheHighestPriorityGoesFirst) {
     steps.push_back({&order, priority});
     Launch(stream, orLaunchParallel, &steps.back());
   }
-  // All workers have to have asked for the executor before it is free.
+  // All workers must have requested the executor before it becomes free.
   EXPECT_TRUE(Eventually(
       [&] { return Executor::Get().waiting() == static_cast<uint32_t>(least - greatest + 1); }));
   gate.Open();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The exit of a process that has used the device, and orShutdown.
+// Tests of the exit of a process that has used the device, and of orShutdown.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -19,7 +19,7 @@ namespace {
 
 using ExitTest = ProcessTest;
 
-// Counts that a child process shares with its parent.
+// Counters that a child process shares with its parent.
 struct Shared {
   std::atomic<int> started{0};
   std::atomic<int> finished{0};
@@ -36,7 +36,7 @@ void PrintCounts() {
   std::fprintf(stderr, "started %d finished %d\n", shared->started.load(), shared->finished.load());
 }
 
-// Registered before the device's own exit handler, and so run after it.
+// Registered before the device's own exit handler, so it runs after it.
 void PrintCountsAtExit() {
   shared = &NewShared();
   std::atexit(PrintCounts);
@@ -70,7 +70,7 @@ void ExitsWithQueuedWork() {
   std::exit(3);
 }
 
-TEST_F(ExitTest, ExitWaitsForTheKernelThatRunsAndDropsTheRest) {
+TEST_F(ExitTest, ExitWaitsForTheRunningKernelAndDropsTheOthers) {
   EXPECT_PROCESS(ExitsWithQueuedWork<0>, 3, "started 1 finished 1");
   EXPECT_PROCESS(ExitsWithQueuedWork<orLaunchParallel>, 3, "started 1 finished 1");
 }
@@ -109,7 +109,7 @@ void ExitsFromAKernel() {
   REQUIRE(orLaunchKernel(
               nullptr, [](void*) -> orError_t { std::exit(5); }, nullptr, 0, &attributes) ==
           orSuccess);
-  (void)orStreamSynchronize(nullptr);  // ends when the process does
+  (void)orStreamSynchronize(nullptr);  // ends with the process
   pause();
 }
 
@@ -188,7 +188,7 @@ void UsesTheDeviceAfterTheShutdown() {
   REQUIRE(orDeviceSynchronize() == orErrorShutdown);
   REQUIRE(orStreamQuery(stream) == orSuccess);
   REQUIRE(orEventQuery(event) == orSuccess);
-  // Late destructors give back what they have.
+  // Late destructors release their resources.
   REQUIRE(orEventDestroy(event) == orSuccess);
   REQUIRE(orStreamDestroy(stream) == orSuccess);
   REQUIRE(orFree(memory) == orSuccess);
@@ -230,17 +230,18 @@ void AsksForWorkThatTheShutdownDropped() {
   std::exit(0);
 }
 
-TEST_F(ExitTest, QueriesOfWorkThatTheShutdownDroppedFail) {
+TEST_F(ExitTest, QueriesOfDroppedWorkFailAfterTheShutdown) {
   EXPECT_PROCESS(AsksForWorkThatTheShutdownDropped, 0, "");
 }
 
-// A static object that outlives the device's exit handler, like those of libraries loaded before.
+// A static object that outlives the device's exit handler, as those of libraries that were loaded
+// earlier do.
 struct Late {
   ~Late() {
     if (memory != nullptr) {
       std::fprintf(stderr, "late free: %s\n", orGetErrorName(orFree(memory)));
       REQUIRE(orFree(memory) == orErrorInvalidDevicePointer);
-      REQUIRE(LastErrorHas("no allocation lives now"));
+      REQUIRE(LastErrorHas("outside of every live allocation"));
     }
   }
   void* memory = nullptr;
@@ -249,7 +250,8 @@ Late late;
 
 void FreesInAStaticDestructor() {
   REQUIRE(orMalloc(&late.memory, 100) == orSuccess);
-  REQUIRE(orFree(&late) == orErrorInvalidDevicePointer);  // this thread has had an error before
+  REQUIRE(orFree(&late) ==
+          orErrorInvalidDevicePointer);  // gives this thread an error before the exit
   REQUIRE(orLaunchKernel(nullptr, [] {}) == orSuccess);
   std::exit(0);
 }

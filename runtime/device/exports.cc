@@ -26,14 +26,14 @@ bool IsImported(uint64_t serial) {
   return MappedPage::Own("orIpcIsExported", &own) == orSuccess && !own->Read(serial, &word);
 }
 
-// Drops the exports that start in [first, last) and that `ends` is true for.
+// Drops the exports that start in [first, last) and for which `ends` returns true.
 template <class Ends>
 bool DropExports(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
   auto& exports = Exports();
   bool left = false;
   for (auto entry = exports.lower_bound(first); entry != exports.end() && entry->first < last;) {
     if (ends(entry->second.serial)) {
-      GiveSlot(entry->second.serial);
+      FreeSlot(entry->second.serial);
       entry = exports.erase(entry);
     } else {
       left = left || entry->first + entry->second.size > from;

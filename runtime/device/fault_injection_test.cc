@@ -18,7 +18,7 @@ TEST_F(FaultInjectionTest, TheNthAllocationFailsOnce) {
   EXPECT_OK(orMalloc(&pointer, 1));
 }
 
-TEST_F(FaultInjectionTest, AFailureThatIsTakenBackDoesNotHappen) {
+TEST_F(FaultInjectionTest, ACanceledFailureDoesNotHappen) {
   ASSERT_OK(orInjectMallocFailure(1));
   ASSERT_OK(orInjectMallocFailure(0));
   EXPECT_NE(Allocate<char>(1), nullptr);
@@ -61,8 +61,8 @@ TEST_F(FaultInjectionTest, ADelayMakesAMissingSynchronizationVisible) {
         return orSuccess;
       },
       &pointer, sizeof(pointer), &cheap));
-  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // not inline, not done
-  EXPECT_EQ(shared.load(), 0);                         // what a host sees that does not wait
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // neither run inline nor done
+  EXPECT_EQ(shared.load(), 0);  // the value that a host without synchronization sees
   ASSERT_OK(orStreamSynchronize(nullptr));
   EXPECT_EQ(shared.load(), 1);
 }

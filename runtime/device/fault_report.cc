@@ -29,7 +29,7 @@ struct sigaction previous[2];
 
 struct sigaction& Previous(int signal) { return previous[signal == SIGSEGV ? 0 : 1]; }
 
-// A line of text, written at once so that those of several threads do not mix.
+// A line of text, written with one call so that lines of several threads do not mix.
 class Line {
  public:
   Line& operator<<(const char* text) {
@@ -71,9 +71,9 @@ class Line {
   size_t size_ = 0;
 };
 
-// Address of the fault behind a signal; 0 if there is none. A handler installed after ours may pass
-// the signal on by raise(): then the signal says nothing, but the thread's context still has the
-// address.
+// The address of the fault behind a signal; 0 if there is none. A handler that was installed after
+// ours may pass the signal on with raise(). The signal then has no address, but the thread's
+// context still does.
 uintptr_t FaultAddress(const siginfo_t* info, const void* context) {
   if (info->si_code > 0) {
     return reinterpret_cast<uintptr_t>(info->si_addr);
@@ -123,14 +123,14 @@ void Describe(Line& line, uintptr_t address) {
   }
 }
 
-// True if the address was ours, and the report is written.
+// Returns true if the address is ours and the report was written.
 bool Report(int signal, uintptr_t address) {
   const Window& half = arena.half();
   const bool device_half = half.Contains(address);
   if (!device_half && !half.Contains(address - half.size)) {
     return false;
   }
-  // One report a fault: a handler that passes the signal on brings it here a second time.
+  // One report per fault: a handler that re-raises the signal leads here a second time.
   static std::atomic<uintptr_t> reported{0};
   if (reported.exchange(address) == address) {
     return true;
@@ -162,18 +162,18 @@ void Default(int signal) {
   sigaction(signal, &action, nullptr);
 }
 
-// What would have happened without us.
+// Passes the signal to the handler that was installed before ours.
 void Chain(int signal, siginfo_t* info, void* context) {
   const struct sigaction before = Previous(signal);
   if ((before.sa_flags & SA_SIGINFO) == 0 &&
       (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
     const bool fault = info->si_code > 0;
     if (!fault && before.sa_handler == SIG_IGN) {
-      return;  // sent by somebody, and ignored
+      return;  // sent by a process, and ignored
     }
     // A fault cannot be ignored. Returning runs the faulting instruction again, now with the
-    // default action, so that a core dump shows where it was; a signal that was sent has to be sent
-    // again.
+    // default action, so that a core dump shows its location. A signal that a process sent must be
+    // raised again.
     Default(signal);
     if (!fault) {
       raise(signal);
@@ -214,7 +214,7 @@ void InstallFaultReport() {
     action.sa_sigaction = Handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    // Read first: a fault of another thread may come as soon as the handler stands.
+    // Read first: another thread may fault as soon as the handler is installed.
     sigaction(signal, nullptr, &Previous(signal));
     sigaction(signal, &action, nullptr);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Each test lets a process of its own die (or not), and reads what it said.
+// Each test runs a separate process that dies (or survives) and checks its output.
 #include "runtime/device/fault_report.h"
 
 #include <gmock/gmock.h>
@@ -21,10 +21,10 @@
 namespace openreg::device {
 namespace {
 
-// Its handler is the one before ours, and ends with an exit code.
+// The sanitizer's handler was installed before ours and ends the process with an exit code.
 constexpr bool kSanitizer = kThreadSanitizer || kAddressSanitizer;
 
-// Killed by this signal, or by a sanitizer which has seen it.
+// Whether a process was killed by this signal, or by a sanitizer that handled the signal.
 class DiesOf {
  public:
   explicit DiesOf(int signal) : signal_(signal) {}
@@ -98,7 +98,7 @@ TEST_F(FaultReportTest, TheAllocatorAboveDescribesItsBlock) {
       "after free");
 }
 
-TEST_F(FaultReportTest, AResolverThatDoesNotKnowOrIsTakenAwayChangesNothing) {
+TEST_F(FaultReportTest, AnIgnorantOrUnregisteredResolverChangesNothing) {
   EXPECT_DIES(
       [] {
         REQUIRE(orSetMemoryResolver([](const void*, orMemoryRange*) { return 0; }) == orSuccess);
@@ -146,8 +146,8 @@ TEST_F(FaultReportTest, TheSystemHasNoPageForAKernel) {
         char* memory = Allocate(100);
         void* view = nullptr;
         REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
-        // What a machine without memory does: SIGBUS. The device's own file cannot shrink, so an
-        // empty one takes its place.
+        // Simulates a machine without memory, which sends SIGBUS. The device's own file cannot
+        // shrink, so an empty file replaces it.
         const auto page = reinterpret_cast<uintptr_t>(view) & -uintptr_t{4096};
         REQUIRE(mmap(reinterpret_cast<void*>(page), 4096, PROT_READ | PROT_WRITE,
                      MAP_SHARED | MAP_FIXED, memfd_create("empty", 0), 0) != MAP_FAILED);
@@ -175,13 +175,13 @@ TEST_F(FaultReportTest, TheChildOfAForkTouchesDeviceMemory) {
 
 // ------------------------------------------------------------------- faults that are not ours
 
-// Writes to an address that is not mapped.
+// Writes to an unmapped address.
 void TouchNothing() {
-  static volatile uintptr_t nothing = 16;  // volatile: the compiler would know better
+  static volatile uintptr_t nothing = 16;  // volatile hides the value from the compiler
   *reinterpret_cast<volatile char*>(nothing) = 1;
 }
 
-TEST_F(FaultReportTest, AnyOtherFaultHasItsUsualEndAndNoReport) {
+TEST_F(FaultReportTest, OtherFaultsAreNotReportedAndEndTheProcess) {
   EXPECT_EXIT(
       {
         (void)Allocate(1);
@@ -190,7 +190,7 @@ TEST_F(FaultReportTest, AnyOtherFaultHasItsUsualEndAndNoReport) {
       DiesOf(SIGSEGV), testing::Not(testing::HasSubstr("openreg:")));
 }
 
-TEST_F(FaultReportTest, TheHandlerBeforeOursGetsWhatIsNotOurs) {
+TEST_F(FaultReportTest, ThePreviousHandlerGetsOtherFaults) {
   EXPECT_EXIT(
       {
         signal(SIGSEGV, [](int) { _exit(21); });
@@ -214,7 +214,7 @@ TEST_F(FaultReportTest, TheHandlerBeforeOursGetsWhatIsNotOurs) {
 
 sigjmp_buf recovery;
 
-TEST_F(FaultReportTest, AHandlerBeforeOursMayRecoverAgainAndAgain) {
+TEST_F(FaultReportTest, ThePreviousHandlerMayRecoverRepeatedly) {
   EXPECT_EXIT(
       {
         signal(SIGSEGV, [](int) { siglongjmp(recovery, 1); });
@@ -227,7 +227,7 @@ TEST_F(FaultReportTest, AHandlerBeforeOursMayRecoverAgainAndAgain) {
           TouchNothing();
         }
         if (recovered < 5) {
-          Touch(memory + recovered);  // ours: reported, then handed on
+          Touch(memory + recovered);  // ours: reported, then passed on
         }
         _exit(recovered == 5 ? 23 : 98);
       },
@@ -239,13 +239,13 @@ TEST_F(FaultReportTest, AnIgnoredFaultStillEndsTheProcess) {
       {
         signal(SIGSEGV, SIG_IGN);
         (void)Allocate(1);
-        raise(SIGSEGV);  // sent, and ignored
+        raise(SIGSEGV);  // sent by raise(), so it is ignored
         TouchNothing();
       },
       testing::KilledBySignal(SIGSEGV), "");
 }
 
-TEST_F(FaultReportTest, AFaultThatIsSentEndsTheProcess) {
+TEST_F(FaultReportTest, ARaisedFaultSignalEndsTheProcess) {
   EXPECT_EXIT(
       {
         signal(SIGSEGV, SIG_DFL);
@@ -256,7 +256,8 @@ TEST_F(FaultReportTest, AFaultThatIsSentEndsTheProcess) {
       testing::KilledBySignal(SIGSEGV), "");
 }
 
-// What Python's faulthandler does: says something, puts the handler before it back, raises again.
+// Imitates Python's faulthandler: prints a message, restores the previous handler, raises the
+// signal again.
 struct sigaction before_faulthandler;
 void LikeFaulthandler(int signal) {
   static constexpr char kText[] = "a Python stack\n";
@@ -272,7 +273,7 @@ void InstallLikeFaulthandler() {
   sigaction(SIGSEGV, &action, &before_faulthandler);
 }
 
-TEST_F(FaultReportTest, WorksWithFaulthandlerBeforeAndAfterUs) {
+TEST_F(FaultReportTest, WorksWithFaulthandlerInstalledBeforeOrAfter) {
   EXPECT_EXIT(
       {
         signal(SIGSEGV, SIG_DFL);

@@ -2,9 +2,9 @@
 //
 // futex.h - sleeping and waking without a mutex.
 //
-// A futex is a 32-bit word of the process: FutexWait sleeps while the word holds `expected` and may
-// return at any time for no reason, so every caller loops over its own condition. Callable from
-// every thread; FutexWake is async-signal-safe.
+// A futex is a 32-bit word of the process. FutexWait sleeps while the word holds `expected`. It may
+// return spuriously, so every caller must loop over its own condition. Callable from every thread;
+// FutexWake is async-signal-safe.
 #ifndef RUNTIME_DEVICE_FUTEX_H_
 #define RUNTIME_DEVICE_FUTEX_H_
 

@@ -20,17 +20,17 @@
 namespace openreg::device {
 namespace {
 
-// This many short kernels of a graph run before the stream's consumer checks for other work.
-constexpr uint64_t kTogether = 64;
+// Number of short kernels of a graph that run before the stream's consumer checks for other work.
+constexpr uint64_t kShortBatch = 64;
 
 constexpr size_t kArgumentAlignment = 16;
 
 std::atomic<int32_t> last_number{0};
 
-// The argument of a replay within its call.
+// The argument of a replay that runs within its call.
 struct InlineReplay {
   Graph* graph;
-  const orActivity* record;  // of the replay; null: it is not recorded
+  const orActivity* record;  // of the replay; null if it is not recorded
 };
 
 }  // namespace
@@ -48,7 +48,7 @@ Graph::~Graph() {
 
 void Graph::Release() {
   if (owners_.fetch_sub(1, std::memory_order_acq_rel) == 1) {
-    delete this;  // handles and queued commands own it, which destroy nothing by themselves
+    delete this;  // its owners, handles and queued commands, do not delete it themselves
   }
 }
 
@@ -105,7 +105,7 @@ uint32_t Graph::FindUnjoined(const std::vector<uint32_t>& heads) const {
   }
   for (size_t index = nodes_.size(); index-- > 0;) {
     if (!joined[index]) {
-      return static_cast<uint32_t>(index);  // all that could depend on it stands behind it
+      return static_cast<uint32_t>(index);  // only later nodes could depend on it
     }
     for (const uint32_t before : nodes_[index].after) {
       joined[before] = true;
@@ -153,7 +153,7 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
 void Graph::RunRecorded(Node& node, Stream* stream, ErrorSink* sink, bool with_team,
                         const orActivity& replay) {
   if (node.kind == Command::kStep) {
-    Run(node, stream, sink, with_team);  // the record of an event takes no time
+    Run(node, stream, sink, with_team);  // recording an event takes no time
     return;
   }
   orActivity record = replay;
@@ -186,7 +186,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   std::vector<Node>& nodes = graph->nodes_;
   uint64_t index = replay->position;
   const uint64_t end = std::min<uint64_t>(
-      index + (replay->place == Command::kAnywhere ? kTogether : 1), nodes.size());
+      index + (replay->place == Command::kAnywhere ? kShortBatch : 1), nodes.size());
   for (; index < end && nodes[index].place == replay->place; ++index) {
     thread_state.device = nodes[index].device;
     if (replay->recorded) [[unlikely]] {
@@ -203,7 +203,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   if (replay->recorded) {
     EndPendingRecords();
   }
-  // What the graph releases may free, but not wait: a wait for this stream would never end.
+  // The release may free but not wait: a wait for this stream would never end.
   thread_state.releasing = true;
   stream->RunHostFunction([](void* over) { static_cast<Graph*>(over)->Release(); }, graph,
                           "(release of a graph)", replay->sink);
@@ -291,7 +291,7 @@ orError_t Graph::Launch(const StreamQueue& queue) {
     }
   }
   if (!stream->WaitFor(position)) {
-    (void)own.release();  // a kernel may be running still, and the process ends anyway
+    (void)own.release();  // leaked: a kernel may still be running while the process exits
     return Fail(orErrorShutdown, "orGraphLaunch: the graph was dropped: the process exits");
   }
   return ReportKernelError(*own);
@@ -314,21 +314,21 @@ orError_t Graph::Draw(const char* path) const {
   std::fprintf(file, "}\n");
   const bool written = std::ferror(file) == 0;
   if (std::fclose(file) != 0 || !written) {
-    return Fail(orErrorSystem, "orGraphDebugDotPrint: %s was not written as a whole: %s", path,
+    return Fail(orErrorSystem, "orGraphDebugDotPrint: %s was not written completely: %s", path,
                 std::strerror(errno));
   }
   return orSuccess;
 }
 
 Graphs& Graphs::Get() {
-  static Graphs& graphs = *new Graphs;  // never destroyed, as the streams
+  static Graphs& graphs = *new Graphs;  // never destroyed, like the streams
   return graphs;
 }
 
 orError_t Graphs::Create(Graph* graph, orGraph_t* handle) {
   GraphSlot* slot = table_.Take();
   if (slot == nullptr) {
-    return Fail(orErrorSystem, "a graph cannot be kept: %u exist already; destroy some",
+    return Fail(orErrorSystem, "a graph cannot be created: %u exist already; destroy some",
                 table_.kCapacity);
   }
   std::lock_guard lock(mutex_);
@@ -374,7 +374,8 @@ void Graphs::DestroyAll(int device) {
       }
     }
     if (handle != 0) {
-      (void)Destroy(reinterpret_cast<orGraph_t>(handle));  // fails if another thread was faster
+      (void)Destroy(
+          reinterpret_cast<orGraph_t>(handle));  // fails if another thread destroyed it first
     }
   }
 }

@@ -2,14 +2,14 @@
 //
 // graph.h - the work of one capture, and its replays.
 //
-// Nodes stand in the order of their capture. Every node comes after those it depends on, so that
-// order is one in which a single stream can run them: a replay is one command of its stream, which
-// runs some nodes each time the stream's consumer comes to it (RunSome) and is done after the last
-// one. The dependencies are kept for the check that all branches were joined, and for the drawing.
+// Nodes are stored in the order of their capture. Every node comes after the nodes it depends on,
+// so a single stream can run them in that order. A replay is one command of its stream: each time
+// the stream's consumer reaches it, it runs some nodes (RunSome), and it is done after the last
+// one. The dependencies are stored to check that all branches were joined, and for the DOT output.
 //
-// A Graph is owned by its handle and by each replay that is queued, and is deleted with the last of
-// them. Its nodes do not change once the capture (capture.h) has ended. All functions may be called
-// from every thread, except Add, which needs the lock of the captures.
+// A Graph is owned jointly by its handle and by each queued replay. Its nodes do not change after
+// the capture (capture.h) has ended. All functions may be called from every thread, except Add and
+// AddRecord, which require the lock of Captures.
 #ifndef RUNTIME_DEVICE_GRAPH_H_
 #define RUNTIME_DEVICE_GRAPH_H_
 
@@ -40,11 +40,12 @@ class Graph {
   void Retain() { owners_.fetch_add(1, std::memory_order_relaxed); }
   void Release();
 
-  // Add a node behind `after`: a piece of work, or the record of a timed event.
+  // Add a node that depends on the nodes `after`: a piece of work, or the record of a timed event.
   uint32_t Add(const Work& work, const Stream* stream, std::vector<uint32_t> after);
   uint32_t AddRecord(Event* event, uint64_t event_handle, const Stream* stream,
                      std::vector<uint32_t> after);
-  // A node that nothing in `heads` depends on, neither directly nor through others; or size().
+  // Finds a node on which nothing in `heads` depends, directly or indirectly; size() if there is
+  // none.
   uint32_t FindUnjoined(const std::vector<uint32_t>& heads) const;
   uint32_t StreamOf(uint32_t node) const { return nodes_[node].stream; }
   const char* NameOf(uint32_t node) const;
@@ -60,15 +61,15 @@ class Graph {
     int device;
     const char* name;
     orKernelFunction_t kernel;
-    size_t arguments;  // place in arguments_
+    size_t arguments;  // offset in arguments_
     size_t size;
     void (*release)(void*);
     orHostFn_t function;
     void* data;
     std::optional<orCopyDescription> copy;
-    Event* event;  // not null: the node records it
+    Event* event;  // not null: the node records this event
     uint64_t event_handle;
-    uint64_t record;  // of the event, by the latest replay
+    uint64_t record;  // number of the event's record in the latest replay
     uint32_t stream;  // index
     std::vector<uint32_t> after;
   };
@@ -76,31 +77,31 @@ class Graph {
   ~Graph();
   uint32_t Append(Node node, const Stream* stream, std::vector<uint32_t> after);
   static orError_t RunAll(void* graph);
-  // The step of a replay: runs its next nodes. True when it is over.
+  // The step of a replay: runs its next nodes. Returns true when the replay is done.
   static bool RunSome(Stream* stream, Command* replay, bool with_team);
   void Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team);
-  // Runs a node and writes its record, which is that of the replay and more.
+  // Runs a node and writes its record, which extends the record of the replay.
   [[gnu::cold, gnu::noinline]] void RunRecorded(Node& node, Stream* stream, ErrorSink* sink,
                                                 bool with_team, const orActivity& replay);
   orError_t QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
                         const orActivity* record);
 
   const int device_;
-  const int32_t number_;  // in records
+  const int32_t number_;  // used in records
   std::vector<Node> nodes_;
-  std::vector<unsigned char> arguments_;  // each node's at a multiple of 16
-  bool runs_inline_ = true;               // all nodes may
-  bool has_team_ = false;                 // some node wants one
+  std::vector<unsigned char> arguments_;  // those of each node start at a multiple of 16
+  bool runs_inline_ = true;               // all nodes may run inline
+  bool has_team_ = false;                 // some node uses a team
   uint64_t work_ns_ = 0;
   std::vector<uint32_t> timed_;  // nodes that record an event
   std::atomic<uint32_t> owners_{1};
 
-  std::mutex launch_;  // replays are queued one after the other
+  std::mutex launch_;  // serializes the queueing of replays
   Stream* last_stream_ = nullptr;
   uint64_t last_position_ = 0;
 };
 
-// A graph as its handle knows it.
+// The entry of a graph in the handle table.
 struct GraphSlot : HandleSlot {
   Graph* graph = nullptr;
 };
@@ -108,14 +109,14 @@ struct GraphSlot : HandleSlot {
 class Graphs {
  public:
   static Graphs& Get();
-  orError_t Create(Graph* graph, orGraph_t* handle);  // takes over the graph if it succeeds
-  // The graph with one more owner; null if the handle names none.
+  orError_t Create(Graph* graph, orGraph_t* handle);  // takes ownership of the graph on success
+  // Returns the graph with an additional owner; null if the handle names none.
   Graph* Find(orGraph_t handle);
   orError_t Destroy(orGraph_t handle);
   void DestroyAll(int device);
 
  private:
-  std::mutex mutex_;  // of the graphs in the slots
+  std::mutex mutex_;  // guards the graphs in the slots
   HandleTable<GraphSlot, 16, 3> table_;
 };
 

@@ -13,7 +13,7 @@
 namespace openreg::device {
 namespace {
 
-// Owns the graph of a handle for as long as the object lives.
+// Shares ownership of the graph that a handle names.
 class FoundGraph {
  public:
   explicit FoundGraph(orGraph_t handle) : graph_(Graphs::Get().Find(handle)) {}
@@ -54,7 +54,7 @@ extern "C" {
 OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
   if (mode == nullptr || !IsMode(*mode)) {
     return Fail(orErrorInvalidValue,
-                "orThreadExchangeStreamCaptureMode: mode is null or none of orStreamCaptureMode");
+                "orThreadExchangeStreamCaptureMode: mode is null or not an orStreamCaptureMode");
   }
   const auto before = static_cast<orStreamCaptureMode>(thread_state.capture_mode);
   thread_state.capture_mode = static_cast<uint8_t>(*mode);
@@ -70,7 +70,7 @@ OPENREG_API orError_t orStreamBeginCapture(orStream_t handle, orStreamCaptureMod
     return error;
   }
   if (!IsMode(mode)) {
-    return Fail(orErrorInvalidValue, "orStreamBeginCapture: mode %d is none of orStreamCaptureMode",
+    return Fail(orErrorInvalidValue, "orStreamBeginCapture: mode %d is not an orStreamCaptureMode",
                 static_cast<int>(mode));
   }
   return Captures::Get().Begin(stream, expected, mode);
@@ -85,7 +85,7 @@ OPENREG_API orError_t orStreamEndCapture(orStream_t handle, orGraph_t* graph) {
   }
   if (graph == nullptr) {
     return Fail(orErrorInvalidValue,
-                "orStreamEndCapture: graph is null: where should the handle go?");
+                "orStreamEndCapture: graph is null: pass the address of an orGraph_t");
   }
   return Captures::Get().End(stream, graph);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph_fixture.h - what the tests of captures and of graphs share: captures, and kernels for them.
+// graph_fixture.h - shared by the tests of captures and graphs: captures, and kernels for them.
 #ifndef RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 #define RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 
@@ -13,14 +13,15 @@
 
 namespace openreg::device {
 
-// A kernel that adds to a number of the host, as kernels of aten do to memory: its arguments stay.
+// A kernel that adds to a host variable and does not consume its arguments, like the kernels of
+// aten.
 struct Add {
   std::atomic<int>* sum;
   int value;
   static orError_t Run(void* arguments) {
     auto* add = static_cast<Add*>(arguments);
     add->sum->fetch_add(add->value);
-    add->value = 1000;  // of this run's copy
+    add->value = 1000;  // changes this run's copy
     return orSuccess;
   }
 };
@@ -53,7 +54,8 @@ class GraphTest : public DeviceTest {
     return status;
   }
 
-  // The capture of `stream` is invalid, its end says `reason`, and both work afterwards.
+  // Checks that the capture of `stream` is invalid, that its end reports `reason`, and that both
+  // the stream and captures work afterwards.
   void ExpectInvalid(orStream_t stream, const std::string& reason) {
     EXPECT_EQ(StatusOf(stream), orStreamCaptureStatusInvalidated);
     std::atomic<int> sum{0};

@@ -10,7 +10,7 @@
 namespace openreg::device {
 namespace {
 
-TEST_F(GraphTest, NothingRunsDuringACaptureAndEachReplayRunsItAll) {
+TEST_F(GraphTest, NothingRunsDuringACaptureAndEachReplayRunsEverything) {
   for (const uint32_t flags : kAllFlags) {
     const orStream_t stream = CreateStream();
     std::atomic<int> sum{0};
@@ -29,7 +29,7 @@ TEST_F(GraphTest, NothingRunsDuringACaptureAndEachReplayRunsItAll) {
     for (int replay = 1; replay <= 3; ++replay) {
       EXPECT_OK(orGraphLaunch(graph, stream));
       EXPECT_OK(orStreamSynchronize(stream));
-      EXPECT_EQ(sum, 11 * replay);  // so each run had its arguments as they were launched
+      EXPECT_EQ(sum, 11 * replay);  // each run had its arguments as they were launched
     }
     EXPECT_OK(orGraphDestroy(graph));
   }
@@ -47,7 +47,7 @@ TEST_F(GraphTest, CommandsOfAllKindsRunInTheOrderOfTheirCapture) {
       return orSuccess;
     }
   };
-  static constexpr int kSteps = 400;  // more than a queue holds, and than run together
+  static constexpr int kSteps = 400;  // more than a queue holds, and more than one batch
   const orGraph_t graph = Capture(stream, [&] {
     for (int number = 0; number < kSteps; ++number) {
       const Step step{&order, number};
@@ -76,7 +76,7 @@ TEST_F(GraphTest, CommandsOfAllKindsRunInTheOrderOfTheirCapture) {
   }
 }
 
-TEST_F(GraphTest, CopiesAndFillsAreReplayedWithTheMemoryAsItIsThen) {
+TEST_F(GraphTest, ReplayedCopiesReadTheCurrentMemory) {
   const orStream_t stream = CreateStream();
   constexpr size_t kCount = 16 * 1024;
   int *host = nullptr, *back = nullptr, *view = nullptr;
@@ -104,7 +104,7 @@ TEST_F(GraphTest, CopiesAndFillsAreReplayedWithTheMemoryAsItIsThen) {
   EXPECT_OK(orFreeHost(back));
 }
 
-TEST_F(GraphTest, LaunchBlockingNeitherRunsNorWaitsInACapture) {
+TEST_F(GraphTest, LaunchBlockingHasNoEffectInACapture) {
   ASSERT_OK(orSetLaunchBlocking(1));
   const orStream_t stream = CreateStream();
   std::atomic<int> sum{0};
@@ -115,7 +115,7 @@ TEST_F(GraphTest, LaunchBlockingNeitherRunsNorWaitsInACapture) {
     EXPECT_EQ(sum, 0);
   });
   EXPECT_OK(orGraphLaunch(graph, stream));
-  EXPECT_EQ(sum, 5);  // the launch of the graph waits
+  EXPECT_EQ(sum, 5);  // launching the graph waits
 }
 
 TEST_F(GraphTest, TheDefaultStreamCanBeCaptured) {
@@ -128,7 +128,7 @@ TEST_F(GraphTest, TheDefaultStreamCanBeCaptured) {
   EXPECT_EQ(sum, 1);
 }
 
-TEST_F(GraphTest, WorkThatWasQueuedBeforeTheCaptureAndOnOtherStreamsGoesOn) {
+TEST_F(GraphTest, EarlierWorkAndOtherStreamsRunDuringACapture) {
   QueueLaunches();
   const orStream_t stream = CreateStream(), beside = CreateStream();
   Gate gate;
@@ -164,7 +164,7 @@ TEST_F(GraphTest, AClosureIsReplayedWithItsArgumentsAndReleasedWithTheGraph) {
   ASSERT_OK(gate.Launch(stream));
   ASSERT_OK(orGraphLaunch(graph, stream));
   ASSERT_OK(orGraphLaunch(graph, stream));
-  ASSERT_OK(orGraphDestroy(graph));  // the replays that are queued keep it
+  ASSERT_OK(orGraphDestroy(graph));  // the queued replays keep it alive
   EXPECT_EQ(shared.use_count(), 2);
   EXPECT_FAILS(orGraphLaunch(graph, stream), orErrorInvalidHandle, "not a graph");
   gate.Open();
@@ -192,7 +192,7 @@ TEST_F(GraphTest, EachReplayRecordsTimedEvents) {
     EXPECT_GE(milliseconds, kMilliseconds);
   }
   EXPECT_OK(orEventDestroy(end));
-  EXPECT_OK(orGraphLaunch(graph, stream));  // without the event
+  EXPECT_OK(orGraphLaunch(graph, stream));  // the event no longer exists
   EXPECT_OK(orStreamSynchronize(stream));
 }
 
@@ -289,7 +289,7 @@ TEST_F(GraphTest, KernelsKnowTheThreadTheyRunOn) {
   QueueLaunches();
   std::atomic<int> on_host{-1};
   for (const uint32_t flags : {uint32_t{0}, uint32_t{orLaunchInline}}) {
-    const orStream_t stream = CreateStream();  // without a worker that might not be idle yet
+    const orStream_t stream = CreateStream();  // a new stream has no worker that may still be busy
     const orGraph_t graph = Capture(stream, [&] {
       std::atomic<int>* found = &on_host;
       const orLaunchAttributes attributes{"where", flags, 0};
@@ -348,7 +348,7 @@ TEST_F(GraphTest, KernelsOfAnInlineReplaySeeTheDeviceOfTheirStream) {
   EXPECT_EQ(device, other());
 }
 
-// Of a captured launch, whose end waits.
+// An argument of a captured launch whose destructor waits.
 struct WaitsAtItsEnd {
   orStream_t stream;
   std::atomic<orError_t>* waited;
@@ -360,7 +360,7 @@ struct WaitsAtItsEnd {
   }
 };
 
-TEST_F(GraphTest, WhatTheLastReplayReleasesMayFreeButNotWait) {
+TEST_F(GraphTest, TheReleaseOfAGraphMayFreeButNotWait) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   std::atomic<orError_t> waited{orErrorUnknown}, freed{orErrorUnknown};
@@ -377,7 +377,7 @@ TEST_F(GraphTest, WhatTheLastReplayReleasesMayFreeButNotWait) {
       ASSERT_OK(orGraphDestroy(graph));
       gate.Open();
       ASSERT_OK(orStreamSynchronize(stream));
-      EXPECT_EQ(waited, orErrorNotPermitted);  // it would wait for itself
+      EXPECT_EQ(waited, orErrorNotPermitted);  // the wait would wait for itself
     } else {
       ASSERT_OK(orGraphDestroy(graph));
       EXPECT_EQ(waited, orSuccess);

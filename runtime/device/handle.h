@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// handle.h - tables of objects that are named by handles.
+// handle.h - tables of objects that are identified by handles.
 //
-// A handle is a number: generation, index into the table, and a tag which tells the tables apart.
-// An object keeps the handle by which it is known now, so that checking one is a load and a
-// compare. Objects are recycled, and freed only with their table, which for streams and events is
-// never: looking at a stale handle touches no freed memory, and a made-up one finds no object.
+// A handle is a number made of a generation, an index into the table, and a tag that distinguishes
+// the tables. An object stores its current handle, so checking a handle is a load and a compare.
+// Objects are recycled, and freed only with their table; the tables of streams and events are never
+// freed. Looking up a stale handle therefore touches no freed memory, and a forged handle finds no
+// object.
 //
 // T derives from HandleSlot. Find may be called from every thread at any time; the other functions
 // lock.
@@ -22,7 +23,7 @@
 namespace openreg::device {
 
 struct HandleSlot {
-  std::atomic<uint64_t> handle{0};  // 0: not found by any handle
+  std::atomic<uint64_t> handle{0};  // 0: no handle finds this object
   uint32_t index = 0;
   uint64_t generation = 0;
 };
@@ -52,14 +53,14 @@ class HandleTable {
                                                                                    : nullptr;
   }
 
-  // Objects 0 .. size()-1 exist; each was in use at some time.
+  // Objects 0 .. size()-1 exist; each has been in use at least once.
   T* At(uint32_t index) const {
     return &chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
   }
   uint32_t size() const { return size_.load(std::memory_order_acquire); }
 
-  // An object that no other caller has, not yet found by a handle; null when the table or the
-  // memory is full.
+  // Returns an object that has no other user and no handle yet; null if the table or the memory is
+  // full.
   T* Take() {
     std::lock_guard lock(mutex_);
     if (!free_.empty()) {
@@ -85,7 +86,7 @@ class HandleTable {
     return object;
   }
 
-  // Makes the object known by a new handle.
+  // Gives the object a new handle.
   uint64_t Publish(T* object) {
     const uint64_t handle = (++object->generation << (kIndexBits + kTagBits)) |
                             (uint64_t{object->index} << kTagBits) | kTag;
@@ -93,12 +94,12 @@ class HandleTable {
     return handle;
   }
 
-  // No handle finds the object any more. False if another thread was faster.
+  // Invalidates the handle of the object. False if another thread did so first.
   bool Retire(T* object, uint64_t handle) {
     return object->handle.compare_exchange_strong(handle, 0, std::memory_order_seq_cst);
   }
 
-  // Gives a retired object back.
+  // Returns a retired object to the table for reuse.
   void Recycle(T* object) {
     std::lock_guard lock(mutex_);
     free_.push_back(object->index);

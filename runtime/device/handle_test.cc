@@ -13,12 +13,12 @@ struct Thing : HandleSlot {};
 using Things = HandleTable<Thing, 6, 1>;
 using Others = HandleTable<Thing, 6, 2>;
 
-TEST(HandleTest, FindsWhatIsPublishedAndNothingElse) {
+TEST(HandleTest, FindsOnlyPublishedHandles) {
   auto things = std::make_unique<Things>();
   EXPECT_EQ(things->Find(0), nullptr);
   EXPECT_EQ(things->Find(1), nullptr);
   Thing* thing = things->Take();
-  EXPECT_EQ(things->Find(0), nullptr);  // taken, not published
+  EXPECT_EQ(things->Find(0), nullptr);  // taken but not published
   const uint64_t handle = things->Publish(thing);
   EXPECT_EQ(things->Find(handle), thing);
   for (int bit = 0; bit < 64; ++bit) {
@@ -34,14 +34,14 @@ TEST(HandleTest, ARecycledObjectHasANewHandle) {
     const uint64_t handle = things->Publish(thing);
     EXPECT_TRUE(handles.insert(handle).second);
     EXPECT_TRUE(things->Retire(thing, handle));
-    EXPECT_FALSE(things->Retire(thing, handle));  // once
+    EXPECT_FALSE(things->Retire(thing, handle));  // only once
     EXPECT_EQ(things->Find(handle), nullptr);
     things->Recycle(thing);
   }
   EXPECT_EQ(things->size(), 1u);
 }
 
-TEST(HandleTest, TablesTellTheirHandlesApart) {
+TEST(HandleTest, TablesDistinguishTheirHandles) {
   auto things = std::make_unique<Things>();
   auto others = std::make_unique<Others>();
   const uint64_t thing = things->Publish(things->Take());
@@ -51,7 +51,7 @@ TEST(HandleTest, TablesTellTheirHandlesApart) {
   EXPECT_EQ(others->Find(thing), nullptr);
 }
 
-TEST(HandleTest, AFullTableHasNoMore) {
+TEST(HandleTest, AFullTableReturnsNull) {
   auto things = std::make_unique<Things>();
   std::set<Thing*> taken;
   for (uint32_t index = 0; index < Things::kCapacity; ++index) {

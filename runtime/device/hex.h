@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// hex.h - the bytes of handles as text, for the two sides of the tests between processes.
+// hex.h - conversion of handle bytes to and from text, for tests with two processes.
 #ifndef RUNTIME_DEVICE_HEX_H_
 #define RUNTIME_DEVICE_HEX_H_
 

@@ -43,16 +43,15 @@ orError_t HostMemory::Allocate(size_t size, void** pointer) {
     return orSuccess;
   }
   if (size > std::numeric_limits<ptrdiff_t>::max()) {
-    return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: more than there are addresses",
+    return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: the size exceeds the address space",
                 size);
   }
-  // Whole pages, so that no other object shares them; aligned for large pages where they can be
-  // used.
+  // Whole pages, so that no other object shares them; aligned for large pages where possible.
   const size_t alignment = size >= kLargePage ? kLargePage : kPage;
   const size_t reserved = RoundUp(size, alignment);
   void* memory = std::aligned_alloc(alignment, reserved);
   if (memory == nullptr) {
-    return Fail(orErrorOutOfMemory, "orMallocHost of %s: the host has no memory left (%s)",
+    return Fail(orErrorOutOfMemory, "orMallocHost of %s: out of host memory (%s)",
                 ByteText(size).c_str(), std::strerror(errno));
   }
   if (alignment == kLargePage) {
@@ -84,7 +83,7 @@ orError_t HostMemory::Free(void* pointer) {
 orError_t HostMemory::Register(void* pointer, size_t size) {
   const auto base = reinterpret_cast<uintptr_t>(pointer);
   if (pointer == nullptr || size == 0 || base + size < base) {
-    return Fail(orErrorInvalidValue, "orHostRegister of %zu bytes at %p: not a range of memory",
+    return Fail(orErrorInvalidValue, "orHostRegister of %zu bytes at %p: not a valid memory range",
                 size, pointer);
   }
   const Window& half = arena.half();
@@ -97,7 +96,7 @@ orError_t HostMemory::Register(void* pointer, size_t size) {
       FindLocked(base) != nullptr || (next != blocks_.end() && next->first < base + size);
   if (overlaps) {
     return Fail(orErrorAlreadyRegistered,
-                "orHostRegister of %zu bytes at %p: a part of them is pinned already", size,
+                "orHostRegister of %zu bytes at %p: a part of this range is already pinned", size,
                 pointer);
   }
   blocks_[base] = {base, size, false};

@@ -2,9 +2,9 @@
 //
 // host_memory.h - the registry of pinned host memory.
 //
-// Pinning is bookkeeping here: no page is locked, since nothing but the CPU reads it; what counts
-// is that copies know which host memory stays valid until they run. One object of the process with
-// one lock, never destroyed.
+// Pinning is only bookkeeping here. No page is locked, because only the CPU reads the memory;
+// copies need to know which host memory stays valid until they run. One object per process with one
+// lock, never destroyed.
 #ifndef RUNTIME_DEVICE_HOST_MEMORY_H_
 #define RUNTIME_DEVICE_HOST_MEMORY_H_
 
@@ -20,7 +20,7 @@ namespace openreg::device {
 struct HostBlock {
   uintptr_t base;
   size_t size;
-  bool owned;  // from orMallocHost
+  bool owned;  // allocated by orMallocHost
 };
 
 class HostMemory {
@@ -32,7 +32,7 @@ class HostMemory {
   orError_t Register(void* pointer, size_t size);
   orError_t Unregister(void* pointer);
 
-  // The block that holds `pointer`.
+  // Finds the block that contains `pointer`.
   bool Find(const void* pointer, HostBlock* found);
 
  private:

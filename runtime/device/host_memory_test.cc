@@ -37,11 +37,11 @@ TEST_F(HostMemoryTest, BadRequestsAreRefused) {
   EXPECT_OK(orFreeHost(nullptr));
   EXPECT_FAILS(orMallocHost(nullptr, 1), orErrorInvalidValue, "pointer is null");
   EXPECT_FAILS(orMallocHost(&pointer, std::numeric_limits<size_t>::max()), orErrorOutOfMemory,
-               "more than there are addresses");
+               "the size exceeds the address space");
   EXPECT_EQ(pointer, nullptr);
 }
 
-TEST_F(HostMemoryTest, OnlyTheStartOfPinnedMemoryIsFreedAndOnce) {
+TEST_F(HostMemoryTest, PinnedMemoryIsFreedOnceByItsStart) {
   char* pointer = nullptr;
   ASSERT_OK(orMallocHost(reinterpret_cast<void**>(&pointer), 100));
   EXPECT_FAILS(orFreeHost(pointer + 1), orErrorInvalidValue, "not the start");
@@ -59,8 +59,8 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsPinnedUntilItIsUnregistered) {
   ASSERT_OK(orPointerGetAttributes(&attributes, memory.data() + 999));
   EXPECT_EQ(attributes.type, orMemoryTypeHost);
   EXPECT_EQ(attributes.base, memory.data());
-  EXPECT_FAILS(orHostRegister(memory.data() + 10, 1), orErrorAlreadyRegistered, "pinned already");
-  EXPECT_FAILS(orHostRegister(memory.data() - 1, 2), orErrorAlreadyRegistered, "pinned already");
+  EXPECT_FAILS(orHostRegister(memory.data() + 10, 1), orErrorAlreadyRegistered, "already pinned");
+  EXPECT_FAILS(orHostRegister(memory.data() - 1, 2), orErrorAlreadyRegistered, "already pinned");
   EXPECT_FAILS(orFreeHost(memory.data()), orErrorInvalidValue,
                "not the start of memory from orMallocHost");
   EXPECT_FAILS(orHostUnregister(memory.data() + 1), orErrorNotRegistered, "not the start");
@@ -70,12 +70,12 @@ TEST_F(HostMemoryTest, RegisteredMemoryIsPinnedUntilItIsUnregistered) {
   EXPECT_EQ(attributes.type, orMemoryTypeUnmanaged);
 }
 
-TEST_F(HostMemoryTest, WhatIsNoHostMemoryIsNotRegistered) {
+TEST_F(HostMemoryTest, OnlyHostMemoryCanBeRegistered) {
   char byte = 0;
-  EXPECT_FAILS(orHostRegister(nullptr, 1), orErrorInvalidValue, "not a range of memory");
-  EXPECT_FAILS(orHostRegister(&byte, 0), orErrorInvalidValue, "not a range of memory");
+  EXPECT_FAILS(orHostRegister(nullptr, 1), orErrorInvalidValue, "not a valid memory range");
+  EXPECT_FAILS(orHostRegister(&byte, 0), orErrorInvalidValue, "not a valid memory range");
   EXPECT_FAILS(orHostRegister(&byte, std::numeric_limits<size_t>::max()), orErrorInvalidValue,
-               "not a range of memory");
+               "not a valid memory range");
   char* view = nullptr;
   char* device = Allocate<char>(100, &view);
   EXPECT_FAILS(orHostRegister(device, 100), orErrorInvalidValue, "that is device memory");

@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// host_wait.h - what a program does around the waits of its host threads.
+// host_wait.h - hooks that run around the waits of host threads.
 //
-// Kernels may need a lock that a waiting thread holds: the lock of an interpreter is held by every
-// thread that calls a library without care. The owner of such a lock registers hooks, and each wait
-// releases the lock meanwhile: waits for a stream, an event or a device, and the wait of a launch
-// for room in a full queue. A caller of the driver uses HostWait for its own waits.
+// Kernels may need a lock that a waiting thread holds. A typical example is the lock of an
+// interpreter: every thread holds it while it calls a library, unless it releases it explicitly.
+// The owner of such a lock registers hooks, which release the lock during each wait: waits for a
+// stream, an event or a device, and the wait of a launch for room in a full queue. Code that uses
+// the driver wraps its own waits in HostWait.
 //
-// A hook may block, so no wait may happen under a lock that a thread takes while it holds the lock
-// of the hooks. Where the driver waits under a lock, other threads take that lock by LockForWait.
+// A hook may block. A thread must therefore not wait while it holds a lock that another thread may
+// take while holding the lock of the hooks. Where the driver does wait under a lock, other threads
+// take that lock with LockForWait.
 //
-// Threads: all functions may be called from every thread. Hooks are called on the thread that
-// waits, which may be one of the driver's.
+// All functions may be called from every thread. Hooks are called on the thread that waits, which
+// may be one of the driver's threads.
 #ifndef RUNTIME_DEVICE_HOST_WAIT_H_
 #define RUNTIME_DEVICE_HOST_WAIT_H_
 
@@ -21,14 +23,14 @@
 extern "C" {
 #endif
 
-// `begin` is called before a wait, `end` after it with what `begin` has returned.
+// `begin` is called before a wait, `end` after it with the value that `begin` returned.
 typedef struct orHostWaitHooks {
   void* (*begin)(void);
   void (*end)(void* state);
 } orHostWaitHooks;
 
-// At most one pair per process, which must live until its end; NULL unregisters it. A wait that has
-// begun ends with the hooks of its beginning.
+// At most one pair of hooks per process, which must stay valid until the process ends; NULL
+// unregisters it. A wait that has begun ends with the hooks it began with.
 OPENREG_API void orSetHostWaitHooks(const orHostWaitHooks* hooks);
 OPENREG_API const orHostWaitHooks* orGetHostWaitHooks(void);
 
@@ -39,7 +41,7 @@ OPENREG_API const orHostWaitHooks* orGetHostWaitHooks(void);
 
 namespace openreg {
 
-// Calls the hooks around its lifetime.
+// Calls `begin` in its constructor and `end` in its destructor.
 class HostWait {
  public:
   HostWait()
@@ -57,7 +59,7 @@ class HostWait {
   void* const state_;
 };
 
-// Locks a mutex whose holder may wait.
+// Locks a mutex whose holder may be waiting.
 template <class Mutex>
 std::unique_lock<Mutex> LockForWait(Mutex& mutex) {
   std::unique_lock<Mutex> lock(mutex, std::try_to_lock);

@@ -22,12 +22,12 @@ struct flock Range(short type, uint64_t offset, uint64_t size) {
   return range;
 }
 
-// Descriptors of other processes' files, for the child of a fork to close. 0: none.
-constexpr int kMostImports = 4096;
-std::atomic<int> import_files[kMostImports];
+// Descriptors of other processes' files, which the child of a fork closes. 0: unused.
+constexpr int kMaxImports = 4096;
+std::atomic<int> import_files[kMaxImports];
 
 int KeepImportFile(int file) {
-  for (int slot = 0; slot < kMostImports; ++slot) {
+  for (int slot = 0; slot < kMaxImports; ++slot) {
     int none = 0;
     if (import_files[slot].compare_exchange_strong(none, file)) {
       return slot;
@@ -43,7 +43,7 @@ std::shared_ptr<ImportedFile> ImportedFile::Keep(const char* function, int file)
   if (slot < 0) {
     close(file);
     (void)Fail(orErrorSystem, "%s: %d ranges of other processes are imported already; release some",
-               function, kMostImports);
+               function, kMaxImports);
     return nullptr;
   }
   return std::make_shared<ImportedFile>(file, slot);
@@ -51,7 +51,7 @@ std::shared_ptr<ImportedFile> ImportedFile::Keep(const char* function, int file)
 
 ImportedFile::~ImportedFile() {
   import_files[slot_].store(0);
-  close(file_);  // which drops its locks
+  close(file_);  // also drops its locks
 }
 
 bool ImportedFile::Lock(uint64_t offset, uint64_t size) {
@@ -77,7 +77,8 @@ bool ImportedFile::Free(uint64_t offset, uint64_t size) const {
 
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size) {
   struct flock range = Range(F_WRLCK, address - arena.device(device).base, size);
-  // If the system cannot tell, the block is kept: wasting it is better than sharing it by mistake.
+  // If the operating system cannot tell, the block stays reserved: wasting it is better than
+  // sharing it by mistake.
   return fcntl(arena.file(device), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }
 

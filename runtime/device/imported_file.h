@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// imported_file.h - files of other processes' device memory, and the locks that count importers.
+// imported_file.h - open files of other processes' device memory, and the locks that mark imports.
 //
 // The importer opens the exporter's memfd (memfd.h) and holds a read lock (F_OFD_SETLK) on the
-// bytes of the file as long as they are mapped. The system drops the lock with the process, so a
-// kill of either side leaves nothing behind. The owner asks for a conflicting lock before it uses
-// freed memory again.
+// bytes of the file as long as they are mapped. The operating system drops the lock when the
+// process ends, so nothing remains if either side is killed. The owner requests a conflicting lock
+// before it reuses freed memory.
 //
-// All state is under the lock of Allocations.
+// All state is guarded by the lock of Allocations.
 #ifndef RUNTIME_DEVICE_IMPORTED_FILE_H_
 #define RUNTIME_DEVICE_IMPORTED_FILE_H_
 
@@ -18,10 +18,11 @@
 
 namespace openreg::device {
 
-// The memory of another process's device, open here. Its locks end with it.
+// The memory file of another process's device, opened by this process. Its locks end with it.
 class ImportedFile {
  public:
-  // Takes `file` over. Null, with a failure in the name of `function`, when too many are open.
+  // Takes ownership of `file`. Returns null, and fails with `function` in the message, if too many
+  // are open.
   static std::shared_ptr<ImportedFile> Keep(const char* function, int file);
   ImportedFile(int file, int slot) : file_(file), slot_(slot) {}
   ~ImportedFile();
@@ -29,26 +30,26 @@ class ImportedFile {
   ImportedFile& operator=(const ImportedFile&) = delete;
   int get() const { return file_; }
 
-  // Takes the read lock of these bytes, which have to be Free here: false, with errno, when the
-  // system refuses.
+  // Takes the read lock of these bytes, for which Free must be true. Returns false, with errno set,
+  // if the operating system refuses.
   bool Lock(uint64_t offset, uint64_t size);
   void Unlock(uint64_t offset);
 
-  // Whether nothing that is locked by this file overlaps these bytes: releasing one of two ranges
-  // would unlock what they have in common.
+  // Whether no range locked through this file overlaps these bytes. (Releasing one of two
+  // overlapping ranges would also unlock the part they share.)
   bool Free(uint64_t offset, uint64_t size) const;
 
  private:
   const int file_;
   const int slot_;
-  std::map<uint64_t, uint64_t> locked_;  // the end of each range, by its start
+  std::map<uint64_t, uint64_t> locked_;  // end of each range by its start
 };
 
-// Whether another process has locked some of these bytes of an own device.
+// Whether another process has locked some of these bytes of one of our devices.
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size);
 
-// After a fork, in the child: its copies of our files would keep the locks when the parent dies.
-// Async-signal-safe.
+// In the child of a fork: closes the child's copies of our files, which would keep the locks after
+// the parent has ended. Async-signal-safe.
 void CloseImportFilesInChild();
 
 }  // namespace openreg::device

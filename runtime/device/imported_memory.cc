@@ -15,17 +15,17 @@
 namespace openreg::device {
 namespace {
 
-// Which bytes of which file: its number, offset, size.
+// Identifies bytes of a file: number of the file, offset, size.
 using ImportKey = std::tuple<uint64_t, uint64_t, size_t>;
 
-// Where they are mapped.
+// The addresses at which they are mapped.
 std::map<ImportKey, uintptr_t>& Imported() {
   // Never destroyed: blocks are freed until the very end of a process.
   static auto& imported = *new std::map<ImportKey, uintptr_t>;
   return imported;
 }
 
-// Unmaps it and drops its lock.
+// Unmaps an import and drops its lock.
 void CloseImportLocked(const Allocation& allocation) {
   Allocations& allocations = Allocations::Get();
   const std::unique_ptr<Import> import(allocation.import);
@@ -37,7 +37,7 @@ void CloseImportLocked(const Allocation& allocation) {
   const size_t mapped = allocation.reserved;
   allocations.RemoveLocked(allocation);
   arena.UnmapImport(pages, mapped);
-  allocations.GiveImportRangeLocked(pages, mapped);
+  allocations.FreeImportRangeLocked(pages, mapped);
   import->file->Unlock(import->offset);
 }
 
@@ -54,15 +54,15 @@ orError_t MapImportLocked(const char* function, Import import, size_t size, int 
   const size_t into_page = import.offset % kPage;
   const size_t mapped = RoundUp(into_page + size, kPage);
   const size_t alignment = mapped >= kLargePage ? kLargePage : kPage;
-  const uintptr_t pages = allocations.TakeImportRangeLocked(mapped, alignment);
+  const uintptr_t pages = allocations.AllocateImportRangeLocked(mapped, alignment);
   if (pages == 0) {
     return Fail(orErrorOutOfMemory,
-                "%s of %s: no room is left among the addresses for imports (%s)", function,
-                ByteText(size).c_str(), ByteText(arena.imports().size).c_str());
+                "%s of %s: the address range for imports (%s) is full; release some imports",
+                function, ByteText(size).c_str(), ByteText(arena.imports().size).c_str());
   }
   if (!arena.MapImport(pages, mapped, import.file->get(), import.offset - into_page)) {
     const int error = errno;
-    allocations.GiveImportRangeLocked(pages, mapped);
+    allocations.FreeImportRangeLocked(pages, mapped);
     return Fail(orErrorSystem, "%s of %s: the block cannot be mapped: %s", function,
                 ByteText(size).c_str(), std::strerror(error));
   }
@@ -71,8 +71,8 @@ orError_t MapImportLocked(const char* function, Import import, size_t size, int 
   auto kept = std::make_unique<Import>(std::move(import));
   if (!allocations.AddLocked({*base, size, mapped, device, -1, kept.get()})) {
     arena.UnmapImport(pages, mapped);
-    allocations.GiveImportRangeLocked(pages, mapped);
-    return Fail(orErrorSystem, "%s: no host memory is left for the table of allocations", function);
+    allocations.FreeImportRangeLocked(pages, mapped);
+    return Fail(orErrorSystem, "%s: out of host memory for the table of allocations", function);
   }
   (void)kept.release();  // the allocation owns it now; see CloseImportLocked
   Imported().emplace(key, *base);

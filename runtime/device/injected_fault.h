@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// injected_fault.h - what the device asks about faults that a test injects (fault_injection.h).
+// injected_fault.h - the device's side of the faults that tests inject (fault_injection.h).
 #ifndef RUNTIME_DEVICE_INJECTED_FAULT_H_
 #define RUNTIME_DEVICE_INJECTED_FAULT_H_
 
 namespace openreg::device {
 
-// True when the allocation, or the kernel, that is about to happen is the one which has to fail.
+// True if the allocation, or the kernel, that is about to happen must fail.
 bool MallocFaultDue();
 bool KernelFaultDue();
 
-// Sleeps as long as kernels are to be delayed.
+// Sleeps for the injected delay of kernels.
 void DelayKernel();
 
 }  // namespace openreg::device

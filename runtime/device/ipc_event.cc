@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Handles of events: where a shared page is (memfd.h), and which of its slots (shared_page.h).
+// Interprocess event handles: the location of a shared page (memfd.h) and one of its slots
+// (shared_page.h).
 #include <memory>
 #include <utility>
 
@@ -14,7 +15,7 @@
 namespace openreg::device {
 namespace {
 
-// What an orIpcEventHandle holds.
+// The content of an orIpcEventHandle.
 struct EventHandle {
   static constexpr uint32_t kMagic = 0x6f724548;  // "orEH"
   static constexpr uint32_t kVersion = 1;
@@ -33,8 +34,8 @@ orError_t Export(orIpcEventHandle* handle, const Event& event) {
   if (event.scope() != Event::Scope::kShared) {
     return Fail(orErrorInvalidValue, "orIpcGetEventHandle: the event %s",
                 event.scope() == Event::Scope::kImported
-                    ? "is another process's: pass its handle on"
-                    : "was made without orEventInterprocess");
+                    ? "belongs to another process: pass its handle on"
+                    : "was created without orEventInterprocess");
   }
   std::shared_ptr<MappedPage> own;
   if (const orError_t error = MappedPage::Own("orIpcGetEventHandle", &own); error != orSuccess) {
@@ -61,15 +62,15 @@ orError_t Import(orEvent_t* event, const EventHandle& exported) {
   }
   if (exported.device >= arena.device_count()) {
     return Fail(orErrorInvalidDevice,
-                "orIpcOpenEventHandle: the event is of device %d, and this process has %d "
-                "(OPENREG_DEVICE_COUNT)",
+                "orIpcOpenEventHandle: the event belongs to device %d, and this process has %d "
+                "devices (OPENREG_DEVICE_COUNT)",
                 exported.device, arena.device_count());
   }
   MarkWord word;
   if (!page->Read(exported.serial, &word)) {
     return Fail(orErrorInvalidValue,
                 "orIpcOpenEventHandle: process %d has destroyed the event before it was opened; "
-                "keep it until the other side has it",
+                "keep the event until the other process has opened it",
                 exported.page.process);
   }
   return Events::Get().CreateImported(exported.device, std::move(page), exported.serial, event);

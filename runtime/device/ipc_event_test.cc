@@ -24,7 +24,7 @@ class IpcEventTest : public DeviceTest {
     QueueLaunches();
   }
 
-  // An event of the other process, and its handle.
+  // Creates an event in the other process and returns its handle.
   orIpcEventHandle RemoteEvent(RemoteProcess& remote) {
     EXPECT_EQ(remote.Ask("event"), "ok 0");
     return remote.Give<orIpcEventHandle>("event-handle 0");
@@ -63,8 +63,9 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   EXPECT_OK(orDeviceSynchronize());
 }
 
-// The reader of the shared page stands for another process, which sees a mark as early.
-TEST_F(IpcEventTest, WhatIsDoneForAnotherProcessIsDoneHere) {
+// The test reads the shared page directly, as another process would, and so sees a mark equally
+// early.
+TEST_F(IpcEventTest, WorkDoneForAnotherProcessIsDoneLocally) {
   orEvent_t handle = Create();
   Event* event;
   ASSERT_OK(FindEvent("test", handle, &event));
@@ -98,7 +99,7 @@ TEST_F(IpcEventTest, AStreamWaitsForAnotherProcess) {
   EXPECT_OK(orStreamSynchronize(nullptr));
 }
 
-TEST_F(IpcEventTest, RecordingAgainChangesNoWaitThatIsUnderWay) {
+TEST_F(IpcEventTest, RecordingAgainDoesNotChangeAWaitInProgress) {
   RemoteProcess remote;
   orEvent_t event = Open(RemoteEvent(remote));
   ASSERT_EQ(remote.Ask("gate"), "ok ");
@@ -122,7 +123,7 @@ TEST_F(IpcEventTest, ARecordOnAnIdleStreamIsComplete) {
   EXPECT_EQ(remote.Ask("event-query 0"), "ok ");
 }
 
-TEST_F(IpcEventTest, AKilledRecorderLeavesNoWaiters) {
+TEST_F(IpcEventTest, AKilledProcessWakesItsWaiters) {
   RemoteProcess remote;
   orEvent_t event = Open(RemoteEvent(remote));
   ASSERT_EQ(remote.Ask("gate"), "ok ");
@@ -139,7 +140,7 @@ TEST_F(IpcEventTest, AKilledRecorderLeavesNoWaiters) {
   EXPECT_OK(orStreamSynchronize(nullptr));
 }
 
-TEST_F(IpcEventTest, WhatAKilledRecorderHadDoneStaysDone) {
+TEST_F(IpcEventTest, WorkDoneBeforeAKillStaysDone) {
   RemoteProcess remote;
   orEvent_t event = Open(RemoteEvent(remote));
   ASSERT_EQ(remote.Ask("gate"), "ok ");
@@ -160,12 +161,12 @@ TEST_F(IpcEventTest, AnExitDoesNotWaitForAnotherProcess) {
     RemoteProcess remote;
     ASSERT_EQ(remote.Ask("event-open " + Hex(Export(event))), "ok 0");
     ASSERT_EQ(remote.Ask("event-wait 0"), "ok ");
-  }  // it ends while its stream waits
+  }  // the process ends while its stream waits
   gate.Open();
   EXPECT_OK(orDeviceSynchronize());
 }
 
-TEST_F(IpcEventTest, ADestroyedEventIsNamed) {
+TEST_F(IpcEventTest, ADestroyedEventIsReported) {
   RemoteProcess remote;
   const orIpcEventHandle handle = RemoteEvent(remote);
   orEvent_t event = Open(handle);
@@ -176,18 +177,19 @@ TEST_F(IpcEventTest, ADestroyedEventIsNamed) {
   EXPECT_OK(orEventDestroy(event));
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
-  ASSERT_EQ(remote.Ask("event"), "ok 1");  // in the same slot
+  ASSERT_EQ(remote.Ask("event"), "ok 1");  // reuses the slot
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
   remote.Kill();
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
-               "that process has to live");
+               "that process must be alive");
 }
 
-TEST_F(IpcEventTest, AnImportedEventIsOnlyRead) {
+TEST_F(IpcEventTest, AnImportedEventIsReadOnly) {
   RemoteProcess remote;
   orEvent_t event = Open(RemoteEvent(remote));
-  EXPECT_FAILS(orEventRecord(event, nullptr), orErrorNotSupported, "only the process that made it");
+  EXPECT_FAILS(orEventRecord(event, nullptr), orErrorNotSupported,
+               "only the process that created it");
   orIpcEventHandle handle;
   EXPECT_FAILS(orIpcGetEventHandle(&handle, event), orErrorInvalidValue, "pass its handle on");
   int device = -1;
@@ -197,7 +199,7 @@ TEST_F(IpcEventTest, AnImportedEventIsOnlyRead) {
   EXPECT_FAILS(orEventQuery(event), orErrorInvalidHandle, "not an event, or it was destroyed");
 }
 
-TEST_F(IpcEventTest, WhatIsNoHandleIsRefused) {
+TEST_F(IpcEventTest, InvalidHandlesAreRefused) {
   orEvent_t event = nullptr;
   EXPECT_FAILS(orEventCreateWithFlags(&event, orEventInterprocess | orEventEnableTiming),
                orErrorInvalidValue, "keeps no time");
@@ -214,20 +216,21 @@ TEST_F(IpcEventTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue, "use that event");
 }
 
-TEST_F(IpcEventTest, AFileThatIsNoSharedPageIsRefused) {
+TEST_F(IpcEventTest, AFileThatIsNotASharedPageIsRefused) {
   RemoteProcess remote;
   orIpcEventHandle handle = RemoteEvent(remote);
   orEvent_t event = nullptr;
-  // Its place (bytes 8 to 23): a file of this process, with the name of a shared page.
+  // The location in the handle (bytes 8 to 23): a file of this process that has the name of a
+  // shared page.
   constexpr uint64_t kNumber = 0x123456789abcdef;
   const struct {
     off_t size;
     bool sealed;
     const char* text;
-  } kFiles[] = {{4096, false, "its size can change"},  // reading it would end the process
-                {sizeof(SharedPage), false, "its size can change"},
+  } kFiles[] = {{4096, false, "its size is not sealed"},  // an access would crash the process
+                {sizeof(SharedPage), false, "its size is not sealed"},
                 {4096, true, "is not a shared page"},
-                {sizeof(SharedPage), true, "is not a shared page"}};  // without the magic number
+                {sizeof(SharedPage), true, "is not a shared page"}};  // lacks the magic number
   for (const auto& each : kFiles) {
     const int file = memfd_create("openreg-0123456789abcdef", MFD_CLOEXEC | MFD_ALLOW_SEALING);
     ASSERT_GE(file, 0);
@@ -243,14 +246,15 @@ TEST_F(IpcEventTest, AFileThatIsNoSharedPageIsRefused) {
   }
 }
 
-TEST_F(IpcEventTest, ACaptureDoesNotRecordOne) {
+TEST_F(IpcEventTest, ACaptureCannotRecordAnInterprocessEvent) {
   orEvent_t event = Create();
   orStream_t stream = nullptr;
   ASSERT_OK(orStreamCreate(&stream));
   ASSERT_OK(orStreamBeginCapture(stream, orStreamCaptureModeGlobal));
-  EXPECT_FAILS(orEventRecord(event, stream), orErrorCaptureUnsupported, "between processes");
+  EXPECT_FAILS(orEventRecord(event, stream), orErrorCaptureUnsupported, "an interprocess event");
   orGraph_t graph = nullptr;
-  EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "between processes");
+  EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated,
+               "an interprocess event");
   EXPECT_OK(orEventRecord(event, stream));
   EXPECT_OK(orEventSynchronize(event));
 }
@@ -268,8 +272,8 @@ TEST_F(IpcEventTest, ACapturedStreamCannotWaitForAnotherProcess) {
   EXPECT_OK(orStreamSynchronize(stream));
 }
 
-TEST_F(IpcEventTest, ManyEventsComeAndGo) {
-  for (int round = 0; round < 40000; ++round) {  // more than there is room for at a time
+TEST_F(IpcEventTest, SlotsOfDestroyedEventsAreReused) {
+  for (int round = 0; round < 40000; ++round) {  // more than there are slots
     orEvent_t event = nullptr;
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
     ASSERT_OK(orEventDestroy(event));

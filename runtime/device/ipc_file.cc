@@ -34,21 +34,21 @@ struct FileHandle {
   bool Plausible() const { return size != 0 && size <= kMaxDeviceMemory && of_device <= 1; }
 };
 
-// What this process has mapped, and the file if it is its own.
+// A file that this process has mapped.
 struct Mapping {
   void* memory;
   size_t size;
-  int file;  // -1: another process's
+  int file;  // -1: belongs to another process
 };
 
 class Mappings {
  public:
   static Mappings& Get() {
-    static Mappings& mappings = *new Mappings;  // never destroyed: kernels use them to the end
+    static Mappings& mappings = *new Mappings;  // never destroyed: kernels use them until the end
     return mappings;
   }
 
-  // Maps the file and takes it over, or closes it.
+  // Maps the file and takes ownership of it; on failure, closes it.
   orError_t Add(const char* function, const FileHandle& handle, int file, bool own, void** memory) {
     const int access = handle.of_device != 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     void* const mapped = mmap(nullptr, handle.size, access, MAP_SHARED | MAP_NORESERVE, file, 0);
@@ -57,7 +57,7 @@ class Mappings {
       close(file);
     }
     if (mapped == MAP_FAILED) {
-      return Fail(orErrorSystem, "%s: %s are not mapped: %s", function,
+      return Fail(orErrorSystem, "%s: %s cannot be mapped: %s", function,
                   ByteText(handle.size).c_str(), std::strerror(error));
     }
     madvise(mapped, handle.size, MADV_DONTFORK);
@@ -101,13 +101,13 @@ OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, si
   if (handle == nullptr || memory == nullptr || size > kMaxDeviceMemory || !content.Plausible()) {
     return Fail(orErrorInvalidValue,
                 "orIpcCreateFile: handle %p, memory %p, %zu bytes: neither may be null, and the "
-                "size is from 1 byte to %s",
+                "size must be from 1 byte to %s",
                 static_cast<void*>(handle), static_cast<void*>(memory), size,
                 ByteText(kMaxDeviceMemory).c_str());
   }
   const int file = CreateMemfd(content.size, &content.place.number);
   if (file < 0) {
-    return Fail(orErrorSystem, "orIpcCreateFile: a file of %s is not made: %s",
+    return Fail(orErrorSystem, "orIpcCreateFile: a file of %s cannot be created: %s",
                 ByteText(size).c_str(), std::strerror(errno));
   }
   content.place.process = getpid();
@@ -150,7 +150,7 @@ OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer) {
   const int device = arena.DeviceOf(address);
   if (device < 0) {
     return Fail(orErrorInvalidDevicePointer,
-                "orIpcGetFileOffset: %p is no memory of a device of this process", pointer);
+                "orIpcGetFileOffset: %p is not device memory of this process", pointer);
   }
   *offset = address - arena.device(device).base;
   return orSuccess;
@@ -177,7 +177,7 @@ OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileH
 
 OPENREG_API orError_t orIpcUnmapFile(void* memory) {
   if (InForkedChild()) {
-    return orSuccess;  // it has none
+    return orSuccess;  // the child has no mappings
   }
   if (const orError_t error = EnterRelease("orIpcUnmapFile"); error != orSuccess) {
     return error;
@@ -197,7 +197,7 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
       error != orSuccess) {
     return error;
   }
-  *there = IsThere(content.place) ? 1 : 0;
+  *there = MemfdExists(content.place) ? 1 : 0;
   return orSuccess;
 }
 

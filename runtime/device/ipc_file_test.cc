@@ -32,13 +32,13 @@ TEST_F(IpcFileTest, KernelsReadTheMemoryOfAnotherProcess) {
   EXPECT_TRUE(IsThere(handle));
   other.Kill();
   EXPECT_FALSE(IsThere(handle));
-  EXPECT_EQ(*byte, 9);  // it outlives its owner
+  EXPECT_EQ(*byte, 9);  // the mapping outlives its owner
   EXPECT_OK(orIpcUnmapFile(memory));
   EXPECT_FAILS(orIpcUnmapFile(memory), orErrorInvalidValue, "no file is mapped");
-  EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorProcessEnded, "does not open");
+  EXPECT_FAILS(orIpcMapFile(&memory, &size, &handle), orErrorProcessEnded, "cannot be opened");
 }
 
-TEST_F(IpcFileTest, ProcessesShareMemoryOfTheHost) {
+TEST_F(IpcFileTest, ProcessesShareHostMemory) {
   RemoteProcess other;
   const auto handle = other.Give<orIpcFileHandle>("file 5000 3");
   void* memory = nullptr;
@@ -52,7 +52,7 @@ TEST_F(IpcFileTest, ProcessesShareMemoryOfTheHost) {
   EXPECT_OK(orIpcUnmapFile(memory));
 }
 
-TEST_F(IpcFileTest, OwnFiles) {
+TEST_F(IpcFileTest, MapsItsOwnFiles) {
   orIpcFileHandle handle{};
   void* memory = nullptr;
   ASSERT_OK(orIpcCreateFile(&handle, &memory, 10));
@@ -79,7 +79,7 @@ TEST_F(IpcFileTest, OwnFiles) {
   EXPECT_OK(orIpcUnmapFile(memory));
 }
 
-TEST_F(IpcFileTest, BadArguments) {
+TEST_F(IpcFileTest, BadArgumentsAreRefused) {
   orIpcFileHandle handle{};
   void* memory = nullptr;
   size_t size = 0;
@@ -92,7 +92,7 @@ TEST_F(IpcFileTest, BadArguments) {
   EXPECT_FAILS(orIpcFileIsThere(&there, &handle), orErrorInvalidValue, "no handle");
   int on_host = 0;
   EXPECT_FAILS(orIpcGetFileOffset(&size, &on_host), orErrorInvalidDevicePointer,
-               "no memory of a device");
+               "not device memory");
 }
 
 }  // namespace

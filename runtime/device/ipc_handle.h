@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ipc_handle.h - what the opaque bytes of a handle between processes hold. A Content begins with
-// `magic` and `version`, and has the constants kMagic and kVersion. Threads: any.
+// ipc_handle.h - conversion between the opaque bytes of an interprocess handle and their content. A
+// Content begins with `magic` and `version` and defines the constants kMagic and kVersion. Every
+// thread may call these functions.
 #ifndef RUNTIME_DEVICE_IPC_HANDLE_H_
 #define RUNTIME_DEVICE_IPC_HANDLE_H_
 
@@ -22,8 +23,8 @@ void PackHandle(Content content, Handle* handle) {
   std::memcpy(handle->reserved, &content, sizeof(content));
 }
 
-// Fails in the name of `function` for bytes of another kind or version, or that `content` itself
-// finds damaged.
+// Fails with `function` in the message if the bytes are of another kind or version, or if `content`
+// itself finds them implausible.
 template <class Handle, class Content>
 orError_t UnpackHandle(const char* function, const Handle& handle, Content* content) {
   std::memcpy(content, handle.reserved, sizeof(*content));

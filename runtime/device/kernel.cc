@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of kernels and functions of the host.
+// The C functions of kernels and host functions.
 #include "runtime/device/activity.h"
 #include "runtime/device/error.h"
 #include "runtime/device/openreg_emulation.h"
@@ -38,13 +38,14 @@ OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const
   const uint32_t flags = attributes != nullptr ? attributes->flags : 0;
   if (function == nullptr || size > OPENREG_MAX_ARGUMENT_BYTES ||
       (arguments == nullptr && size != 0) || (flags & ~kLaunchFlags) != 0) [[unlikely]] {
-    return Fail(
-        orErrorInvalidValue,
-        "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must not be "
-        "null, nor arguments of which there are bytes; at most %d bytes; flags orLaunchInline "
-        "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8), "
-        "orLaunchHasRepeatable (0x10) and orLaunchHasCopy (0x20)",
-        reinterpret_cast<void*>(function), arguments, size, flags, OPENREG_MAX_ARGUMENT_BYTES);
+    return Fail(orErrorInvalidValue,
+                "orLaunchKernel: kernel %p, arguments %p, %zu bytes, flags 0x%x: the kernel must "
+                "not be null; arguments must not be null unless the size is 0; at most %d bytes; "
+                "flags orLaunchInline "
+                "(0x1), orLaunchParallel (0x2), orLaunchShort (0x4), orLaunchMoldable (0x8), "
+                "orLaunchHasRepeatable (0x10) and orLaunchHasCopy (0x20)",
+                reinterpret_cast<void*>(function), arguments, size, flags,
+                OPENREG_MAX_ARGUMENT_BYTES);
   }
   Work work{Command::kKernel, PlaceOf(flags)};
   work.may_inline = (flags & (orLaunchInline | kWithTeam)) == orLaunchInline;
@@ -62,7 +63,7 @@ OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* p
                                    void (*drop)(void* payload)) {
   Stream* stream = thread_state.running;
   if (stream == nullptr) {
-    return Fail(orErrorNotPermitted, "orKernelFail: this thread runs no kernel");
+    return Fail(orErrorNotPermitted, "orKernelFail: this thread is not running a kernel");
   }
   const orError_t kept = error == orSuccess ? orErrorLaunchFailure : error;
   stream->KeepFailure(kept, message, payload, drop);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_error.h - the error of a kernel on its way from the kernel to the call that reports it.
+// kernel_error.h - the error of a kernel, from the kernel to the call that reports it.
 //
-// An ErrorSink keeps the first error it is given. Each stream has one, each device has one for the
-// errors of streams that were destroyed, and a blocking launch brings its own. All functions may be
-// called from every thread.
+// An ErrorSink keeps only the first error. Each stream has one, each device has one for the errors
+// of destroyed streams, and a blocking launch provides its own. All functions may be called from
+// every thread.
 #ifndef RUNTIME_DEVICE_KERNEL_ERROR_H_
 #define RUNTIME_DEVICE_KERNEL_ERROR_H_
 
@@ -39,8 +39,8 @@ class KernelError {
   void (*drop)(void*) = nullptr;
   int device = 0;
   uint32_t stream = 0;
-  uint64_t after = 0;     // commands that the stream had done before
-  uint64_t sequence = 0;  // order of failure in the process
+  uint64_t after = 0;     // number of commands that the stream had completed before
+  uint64_t sequence = 0;  // order of failures in the process
 };
 
 class ErrorSink {
@@ -50,7 +50,7 @@ class ErrorSink {
   ErrorSink& operator=(const ErrorSink&) = delete;
   ~ErrorSink() { delete first_.load(std::memory_order_acquire); }
 
-  // Keeps the error if none is kept, otherwise drops it.
+  // Keeps the error if the sink is empty, otherwise drops it.
   void Keep(std::unique_ptr<KernelError> error) {
     KernelError* none = nullptr;
     if (first_.compare_exchange_strong(none, error.get(), std::memory_order_acq_rel)) {

@@ -12,7 +12,7 @@ class KernelTest : public DeviceTest {
  protected:
   static orError_t Nothing(void*) { return orSuccess; }
 
-  // Whether a kernel launched with these flags runs on this thread.
+  // Whether a kernel that is launched with these flags runs on this thread.
   static bool RunsHere(orStream_t stream, uint32_t flags) {
     std::thread::id ran_on;
     std::thread::id* where = &ran_on;
@@ -47,7 +47,8 @@ TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
             Result* result;
             std::memcpy(&result, arguments, sizeof(result));
             result->aligned = reinterpret_cast<uintptr_t>(arguments) % 16 == 0;
-            std::memset(arguments, 0xff, sizeof(result));  // its own: it may write to it
+            std::memset(arguments, 0xff,
+                        sizeof(result));  // the copy is the kernel's own, so it may write to it
             ++result->sum;
             return orSuccess;
           },
@@ -55,7 +56,7 @@ TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
       Result* after;
       std::memcpy(&after, unaligned, sizeof(after));
       EXPECT_EQ(after, &result);
-      std::memset(unaligned, 0, sizeof(pointer));  // the launch has its copy
+      std::memset(unaligned, 0, sizeof(pointer));  // the launch already has its copy
       ASSERT_OK(orStreamSynchronize(nullptr));
       EXPECT_EQ(result.sum.load(), 1u);
       EXPECT_TRUE(result.aligned.load());
@@ -80,7 +81,7 @@ TEST_F(KernelTest, BadLaunchesAreRefused) {
   EXPECT_FAILS(orLaunchHostFunc(nullptr, nullptr, nullptr), orErrorInvalidValue,
                "function is null");
   EXPECT_FAILS(orKernelFail(orErrorUnknown, "no kernel", nullptr, nullptr), orErrorNotPermitted,
-               "this thread runs no kernel");
+               "this thread is not running a kernel");
 }
 
 TEST_F(KernelTest, CheapKernelsRunInlineOnAnIdleStreamAndOthersDoNot) {
@@ -88,10 +89,11 @@ TEST_F(KernelTest, CheapKernelsRunInlineOnAnIdleStreamAndOthersDoNot) {
   EXPECT_TRUE(RunsHere(stream, orLaunchInline));
   EXPECT_FALSE(RunsHere(stream, 0));
   EXPECT_FALSE(RunsHere(stream, orLaunchParallel));
-  EXPECT_FALSE(RunsHere(stream, orLaunchParallel | orLaunchInline));  // parallel wins
+  EXPECT_FALSE(
+      RunsHere(stream, orLaunchParallel | orLaunchInline));  // orLaunchParallel takes precedence
 }
 
-TEST_F(KernelTest, ACheapKernelQueuesBehindWhatIsPending) {
+TEST_F(KernelTest, ACheapKernelQueuesBehindPendingCommands) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   Gate gate;
@@ -102,7 +104,7 @@ TEST_F(KernelTest, ACheapKernelQueuesBehindWhatIsPending) {
   });
   EXPECT_FALSE(RunsHere(stream, orLaunchInline));
   opener.join();
-  // A pending wait and a pending host callback count too.
+  // Pending waits and pending host callbacks count too.
   const orStream_t source = CreateStream();
   orEvent_t event;
   ASSERT_OK(orEventCreate(&event));
@@ -121,7 +123,7 @@ TEST_F(KernelTest, ACheapKernelQueuesBehindWhatIsPending) {
   EXPECT_FALSE(RunsHere(stream, orLaunchInline));
 }
 
-TEST_F(KernelTest, WhileOneRunsInlineAnotherThreadsLaunchQueuesBehindIt) {
+TEST_F(KernelTest, ALaunchQueuesBehindAnInlineKernelOfAnotherThread) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   Gate gate;
@@ -145,7 +147,7 @@ TEST_F(KernelTest, WhileOneRunsInlineAnotherThreadsLaunchQueuesBehindIt) {
   EXPECT_TRUE(ran.load());
 }
 
-TEST_F(KernelTest, TheFirstErrorIsKeptAndReturnedOnceAndLaterKernelsRun) {
+TEST_F(KernelTest, TheFirstErrorIsReturnedOnceAndLaterKernelsRun) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   std::atomic<int> ran{0};
@@ -165,7 +167,7 @@ TEST_F(KernelTest, TheFirstErrorIsKeptAndReturnedOnceAndLaterKernelsRun) {
   EXPECT_OK(orDeviceSynchronize());
 }
 
-TEST_F(KernelTest, AnErrorThatIsOnlyReturnedCountsToo) {
+TEST_F(KernelTest, AReturnedErrorCodeIsAnErrorToo) {
   QueueLaunches();
   ASSERT_OK(
       orLaunchKernel(nullptr, [](void*) { return orErrorNotSupported; }, nullptr, 0, nullptr));
@@ -173,9 +175,9 @@ TEST_F(KernelTest, AnErrorThatIsOnlyReturnedCountsToo) {
                "it returned orErrorNotSupported (not supported) without a message");
 }
 
-TEST_F(KernelTest, AnInlineKernelsErrorWaitsForTheSynchronizationLikeAnyOther) {
+TEST_F(KernelTest, AnInlineKernelsErrorIsReturnedByTheSynchronization) {
   QueueLaunches();
-  const orStream_t stream = CreateStream();  // without a worker that may still be leaving
+  const orStream_t stream = CreateStream();  // a new stream has no worker that may still be running
   const orLaunchAttributes cheap{"cheap", orLaunchInline, 0};
   ASSERT_OK(orLaunchKernel(
       stream, [](void*) { return orKernelFail(orErrorUnknown, "inline", nullptr, nullptr); },
@@ -214,12 +216,12 @@ TEST_F(KernelTest, WithLaunchBlockingTheLaunchReturnsTheKernelsOwnError) {
         orErrorLaunchFailure, "kernel blocked on stream");
     EXPECT_OK(orLaunchKernel(nullptr, Nothing, nullptr, 0, &attributes));
   }
-  // The stream still has the older one.
+  // The stream still has the earlier error.
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorUnknown, "from before");
   EXPECT_OK(orStreamSynchronize(nullptr));
 }
 
-TEST_F(KernelTest, ThePayloadReachesTheCallerThatTakesItAndIsDroppedOtherwise) {
+TEST_F(KernelTest, ThePayloadIsTakenByTheCallerOrDropped) {
   QueueLaunches();
   static std::atomic<int> dropped;
   dropped = 0;
@@ -237,12 +239,12 @@ TEST_F(KernelTest, ThePayloadReachesTheCallerThatTakesItAndIsDroppedOtherwise) {
 
   fail();
   EXPECT_EQ(orStreamSynchronize(nullptr), orErrorUnknown);
-  EXPECT_EQ(orSetDevice(-1), orErrorInvalidDevice);  // the next error takes its place
+  EXPECT_EQ(orSetDevice(-1), orErrorInvalidDevice);  // replaces the earlier error
   EXPECT_EQ(orTakeErrorPayload(), nullptr);
   EXPECT_EQ(dropped.load(), 1);
 
   fail();
-  fail();  // not the first one
+  fail();  // not the first error, so it is dropped
   EXPECT_EQ(orStreamSynchronize(nullptr), orErrorUnknown);
   EXPECT_EQ(dropped.load(), 2);
   EXPECT_EQ(orTakeErrorPayload(), &payload);
@@ -250,7 +252,7 @@ TEST_F(KernelTest, ThePayloadReachesTheCallerThatTakesItAndIsDroppedOtherwise) {
   std::thread([&] {
     fail();
     EXPECT_EQ(orStreamSynchronize(nullptr), orErrorUnknown);
-  }).join();  // the thread ends without taking it
+  }).join();  // the thread ends without taking the payload
   EXPECT_EQ(dropped.load(), 3);
 
   fail();
@@ -259,7 +261,7 @@ TEST_F(KernelTest, ThePayloadReachesTheCallerThatTakesItAndIsDroppedOtherwise) {
   orGetLastError();
 }
 
-TEST_F(KernelTest, CallsThatQueueWaitAllocateOrFreeAreRefusedInsideKernelsAndCallbacks) {
+TEST_F(KernelTest, CallsAreRefusedInsideKernelsAndCallbacks) {
   static void* device_memory;
   static orStream_t stream;
   static orEvent_t event;
@@ -309,7 +311,7 @@ TEST_F(KernelTest, CallsThatQueueWaitAllocateOrFreeAreRefusedInsideKernelsAndCal
     EXPECT_FAILS(orIpcRelease(device_memory, stream), orErrorNotPermitted, text);
     EXPECT_FAILS(orInjectKernelDelay(1), orErrorNotPermitted, text);
     EXPECT_FAILS(orShutdown(), orErrorNotPermitted, text);
-    // Questions are allowed.
+    // Queries are allowed.
     EXPECT_OK(orStreamGetDevice(stream, &device));
     EXPECT_OK(orEventQuery(event));
     EXPECT_OK(orGetKernelPointer(&pointer, device_memory));
@@ -350,7 +352,7 @@ TEST_F(KernelTest, CallablesAreMovedInAndDestroyedOnce) {
   EXPECT_EQ(shared.use_count(), 1);
 }
 
-TEST_F(KernelTest, CallablesMayFailAndAreDestroyedOnceWithLaunchBlockingToo) {
+TEST_F(KernelTest, FailingCallablesAreDestroyedOnceWithLaunchBlocking) {
   auto shared = std::make_shared<int>(5);
   for (int blocking : {0, 1}) {
     ASSERT_OK(orSetLaunchBlocking(blocking));
@@ -379,7 +381,7 @@ TEST_F(KernelTest, KernelsOfAStreamSeeItsDeviceAsCurrent) {
   EXPECT_EQ(seen.load(), other());
 }
 
-TEST_F(KernelTest, AnInlineKernelSeesTheDeviceOfItsStreamAndLeavesThatOfItsCaller) {
+TEST_F(KernelTest, AnInlineKernelSeesItsStreamsDeviceAndRestoresTheCallers) {
   ASSERT_OK(orSetDevice(other()));
   const orStream_t stream = CreateStream();
   ASSERT_OK(orSetDevice(0));

@@ -5,21 +5,21 @@
 //   void add(const float* a, const float* b, float* sum, int64_t n);
 //   orError_t error = openreg::Launch(stream, {"add", orLaunchInline}, add, a, b, sum, n);
 //
-// The arguments are converted to the parameters of the function and packed, as bytes, into the
-// launch:
-//   - a device pointer becomes the address at which kernels see the memory, by one compare and one
-//   add;
-//   - a null pointer stays null;
-//   - a pointer to const outside of device memory is taken for a 0-dim operand on the CPU: the one
-//   element
-//     it points to is read now and travels with the launch, so that the host may change it at once;
-//   - any other pointer outside of device memory is refused: a kernel that runs later may not write
-//   to it;
-//   - everything else is passed by value and has to be trivially copyable.
-// What does not fit into OPENREG_MAX_ARGUMENT_BYTES does not compile.
+// The arguments are converted to the types of the function's parameters and packed as bytes into
+// the launch:
+//   - A device pointer becomes the address at which kernels see the memory (one compare, one add).
+//   - A null pointer stays null.
+//   - A pointer to const outside of device memory is a 0-dim operand on the CPU. The element that
+//   it
+//     points to is read now and copied into the launch, so the host may change it immediately.
+//   - Any other pointer outside of device memory is refused: a kernel that runs later must not
+//   write
+//     to it.
+//   - Everything else is passed by value and must be trivially copyable.
+// Arguments that exceed OPENREG_MAX_ARGUMENT_BYTES do not compile.
 //
-// Needs nothing but openreg.h, openreg_emulation.h and libopenreg.so. Callable from every thread
-// outside of kernels; errors are those of orLaunchKernel.
+// Needs only openreg.h, openreg_emulation.h and libopenreg.so. Callable from every thread outside
+// of kernels; the errors are those of orLaunchKernel.
 #ifndef RUNTIME_DEVICE_LAUNCH_H_
 #define RUNTIME_DEVICE_LAUNCH_H_
 
@@ -35,7 +35,7 @@
 
 namespace openreg {
 
-// The address window of the process; null, with the last error, while that cannot be read.
+// The address window of the process; null, with the last error set, if it cannot be read.
 inline const orAddressWindow* LaunchWindow() {
   static constinit std::atomic<const orAddressWindow*> known{nullptr};
   if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {
@@ -52,10 +52,10 @@ inline const orAddressWindow* LaunchWindow() {
 
 namespace launch_detail {
 
-// How one parameter travels. Set returns the error of a pointer which a kernel may not have;
-// `taken` is set when an element was read instead of a pointer kept, and is given back to Get. (The
-// flags of all parameters are beside them, in one word: a pointer then takes 8 bytes, and generated
-// kernels have many.)
+// How one parameter is passed. Set returns an error for a pointer that a kernel must not use. It
+// sets `taken` if it read an element instead of storing a pointer; Get receives the same flag. (The
+// flags of all parameters are stored beside them in one word, so that a pointer takes only 8 bytes:
+// generated kernels have many pointers.)
 template <class T>
 struct Parameter {
   static_assert(std::is_trivially_copyable_v<T>, "a kernel's parameters travel as bytes");
@@ -75,7 +75,8 @@ struct Parameter<T*> {
   using Element = std::conditional_t<kReadsElement, std::remove_const_t<T>, Nothing>;
   static_assert(std::is_trivially_copyable_v<Element>, "a kernel's operands travel as bytes");
 
-  // The pointer, or the element. Bytes and not a union: an element may have a constructor.
+  // The pointer or the element. Bytes instead of a union, because an element may have a
+  // constructor.
   static constexpr size_t kSize = sizeof(Element) > sizeof(T*) ? sizeof(Element) : sizeof(T*);
   static constexpr size_t kAlign = alignof(Element) > alignof(T*) ? alignof(Element) : alignof(T*);
   alignas(kAlign) unsigned char bytes[kSize];
@@ -111,8 +112,8 @@ struct Parameter<T*> {
   }
 };
 
-// Parameters one after the other. Not std::tuple, which is not trivially copyable. `bit` is the
-// place of the first of them in the word of flags.
+// Consecutive parameters. Not std::tuple, which is not trivially copyable. `bit` is the index of
+// the first one in the word of flags.
 template <class... Parameters>
 struct Pack {
   orError_t Set(const orAddressWindow&, uint64_t*, int) { return orSuccess; }
@@ -144,14 +145,14 @@ struct Pack<First, Rest...> {
 };
 
 template <class... Parameters>
-struct Packet {
+struct LaunchRecord {
   void (*function)(Parameters...);
   uint64_t flags;
   Pack<Parameters...> parameters;
 
   static orError_t Run(void* packed) {
-    const auto* packet = static_cast<const Packet*>(packed);
-    packet->parameters.Call(packet->function, packet->flags, 0);
+    const auto* record = static_cast<const LaunchRecord*>(packed);
+    record->parameters.Call(record->function, record->flags, 0);
     return orSuccess;
   }
 };
@@ -162,24 +163,26 @@ template <class... Parameters, class... Arguments>
 inline orError_t Launch(orStream_t stream, const orLaunchAttributes& attributes,
                         void (*function)(Parameters...), Arguments&&... arguments) {
   static_assert(sizeof...(Parameters) == sizeof...(Arguments), "one argument for each parameter");
-  using Packet = launch_detail::Packet<Parameters...>;
-  static_assert(std::is_trivially_copyable_v<Packet>);
-  static_assert(sizeof(Packet) <= OPENREG_MAX_ARGUMENT_BYTES, "too many parameters for one launch");
-  static_assert(alignof(Packet) <= 16, "a parameter needs more alignment than a launch gives");
+  using LaunchRecord = launch_detail::LaunchRecord<Parameters...>;
+  static_assert(std::is_trivially_copyable_v<LaunchRecord>);
+  static_assert(sizeof(LaunchRecord) <= OPENREG_MAX_ARGUMENT_BYTES,
+                "too many parameters for one launch");
+  static_assert(alignof(LaunchRecord) <= 16,
+                "a parameter needs more alignment than a launch gives");
   static_assert(sizeof...(Parameters) <= 64, "one flag for each parameter");
-  Packet packet;
-  packet.function = function;
-  packet.flags = 0;
+  LaunchRecord record;
+  record.function = function;
+  record.flags = 0;
   const orAddressWindow* const window = LaunchWindow();
   if (window == nullptr) [[unlikely]] {
     return orPeekAtLastError();
   }
   if (const orError_t error =
-          packet.parameters.Set(*window, &packet.flags, 0, std::forward<Arguments>(arguments)...);
+          record.parameters.Set(*window, &record.flags, 0, std::forward<Arguments>(arguments)...);
       error != orSuccess) [[unlikely]] {
     return error;
   }
-  return orLaunchKernel(stream, &Packet::Run, &packet, sizeof(packet), &attributes);
+  return orLaunchKernel(stream, &LaunchRecord::Run, &record, sizeof(record), &attributes);
 }
 
 }  // namespace openreg

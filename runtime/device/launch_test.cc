@@ -29,7 +29,8 @@ TEST_F(LaunchTest, DevicePointersAreTranslatedAndSizesPassed) {
       x_view[index] = static_cast<float>(index);
       y_view[index] = 1;
     }
-    ASSERT_OK(Launch(nullptr, attributes, Axpy, 2, x + 10, y, 90));  // an int becomes a float
+    ASSERT_OK(
+        Launch(nullptr, attributes, Axpy, 2, x + 10, y, 90));  // an int is converted to a float
     ASSERT_OK(orStreamSynchronize(nullptr));
     EXPECT_EQ(y_view[0], 21.0f);
     EXPECT_EQ(y_view[89], 199.0f);
@@ -39,7 +40,7 @@ TEST_F(LaunchTest, DevicePointersAreTranslatedAndSizesPassed) {
 
 void AddScalar(const double* scalar, double* sum) { *sum += *scalar; }
 
-TEST_F(LaunchTest, AnOperandOnTheHostIsReadAtTheLaunch) {
+TEST_F(LaunchTest, HostOperandsAreReadAtTheLaunch) {
   QueueLaunches();
   double* view = nullptr;
   double* sum = Allocate<double>(1, &view);
@@ -68,13 +69,13 @@ TEST_F(LaunchTest, NullStaysNullAndWideElementsFit) {
   EXPECT_EQ(*view, value);
 }
 
-TEST_F(LaunchTest, AKernelMayNotWriteToTheHost) {
+TEST_F(LaunchTest, AKernelMustNotWriteToTheHost) {
   double scalar = 0, sum = 0;
   EXPECT_FAILS(Launch(nullptr, kCheap, AddScalar, &scalar, &sum), orErrorInvalidDevicePointer,
-               "a kernel may not write to memory of the host");
+               "a kernel must not write to host memory");
 }
 
-TEST_F(LaunchTest, ErrorsAreThoseOfTheLaunch) {
+TEST_F(LaunchTest, ErrorsOfTheLaunchAreReturned) {
   double* sum = Allocate<double>(1);
   EXPECT_FAILS(Launch(reinterpret_cast<orStream_t>(1), kCheap, AddScalar, sum, sum),
                orErrorInvalidHandle, "is not a stream");

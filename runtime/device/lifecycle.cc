@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The life of the device in a process: first use, fork, exit.
+// The lifecycle of the device in a process: first use, fork, exit.
 //
-// Loading the library registers the fork handlers and the initializer, and does nothing else. The
-// first call that needs a device sets everything up, and a fork in the meantime waits for it. In
-// the child of a fork the device is gone, unless nothing had used it. At exit its threads end.
+// Loading the library only registers the fork handlers and the initializer. The first call that
+// needs a device sets everything up; a concurrent fork waits for it. In the child of a fork the
+// device cannot be used, unless nothing had used it before. At exit its threads end.
 #include <pthread.h>
 
 #include <cstdlib>
@@ -24,17 +24,18 @@
 namespace openreg::device {
 namespace {
 
-// As set by orSetLaunchBlocking, which may come before the device exists; -1: the environment
-// decides.
+// The value from orSetLaunchBlocking, which may be called before the device is set up. -1: not
+// called, so the environment decides.
 std::atomic<int> requested_blocking{-1};
 
 std::mutex& InitializeMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may use the device while the process ends
+  static std::mutex& mutex =
+      *new std::mutex;  // a thread may use the device while the process exits
   return mutex;
 }
 
-// A fork waits for a first use that is under way. Otherwise the child would find these mutexes
-// locked, by a thread that it does not have, and half a device.
+// A fork waits for a first use that is in progress. Otherwise the child would inherit a half-built
+// device, and mutexes locked by a thread that it does not have.
 void BeforeFork() {
   InitializeMutex().lock();
   EnvironmentMutex().lock();
@@ -45,9 +46,9 @@ void AfterFork() {
   InitializeMutex().unlock();
 }
 
-// The child has none of the device's threads and mappings. Only `mode` changes: every other lock
-// may be held by a thread that the child does not have. If nothing had used the device, the child
-// may. What is mapped is left out of the child also after a first use that failed.
+// The child has none of the device's threads and mappings. Only `mode` is changed, because a thread
+// that the child does not have may hold any other lock. If nothing had used the device, the child
+// may use it. The mappings are missing in the child even if the first use failed.
 void OnForkChild() {
   if (IsReady() || arena.reserved()) {
     mode.fetch_or(kForked, std::memory_order_seq_cst);
@@ -89,9 +90,9 @@ orError_t Initialize() {
   }
   static const bool hooked = [] {
     InstallFaultReport();
-    // Registered at the first use and not when the library is loaded: exit handlers run in reverse
-    // order, so ours comes before the teardown of whatever was loaded until now and kernels may
-    // use.
+    // Registered at the first use, not when the library is loaded. Exit handlers run in reverse
+    // order, so this one runs before the teardown of everything that was loaded so far and that
+    // kernels may use.
     return std::atexit(EndThreads) == 0;
   }();
   if (!hooked) {
@@ -103,12 +104,12 @@ orError_t Initialize() {
   return orSuccess;
 }
 
-// Before any other constructor, which may use the device, and because a fork may come during the
+// Runs before all other constructors: they may use the device, and a fork may happen during the
 // first use.
 [[gnu::constructor(101)]] void Register() {
   SetInitializer(&Initialize);
   if (pthread_atfork(BeforeFork, AfterFork, OnForkChild) != 0) {
-    std::abort();  // the process has no memory to start with
+    std::abort();  // the process has too little memory to start
   }
 }
 

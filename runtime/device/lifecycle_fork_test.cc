@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Forks of a process before, during and after its first use of the device.
+// Tests of forks before, during and after a process's first use of the device.
 #include <sys/wait.h>
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 #include "runtime/device/process_fixture.h"
 
-// The child of a fork has only one of its parent's threads: what the others hold would look like
-// leaks.
+// The child of a fork has only one of its parent's threads: memory that the others hold would look
+// like leaks.
 static bool in_forked_child = false;
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the leak checker looks for
 extern "C" [[gnu::visibility("default")]] int __lsan_is_turned_off() { return in_forked_child; }
@@ -34,7 +34,7 @@ int FilesOfTheDevice() {
 
 using ForkTest = ProcessTest;
 
-// Forks, runs `child` there, and returns how it ended.
+// Forks, runs `child` in the child process, and returns its exit status.
 template <class Child>
 int Fork(Child child) {
   const pid_t pid = fork();
@@ -42,7 +42,7 @@ int Fork(Child child) {
     in_forked_child = true;
     alarm(30);
     child();
-    std::exit(0);  // with all exit handlers
+    std::exit(0);  // runs all exit handlers
   }
   int status = -1;
   REQUIRE(waitpid(pid, &status, 0) == pid);
@@ -63,8 +63,8 @@ void ForksAfterUse() {
   REQUIRE(orGetKernelPointer(&view, memory) == orSuccess);
   REQUIRE(orMemset(memory, 7, 1 << 20) == orSuccess);
   REQUIRE(orStreamCreate(&stream) == orSuccess && orEventCreate(&event) == orSuccess);
-  // A kernel runs at the fork. It has begun by then: AddressSanitizer's allocator has locks that a
-  // fork leaves as they are, and a worker that starts allocates.
+  // A kernel is running at the fork. The test waits until it has started, because a worker that
+  // starts allocates memory, and a fork does not reset the locks of AddressSanitizer's allocator.
   static std::atomic<bool> runs{false};
   REQUIRE(orLaunchKernel(stream, [] {
             runs = true;
@@ -85,7 +85,7 @@ void ForksAfterUse() {
     orEvent_t new_event;
     orPointerAttributes attributes;
     orAddressWindow window;
-    // Giving back does nothing and succeeds.
+    // Releasing does nothing and succeeds.
     REQUIRE(orFree(memory) == orSuccess);
     REQUIRE(orFreeHost(pinned) == orSuccess);
     REQUIRE(orHostUnregister(pinned) == orSuccess);
@@ -130,14 +130,14 @@ void ForksAfterUse() {
     REQUIRE(orLaunchHostFunc(stream, [](void*) {}, nullptr) == orErrorForked);
     REQUIRE(orSetDevice(1) == orErrorForked);
     REQUIRE(orGetDevice(&number) == orErrorForked);
-    // What touches no device goes on.
+    // Calls that need no device still work.
     REQUIRE(orGetDeviceCount(&number) == orSuccess && number == 2);
     REQUIRE(orGetVersion(&number) == orSuccess);
     REQUIRE(MappingsOfTheDevice() == 0);
-    REQUIRE(FilesOfTheDevice() == 0);  // otherwise it would keep the memory of a parent that ended
+    REQUIRE(FilesOfTheDevice() == 0);  // otherwise the child would keep its parent's memory alive
   });
   REQUIRE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-  // The parent has lost nothing.
+  // The parent is not affected.
   REQUIRE(static_cast<char*>(view)[(1 << 20) - 1] == 7);
   REQUIRE(orDeviceSynchronize() == orSuccess);
   REQUIRE(orStreamDestroy(stream) == orSuccess && orEventDestroy(event) == orSuccess);
@@ -145,7 +145,7 @@ void ForksAfterUse() {
   std::exit(0);
 }
 
-TEST_F(ForkTest, TheChildOfAForkIsRefusedAndDoesNoHarm) {
+TEST_F(ForkTest, TheChildOfAForkIsRefusedAndHarmless) {
   if (kThreadSanitizer) {
     GTEST_SKIP() << "ThreadSanitizer does not support forks of a process with threads";
   }
@@ -167,9 +167,9 @@ void ForksBeforeUse() {
   std::exit(0);
 }
 
-TEST_F(ForkTest, ForkingBeforeTheFirstUseIsFine) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
+TEST_F(ForkTest, ForkingBeforeTheFirstUseIsAllowed) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
 
-// In a process of its own, for there is one first use of each.
+// Runs in a separate process, because each process has only one first use.
 void ForksDuringTheFirstUse() {
   for (int round = 0; round < 60; ++round) {
     const int status = Fork([round] {
@@ -214,7 +214,7 @@ TEST_F(ForkTest, AForkDuringTheFirstUseWaitsForIt) {
 }
 
 void ForksWhileOthersWork() {
-  REQUIRE(orDeviceSynchronize() == orSuccess);  // the first use is over, however slow threads start
+  REQUIRE(orDeviceSynchronize() == orSuccess);  // ends the first use, however slowly threads start
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   threads.reserve(4);
@@ -234,7 +234,7 @@ void ForksWhileOthersWork() {
   }
   Sleep(5);
   for (int round = 0; round < 50; ++round) {
-    const int status = Fork([] {  // some thread holds each lock at some time
+    const int status = Fork([] {  // each lock is held by some thread at some time
       void* memory = nullptr;
       REQUIRE(orMalloc(&memory, 1) == orErrorForked);
       REQUIRE(orFree(memory) == orSuccess);

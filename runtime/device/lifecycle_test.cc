@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The first use of the device in a process.
+// Tests of the first use of the device in a process.
 #include <dirent.h>
 #include <sys/resource.h>
 
@@ -27,7 +27,7 @@ int ThreadCount() {
 }
 
 void LooksBeforeTheFirstUse() {
-  const int threads = ThreadCount();  // a sanitizer may have one of its own
+  const int threads = ThreadCount();  // a sanitizer may have its own thread
   int count = 0, device = 0, blocking = 0;
   REQUIRE(orGetDeviceCount(&count) == orSuccess && count == 3);
   REQUIRE(orSetDevice(2) == orSuccess);
@@ -49,7 +49,7 @@ void LooksBeforeTheFirstUse() {
   REQUIRE(ThreadCount() == threads);
   REQUIRE(
       orLaunchKernel(nullptr, [](void*) { return orSuccess; }, nullptr, 0, nullptr) == orSuccess);
-  // ThreadSanitizer starts a thread of its own beside the first one.
+  // ThreadSanitizer starts an additional thread with the first one.
   REQUIRE(ThreadCount() == threads + 1 + (kThreadSanitizer ? 1 : 0));
   std::exit(0);
 }
@@ -72,7 +72,7 @@ void UsesABadEnvironment() {
   std::exit(7);
 }
 
-TEST_F(ProcessTest, AnEnvironmentThatIsNotUnderstoodIsAnErrorOfEachCall) {
+TEST_F(ProcessTest, AnInvalidEnvironmentFailsEachCall) {
   const struct {
     const char* name;
     const char* value;
@@ -99,7 +99,7 @@ TEST_F(ProcessTest, AnEnvironmentThatIsNotUnderstoodIsAnErrorOfEachCall) {
   }
 }
 
-// Lowers a limit, checks that the error of the device names it, raises the limit, and goes on.
+// Lowers a limit, checks that the device's error names it, raises the limit, and tries again.
 template <int kResource>
 void MeetsALimit() {
   rlimit before{};
@@ -122,7 +122,7 @@ TEST_F(ProcessTest, LimitsOfTheSystemAreErrorsThatNameThem) {
   setenv("OPENREG_DEVICE_MEMORY", "4G", 1);
   EXPECT_PROCESS(MeetsALimit<RLIMIT_FSIZE>, 0, "RLIMIT_FSIZE, ulimit -f. is 1 MiB");
   EXPECT_PROCESS(MeetsALimit<RLIMIT_NOFILE>, 0, "RLIMIT_NOFILE");
-  if (!kThreadSanitizer && !kAddressSanitizer) {  // they map terabytes themselves
+  if (!kThreadSanitizer && !kAddressSanitizer) {  // these sanitizers map terabytes themselves
     EXPECT_PROCESS(MeetsALimit<RLIMIT_AS>, 0, "RLIMIT_AS, ulimit -v. is 1 GiB");
   }
   unsetenv("OPENREG_DEVICE_MEMORY");
@@ -145,14 +145,13 @@ void FreesBesideTheFirstUse() {
   std::exit(0);
 }
 
-// ThreadSanitizer sees what is read without care.
-TEST_F(ProcessTest, FreesMayComeBesideTheFirstUse) {
-  EXPECT_PROCESS(FreesBesideTheFirstUse, 0, "");
-}
+// ThreadSanitizer detects unsynchronized reads.
+TEST_F(ProcessTest, FreesMayRunDuringTheFirstUse) { EXPECT_PROCESS(FreesBesideTheFirstUse, 0, ""); }
 
 void LaunchesAfterAFirstUseThatFailed() {
   int count = 0;
-  REQUIRE(orGetDeviceCount(&count) == orSuccess);  // reads files, which the limit would forbid
+  REQUIRE(orGetDeviceCount(&count) ==
+          orSuccess);  // reads files now; the limit would prevent that later
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit low = before;

@@ -17,7 +17,7 @@
 namespace openreg::device {
 namespace {
 
-// A process that maps a file which shrinks dies of its next access.
+// If a mapped file shrinks, the process that maps it dies at the next access.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
@@ -29,7 +29,7 @@ struct Path {
   char text[64];
 };
 
-// What a link of /proc/<pid>/fd names; empty if there is none.
+// The target of a link in /proc/<pid>/fd; empty if there is none.
 std::string Target(const char* path) {
   char name[128];
   const ssize_t length = readlink(path, name, sizeof(name));
@@ -67,19 +67,18 @@ int CreateMemfd(size_t size, uint64_t* number) {
   return file;
 }
 
-bool IsThere(const MemfdPlace& place) { return Names(Target(Path(place).text), place.number); }
+bool MemfdExists(const MemfdPlace& place) { return Names(Target(Path(place).text), place.number); }
 
 orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, orError_t lost) {
   *file = -1;
   const Path path(place);
   const auto refuse = [&](int error) {
-    return Fail(
-        error == ENOENT ? lost : orErrorSystem,
-        "%s: the file %s of the exporting process does not open: %s; that process has to live, and "
-        "to belong to the same user",
-        function, path.text, std::strerror(error));
+    return Fail(error == ENOENT ? lost : orErrorSystem,
+                "%s: the file %s of the exporting process cannot be opened: %s; that process must "
+                "be alive and belong to the same user",
+                function, path.text, std::strerror(error));
   };
-  // First only found: opening what may be any file, to write, can have effects of its own.
+  // Opened as a path first: opening an arbitrary file for writing can have side effects.
   const int found = open(path.text, O_PATH | O_CLOEXEC);
   if (found < 0) {
     return refuse(errno);
@@ -102,7 +101,7 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
   if (seals < 0 || (seals & kSeals) != kSeals) {
     close(opened);
     return Fail(orErrorInvalidValue,
-                "%s: %s is no file of this version of OpenReg: its size can change", function,
+                "%s: %s is not a file of this version of OpenReg: its size is not sealed", function,
                 path.text);
   }
   *file = opened;

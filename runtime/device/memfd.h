@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// memfd.h - files without a name in any folder, which other processes of the user find in /proc.
+// memfd.h - files that no folder contains and that other processes of the user find in /proc.
 //
-// Each has a random number in its name, by which a process that opens it checks that it is the
-// right one: process ids and descriptors are used again. Their size is sealed, so a mapping never
-// loses its pages, and they cannot be executed where the system knows how to forbid that.
-// Stateless; callable from every thread.
+// The name of each file contains a random number. A process that opens a file checks it, because
+// process ids and descriptors are reused. The size of a file is sealed, so a mapping never loses
+// its pages. If the kernel supports it, the file cannot be executed. Stateless; callable from every
+// thread.
 #ifndef RUNTIME_DEVICE_MEMFD_H_
 #define RUNTIME_DEVICE_MEMFD_H_
 
@@ -16,30 +16,29 @@
 
 namespace openreg::device {
 
-// The name of a memfd with this number, as /proc/<pid>/fd shows it.
+// The name of the memfd with this number, as shown by /proc/<pid>/fd.
 struct MemfdName {
   explicit MemfdName(uint64_t number);
   char text[40];
 };
 
-// Makes a number and a file of that name and size, full of zeros. -1, with errno, when the system
-// refuses.
+// Chooses a number and creates a zeroed file with that name and size. Returns -1, with errno set,
+// if the operating system refuses.
 int CreateMemfd(size_t size, uint64_t* number);
 
-// Where a process has such a file open.
+// The process and descriptor under which such a file is open.
 struct MemfdPlace {
   int32_t process;
   int32_t file;  // descriptor in that process
   uint64_t number;
 };
 
-// Whether that process lives and has the file open.
-bool IsThere(const MemfdPlace& place);
+// Whether that process is alive and has the file open.
+bool MemfdExists(const MemfdPlace& place);
 
-// Opens the file, and no other: one of another name is not opened. Fails in the name
-// of `function`: orErrorProcessEnded if it is not there (`lost` instead, if that is given),
-// orErrorInvalidValue if its size is not sealed, orErrorSystem if the system refuses. The caller
-// closes it.
+// Opens the file if its name matches. Fails with `function` in the message: orErrorProcessEnded if
+// the file does not exist (or `lost`, if given), orErrorInvalidValue if its size is not sealed,
+// orErrorSystem if the operating system refuses. The caller closes the file.
 orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file,
                     orError_t lost = orErrorProcessEnded);
 

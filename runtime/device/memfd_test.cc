@@ -24,7 +24,7 @@ class MemfdTest : public DeviceTest {
         readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof(name));
     return std::string(name, length > 0 ? static_cast<size_t>(length) : 0);
   }
-  // One of each device, and the shared page.
+  // The files of all devices, and the shared page.
   std::vector<int> FilesForOthers() {
     orEvent_t event = nullptr;
     EXPECT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
@@ -38,8 +38,8 @@ class MemfdTest : public DeviceTest {
   }
 };
 
-TEST_F(MemfdTest, AFileThatIsNotMeantIsNotOpened) {
-  // Opening a socket would fail, so this also shows that it is not tried.
+TEST_F(MemfdTest, AnotherFileIsNotOpened) {
+  // Opening a socket would fail differently, so this also shows that it is not attempted.
   const int file = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_GE(file, 0);
   int opened = 0;
@@ -54,12 +54,12 @@ TEST_F(MemfdTest, AFileThatCanShrinkIsNotOpened) {
   ASSERT_GE(file, 0);
   int opened = 0;
   EXPECT_FAILS(OpenMemfd("test", {getpid(), file, 7}, &opened), orErrorInvalidValue,
-               "its size can change");
+               "its size is not sealed");
   EXPECT_EQ(opened, -1);
   close(file);
 }
 
-TEST_F(MemfdTest, FilesThatOthersMayOpenKeepTheirSize) {
+TEST_F(MemfdTest, SharedFilesKeepTheirSize) {
   const std::vector<int> files = FilesForOthers();
   EXPECT_EQ(files.size(), static_cast<size_t>(count_) + 1);
   for (const int file : files) {
@@ -69,10 +69,10 @@ TEST_F(MemfdTest, FilesThatOthersMayOpenKeepTheirSize) {
     EXPECT_NE(fcntl(file, F_ADD_SEALS, F_SEAL_WRITE), 0) << Target(file);
   }
   size_t released = 0;
-  EXPECT_OK(orMemTrim(&released));  // punches holes, which no seal forbids
+  EXPECT_OK(orMemTrim(&released));  // punches holes, which the seals allow
 }
 
-TEST_F(MemfdTest, FilesThatOthersMayOpenAreNeverExecutable) {
+TEST_F(MemfdTest, SharedFilesAreNeverExecutable) {
   constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
   constexpr int kSealExec = 0x20;        // F_SEAL_EXEC
   const int probe = memfd_create("probe", MFD_CLOEXEC | kNoExecSeal);

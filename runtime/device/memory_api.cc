@@ -22,7 +22,7 @@ OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
     return error;
   }
   if (pointer == nullptr) {
-    return Fail(orErrorInvalidValue, "orMalloc: pointer is null: where should the address go?");
+    return Fail(orErrorInvalidValue, "orMalloc: pointer is null: pass the address of a pointer");
   }
   CallActivity call("orMalloc");
   call.SetBytes(size);
@@ -76,7 +76,7 @@ OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* poin
   if (arena.Contains(pointer) && !Allocations::Get().Find(pointer, &allocation)) {
     *kernel_pointer = nullptr;
     return Fail(orErrorInvalidDevicePointer,
-                "orGetKernelPointer of %p: a device address where no allocation lives now",
+                "orGetKernelPointer of %p: a device address outside of every live allocation",
                 pointer);
   }
   *kernel_pointer = arena.Translate(pointer);
@@ -90,11 +90,10 @@ OPENREG_API orError_t orCheckKernelPointer(const void* pointer) {
   if (pointer == nullptr || arena.Contains(pointer)) {
     return orSuccess;
   }
-  return Fail(
-      orErrorInvalidDevicePointer,
-      "launch of a kernel with the pointer %p: a kernel may not write to memory of the host, "
-      "nor keep its address: pass device memory",
-      pointer);
+  return Fail(orErrorInvalidDevicePointer,
+              "launch of a kernel with the pointer %p: a kernel must not write to host memory or "
+              "keep its address: pass device memory",
+              pointer);
 }
 
 OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window) {
@@ -113,7 +112,8 @@ OPENREG_API orError_t orMallocHost(void** pointer, size_t size) {
     return error;
   }
   if (pointer == nullptr) {
-    return Fail(orErrorInvalidValue, "orMallocHost: pointer is null: where should the address go?");
+    return Fail(orErrorInvalidValue,
+                "orMallocHost: pointer is null: pass the address of a pointer");
   }
   CallActivity call("orMallocHost");
   call.SetBytes(size);
@@ -161,7 +161,7 @@ OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, co
     Allocation found;
     if (!Allocations::Get().Find(pointer, &found)) {
       return Fail(orErrorInvalidDevicePointer,
-                  "orPointerGetAttributes of %p: a device address where no allocation lives now",
+                  "orPointerGetAttributes of %p: a device address outside of every live allocation",
                   pointer);
     }
     attributes->type = orMemoryTypeDevice;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the device costs: launches, events, synchronization, translation, copies.
+// Costs of the device: launches, events, synchronization, translation, copies.
 //
 //   ./bazelw run //runtime/device:openreg_benchmark [-- --benchmark_filter=copy]
 //
-// Use a quiet machine; for medians add --benchmark_repetitions=11
+// Use an otherwise idle machine. For medians add --benchmark_repetitions=11
 // --benchmark_report_aggregates_only.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr int64_t kQueued = 200;  // fits into the queue, so that no launch waits for room
+constexpr int64_t kQueued = 200;  // fits into the queue, so no launch waits for room
 constexpr orLaunchAttributes kCheap{"add", orLaunchInline, 0};
 constexpr orLaunchAttributes kOrdinary{"add", 0, 0};
 constexpr orLaunchAttributes kParallel{"add", orLaunchParallel, 0};
@@ -52,7 +52,7 @@ struct FreeDevice {
 };
 using DeviceMemory = std::unique_ptr<void, FreeDevice>;
 
-// Nothing is queued on it, so it never gets a worker.
+// A stream on which nothing is queued, so it never gets a worker.
 class IdleStream {
  public:
   IdleStream() { Check(orStreamCreate(&stream_)); }
@@ -101,7 +101,7 @@ void AddOneTyped(float* values, int64_t size) {
   }
 }
 
-// Adds to 16 floats.
+// A kernel that adds 1 to 16 floats.
 class Kernel {
  public:
   Kernel() {
@@ -148,7 +148,7 @@ void kernel_inline_through_launch_h(benchmark::State& state) {
 }
 BENCHMARK(kernel_inline_through_launch_h);
 
-// What the launching thread pays for each of kQueued launches; `prepare` runs before them.
+// The cost of each of kQueued launches for the launching thread; `prepare` runs before them.
 template <class Prepare>
 void Enqueue(benchmark::State& state, const orLaunchAttributes& attributes,
              const Prepare& prepare) {
@@ -174,7 +174,7 @@ void enqueue_parallel_beside_executor(benchmark::State& state) {
 }
 BENCHMARK(enqueue_parallel_beside_executor)->UseManualTime();
 
-// The worker is busy with something else: the cost of the producer alone.
+// The worker is busy, so this measures only the cost of the producer.
 void enqueue_worker_busy(benchmark::State& state) {
   Enqueue(state, kOrdinary, [] {
     Check(orLaunchKernel(nullptr,
@@ -184,7 +184,7 @@ void enqueue_worker_busy(benchmark::State& state) {
 }
 BENCHMARK(enqueue_worker_busy)->UseManualTime();
 
-// Until all are done.
+// Measures the time until all kernels are done.
 void queued_kernels(benchmark::State& state) {
   constexpr int64_t kKernels = 10'000;
   const Kernel kernel;
@@ -302,7 +302,7 @@ void stream_create_launch_destroy(benchmark::State& state) {
 }
 BENCHMARK(stream_create_launch_destroy)->UseRealTime();
 
-// Copies of state.range(0) bytes. Warm: the same memory each time.
+// Buffers of state.range(0) bytes. Warm: reuses the same memory for each copy.
 class Buffers {
  public:
   explicit Buffers(const benchmark::State& state)
@@ -364,7 +364,7 @@ void copy_on_device(benchmark::State& state) {
 }
 BENCHMARK(copy_on_device)->Apply(CopySizes)->UseRealTime();
 
-// Cold: into pages that the system has yet to provide.
+// Cold: copies into pages that the operating system must still provide.
 void copy_memcpy_cold(benchmark::State& state) {
   const Buffers host(state);
   for (auto _ : state) {

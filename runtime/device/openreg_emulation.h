@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// openreg_emulation.h - what only the emulated device has.
+// openreg_emulation.h - the interface that only the emulated device has.
 //
-// openreg.h is the interface of any driver. This header adds what follows from the fact that the
-// device is emulated by the CPU: kernels are functions of the host, they see device memory at an
-// address of their own, they run on threads that this library schedules, and they may fail with a
-// payload such as a C++ exception. Only the packages of the emulation include it: aten, and
-// runtime/emulation, which registers with the portable packages what they need of it (Bazel checks
-// that by visibility, //tools:architecture by a query).
+// openreg.h is the interface of any driver. This header adds what depends on the CPU emulating the
+// device: kernels are host functions, they see device memory at separate addresses, they run on
+// threads that this library schedules, and they may fail with a payload such as a C++ exception.
+// Only the packages of the emulation include it: aten, and runtime/emulation, which registers with
+// the portable packages the functions that they need. Bazel enforces this by visibility,
+// //tools:architecture by a query.
 //
 // Ownership, threads and errors are as in openreg.h. Version: OPENREG_VERSION.
 #ifndef RUNTIME_DEVICE_OPENREG_EMULATION_H_
@@ -15,7 +15,7 @@
 
 #include "runtime/device/openreg.h"
 
-// The default of a field, so that C++ may leave it out of an initializer.
+// Default value of a field, so that a C++ initializer may omit it.
 #ifdef __cplusplus
 #define OPENREG_NULL_BY_DEFAULT = nullptr
 #else
@@ -34,9 +34,9 @@ extern "C" {
 // The address at which a kernel sees `pointer`. Host pointers are returned unchanged.
 OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer);
 
-// The same, for callers that translate on a hot path: an address p with
-// (uintptr_t)p - base < size is a device address, and p + kernel_offset is what a kernel uses.
-// Constant for the life of the process.
+// The same for callers that translate addresses on a hot path. An address p with (uintptr_t)p -
+// base < size is a device address, and kernels use p + kernel_offset. The window is constant for
+// the lifetime of the process.
 typedef struct orAddressWindow {
   uintptr_t base;
   size_t size;
@@ -44,60 +44,61 @@ typedef struct orAddressWindow {
 } orAddressWindow;
 OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window);
 
-// For such a caller, about a pointer that a kernel would keep. orSuccess for null and for a device
-// address; otherwise orErrorInvalidDevicePointer.
+// Checks a pointer that a kernel would keep. Returns orSuccess for null and for a device address,
+// otherwise orErrorInvalidDevicePointer.
 OPENREG_API orError_t orCheckKernelPointer(const void* pointer);
 
-// Tells the report of a fault which part of an allocation an address lies in: for an allocator that
-// divides up what orMalloc returned. The resolver is called in a signal handler with a device
-// address, must be async-signal-safe, and returns 0 if it knows nothing of the address. At most one
-// resolver per process; NULL unregisters it.
+// Registers a function with which the fault report finds the part of an allocation that contains an
+// address. It is for an allocator that subdivides the memory from orMalloc. The resolver is called
+// in a signal handler with a device address, must be async-signal-safe, and returns 0 if it does
+// not know the address. At most one resolver per process; NULL unregisters it.
 typedef struct orMemoryRange {
   const void* base;
   size_t size;
-  int in_use;  // 0: the part is free (a use after free)
+  int in_use;  // 0: this part is free, so the access is a use after free
 } orMemoryRange;
 typedef int (*orMemoryResolver_t)(const void* pointer, orMemoryRange* range);
 OPENREG_API orError_t orSetMemoryResolver(orMemoryResolver_t resolver);
 
 // ----------------------------------------------------------------------------------------- kernels
 
-// What a kernel runs, on a copy of the argument bytes that belongs to it. Returns orSuccess, or an
-// error after it called orKernelFail. It runs exactly once, unless the process exits first: then it
-// does not run at all. A captured one runs once per replay. It must not throw.
+// The function of a kernel. It runs on its own copy of the argument bytes. It returns orSuccess, or
+// an error after it has called orKernelFail. It runs exactly once, or not at all if the process
+// exits first. A captured function runs once per replay. It must not throw.
 typedef orError_t (*orKernelFunction_t)(void* arguments);
 
 enum {
   // Cheap and single-threaded: runs on the launching thread if its stream is idle.
   orLaunchInline = 0x1,
-  // Uses a team of threads: runs on the one executor thread of the process that owns a team, and
-  // never inline, whatever the other flags.
+  // Uses a team of threads: runs on the executor, the one thread of the process that owns a team.
+  // Never runs inline, whatever the other flags.
   orLaunchParallel = 0x2,
-  // Single-threaded and over within some hundred microseconds: the executor may run it as well,
-  // between two parallel kernels, which saves two wake-ups. orLaunchInline implies it.
+  // Single-threaded and done within a few hundred microseconds. The executor may run it between two
+  // parallel kernels, which saves two wake-ups. orLaunchInline implies it.
   orLaunchShort = 0x4,
-  // May use a team, but is so small that a team seldom pays: it gets one if the host sleeps until
-  // the stream has advanced, so that a core is free, and much such work is queued. Otherwise one
-  // thread runs it, as with orLaunchShort. orKernelHasTeam tells the kernel.
+  // May use a team but is so small that a team rarely pays off. It gets one if much such work is
+  // queued and a core is free because the host sleeps until the stream has advanced. Otherwise a
+  // single thread runs it, as with orLaunchShort. orKernelHasTeam tells the kernel which case
+  // applies.
   orLaunchMoldable = 0x8,
-  // The field `repeatable` of the attributes is set.
+  // The attribute `repeatable` is set.
   orLaunchHasRepeatable = 0x10,
-  // The field `copy` is.
+  // The attribute `copy` is set.
   orLaunchHasCopy = 0x20,
 };
 
-// How to capture a kernel that consumes its arguments. The graph keeps `kernel` in place of the
-// launched one. It may run any number of times, also never, each time with a copy of the argument
-// bytes as they were launched, and never on two threads at once. `release` (may be null) is called
-// once with those bytes when the graph and all its replays are over, on any thread, the stream's
-// included: it may free and destroy, but what enqueues, waits or allocates returns
-// orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be captured.
+// How to capture a kernel that consumes its arguments. The graph stores `kernel` instead of the
+// launched function. It may run any number of times, including never, each time with a copy of the
+// argument bytes as they were launched, and never on two threads at once. `release` (may be null)
+// is called once with those bytes when the graph and all its replays have ended. It may run on any
+// thread, including the stream's. It may free and destroy; calls that enqueue, wait or allocate
+// return orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be captured.
 typedef struct orRepeatable {
   orKernelFunction_t kernel;
   void (*release)(void* arguments);
 } orRepeatable;
 
-// What a kernel does that only moves bytes: it is recorded as a copy or a fill.
+// Describes a kernel that only moves bytes. The profiler records it as a copy or a fill.
 typedef struct orCopyDescription {
   size_t bytes;
   orMemcpyKind kind;  // orMemcpyDefault: a fill, which has no source
@@ -108,69 +109,70 @@ typedef struct orCopyDescription {
 typedef struct orLaunchAttributes {
   const char* name;  // of the operator, for errors and traces; static storage; may be null
   uint32_t flags;
-  uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: estimated time with one thread
-  // With orLaunchHasRepeatable; static storage. Otherwise the kernel itself is repeatable.
+  uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: estimated time on one thread
+  // With orLaunchHasRepeatable; static storage. Without it, the kernel itself is repeatable.
   const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
-  // With orLaunchHasCopy. Otherwise the kernel is recorded as a kernel.
+  // With orLaunchHasCopy. Without it, the kernel is recorded as a kernel.
   const orCopyDescription* copy OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
 
-// 1 while launches read descriptions of copies, which need not be made otherwise: while activity is
-// recorded, or a stream is captured.
+// 1 while activity is recorded or a stream is being captured. Otherwise launches ignore copy
+// descriptions, and callers need not fill them in.
 OPENREG_API int orLaunchReadsCopy(void);
 
-// What an orKernel_t points to. orLaunchKernel reads both before it returns.
+// What an orKernel_t points to. orLaunchKernel reads the struct and its attributes before it
+// returns.
 struct orKernel {
   orKernelFunction_t function;
   const orLaunchAttributes* attributes;  // may be null
 };
 
-// Inside a kernel only: keeps the error with the stream if it is the first since the last
-// synchronization. `message` is copied. `payload` (may be null) goes to the caller of
+// Reports an error from inside a kernel. The stream keeps it if it is the first one since the last
+// synchronization. `message` is copied. `payload` (may be null) is passed to the caller of
 // orTakeErrorPayload; `drop` frees it if no caller takes it. Returns `error`, so that a kernel can
-// `return orKernelFail(...)`. Outside of a kernel it returns orErrorNotPermitted and leaves
-// `payload` alone.
+// `return orKernelFail(...)`. Outside of a kernel it returns orErrorNotPermitted and does not take
+// ownership of `payload`.
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
 
-// After a call that returned the error of a kernel: the payload which that kernel gave to
-// orKernelFail. It belongs to the caller from then on. Null if there is none.
+// After a call that returned the error of a kernel: the payload that the kernel passed to
+// orKernelFail, or null if there is none. The caller owns it.
 OPENREG_API void* orTakeErrorPayload(void);
 
 // 1 inside a kernel that may use the executor's team.
 OPENREG_API int orKernelHasTeam(void);
 
-// 1 inside a kernel that runs on a thread of the host: the one that launched it, or its graph.
+// 1 inside a kernel that runs on a host thread: the thread that launched it or launched its graph.
 OPENREG_API int orKernelOnHost(void);
 
 // ------------------------------------------------------------------- files of other processes
-// What a collective library needs: memory of the host that the processes of one user share, and a
-// view of the memory of each other's devices, for kernels. A handle may travel by any way and be
-// used often. Nothing is left in any folder, whatever kills a process.
+// For a collective library: host memory that the processes of one user share, and a kernel's view
+// of the device memory of other processes. A handle may be sent by any means and used any number of
+// times. No file remains in any folder, however a process ends.
 
 typedef struct orIpcFileHandle {
   unsigned char reserved[64];
 } orIpcFileHandle;
 
-// `size` bytes of host memory, all zero, mapped at `memory` until orIpcUnmapFile; others can map
-// them while this process has not.
+// Creates `size` zeroed bytes of host memory, mapped at `memory` until orIpcUnmapFile. Other
+// processes can map them as long as this process has them mapped.
 OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, size_t size);
 
-// All memory of a device of this process.
+// Gets a handle of the whole memory of one device of this process.
 OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device);
 
-// The place of a pointer in the file of its device. orErrorInvalidDevicePointer for what is no
-// memory of a device of this process, imported memory included.
+// The offset of a pointer in the file of its device. Returns orErrorInvalidDevicePointer for a
+// pointer that is not device memory of this process; imported memory is not.
 OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer);
 
-// Maps the file of any process, this one included: `size` bytes at `memory`, to write to if they
-// are memory of the host, only to read if they are a device's. The owner of a device may free what
-// is read: both sides have to agree on when. The mapping outlives the owner, until orIpcUnmapFile.
-// orErrorProcessEnded if the owner has ended or has unmapped it.
+// Maps the file of any process, including this one: `size` bytes at `memory`. Host memory is mapped
+// read-write, device memory read-only. The owner of a device may free memory while another process
+// reads it: both sides must agree on its lifetime. The mapping outlives the owner, until
+// orIpcUnmapFile. Returns orErrorProcessEnded if the owner has ended or has unmapped the file.
 OPENREG_API orError_t orIpcMapFile(void** memory, size_t* size, const orIpcFileHandle* handle);
 OPENREG_API orError_t orIpcUnmapFile(void* memory);
 
-// `there`: whether the owner lives and has the file. Also in kernels.
+// Sets `there` to 1 if the owner is alive and still has the file. May be called inside kernels.
 OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle);
 
 #ifdef __cplusplus
@@ -182,7 +184,7 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
 #include <type_traits>
 #include <utility>
 
-// C++ form: a function of the host as the kernel. `attributes` may be null.
+// C++ form: a host function as the kernel. `attributes` may be null.
 inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
                                 const void* arguments, size_t size,
                                 const orLaunchAttributes* attributes) {
@@ -190,10 +192,10 @@ inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
   return orLaunchKernel(stream, &kernel, arguments, size);
 }
 
-// C++ form: any callable with any arguments, copied or moved into the launch. It may return an
-// orError_t, as a kernel does; another result is dropped.
+// C++ form: any callable with any arguments, which are copied or moved into the launch. It may
+// return an orError_t, as a kernel does; any other result is dropped.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
-// A captured one is called with its arguments as lvalues at each replay; one that takes only
+// If captured, each replay calls it with its arguments as lvalues. A callable that accepts only
 // rvalues cannot be captured.
 template <class Function, class... Arguments,
           class = std::enable_if_t<
@@ -201,9 +203,9 @@ template <class Function, class... Arguments,
 inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Arguments&&... arguments) {
   using Callable = std::decay_t<Function>;
   using Values = std::tuple<std::decay_t<Arguments>...>;
-  // Two owners, the launch and the kernel: an error may come from a launch that was refused as
-  // well as from a kernel that has run (with launch blocking). Plain new and delete, because the
-  // kernel's share goes through C.
+  // Two owners, the launch and the kernel: the error may come from a launch that was refused, or,
+  // with launch blocking, from a kernel that has run. Plain new and delete, because the kernel's
+  // share passes through a C interface.
   struct Closure {
     Callable function;
     Values arguments;
@@ -249,7 +251,7 @@ inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Argument
   }();
   const orLaunchAttributes attributes{nullptr, orLaunchHasRepeatable, 0, &kRepeatable};
   const orError_t error = orLaunchKernel(stream, run, &closure, sizeof(closure), &attributes);
-  // At process exit it is unknown whether the kernel will run: its share stays.
+  // At process exit it is unknown whether the kernel will run, so its share is leaked.
   const bool never_runs = error != orSuccess && error != orErrorShutdown &&
                           closure->owners.load(std::memory_order_acquire) == 2;
   closure->Drop(never_runs ? 2 : 1);

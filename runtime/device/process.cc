@@ -20,11 +20,10 @@ void SetInitializer(Initializer initializer) {
 orError_t Refuse(const char* function, bool only_reads) {
   const uint32_t now = mode.load(std::memory_order_acquire);
   if ((now & kForked) != 0) {
-    return Fail(
-        orErrorForked,
-        "%s: the device was used before this process was forked, and a child cannot use it; start "
-        "processes by \"spawn\" or \"forkserver\"",
-        function);
+    return Fail(orErrorForked,
+                "%s: the device was used before this process was forked, and a child cannot use "
+                "it; start processes with \"spawn\" or \"forkserver\"",
+                function);
   }
   if (!only_reads && thread_state.running != nullptr) {
     return Fail(

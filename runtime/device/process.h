@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// process.h - the state of the device in this process, which every function of the API checks
-// first.
+// process.h - the state of the device in this process, which every API function checks first.
 //
-// All of it is in one word, `mode`: whether the device is set up, this is the child of a fork, the
-// device's threads have ended, and what else makes a call take its slow path. lifecycle.cc changes
-// the state: at the first use, in the child of a fork and at exit. Threads: any.
+// One word, `mode`, holds all of it: whether the device is set up, whether this is the child of a
+// fork, whether the device's threads have ended, and every other condition that makes a call take
+// its slow path. lifecycle.cc changes the state: at the first use, in the child of a fork, and at
+// exit. Every thread may call these functions.
 #ifndef RUNTIME_DEVICE_PROCESS_H_
 #define RUNTIME_DEVICE_PROCESS_H_
 
@@ -20,31 +20,32 @@ namespace openreg::device {
 enum : uint32_t {
   kReady = 1,       // set up
   kForked = 2,      // this is the child of a fork
-  kShutdown = 4,    // the device's threads end or have ended
+  kShutdown = 4,    // the device's threads are ending or have ended
   kBlocking = 8,    // launches wait for their kernel
   kInjecting = 16,  // faults are injected (fault_injection.h)
-  kCapturing = 32,  // some stream is captured (capture.h)
+  kCapturing = 32,  // some stream is being captured (capture.h)
   kStopped = 64,  // after kShutdown: the device's threads have ended, and what is queued is dropped
   kTracing = 128  // calls and work are recorded (activity.h)
 };
 extern constinit std::atomic<uint32_t> mode;
 
-// The threads of the device watch this while they wait.
+// The device's threads check this while they wait.
 inline bool Stopping() { return (mode.load(std::memory_order_seq_cst) & kShutdown) != 0; }
 
-// Nothing that is still queued will run.
+// Whether commands that are still queued will never run.
 inline bool Stopped() { return (mode.load(std::memory_order_seq_cst) & kStopped) != 0; }
 
-// The device is set up: the results of the setup may be read.
+// Whether the device is set up, so that the results of the setup may be read.
 inline bool IsReady() { return (mode.load(std::memory_order_acquire) & kReady) != 0; }
 
-// For free, trim and destroy: true in the child of a fork, where they do nothing and succeed.
+// For free, trim and destroy, which do nothing and succeed in the child of a fork.
 inline bool InForkedChild() { return (mode.load(std::memory_order_acquire) & kForked) != 0; }
 
-// The slow path of the functions below; fails with the reason.
+// The slow path of the functions below; fails with the reason for the refusal.
 [[gnu::cold, gnu::noinline]] orError_t Refuse(const char* function, bool only_reads);
 
-// For a function that allocates, enqueues or waits: orSuccess if it may go on. Sets up the device.
+// For a function that allocates, enqueues or waits: orSuccess if it may proceed. Sets up the
+// device.
 inline orError_t EnterDevice(const char* function) {
   const uint32_t now = mode.load(std::memory_order_acquire) & (kReady | kForked | kShutdown);
   if (now == kReady && thread_state.running == nullptr) [[likely]] {
@@ -53,7 +54,7 @@ inline orError_t EnterDevice(const char* function) {
   return Refuse(function, /*only_reads=*/false);
 }
 
-// For a function that only queries: also inside kernels and after the shutdown.
+// For a function that only queries: also succeeds inside kernels and after the shutdown.
 inline orError_t EnterQuery(const char* function) {
   if ((mode.load(std::memory_order_acquire) & (kReady | kForked)) == kReady) [[likely]] {
     return orSuccess;
@@ -61,11 +62,12 @@ inline orError_t EnterQuery(const char* function) {
   return Refuse(function, /*only_reads=*/true);
 }
 
-// For free, trim and destroy: orSuccess unless a kernel calls. (Releasing a graph may.)
+// For free, trim and destroy: orSuccess unless the caller is a kernel. (The release of a graph may
+// call them.)
 orError_t EnterRelease(const char* function);
 
-// Sets up the device if that has not happened. Called by the functions above; registered by
-// lifecycle.cc, which depends on everything that is set up, when the library is loaded.
+// Sets up the device if necessary. Called by the functions above. lifecycle.cc, which depends on
+// everything that is set up, registers it when the library is loaded.
 using Initializer = orError_t (*)();
 void SetInitializer(Initializer initializer);
 

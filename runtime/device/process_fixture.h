@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// process_fixture.h - what the tests of first use, fork and exit share. Each test needs a process
-// in which the device was not used before, so each runs its statement in a process of its own:
-// gtest's death tests in the "threadsafe" style, which start the program again.
+// process_fixture.h - shared by the tests of first use, fork and exit. Each test needs a process in
+// which the device has not been used, so each runs its body in its own process: gtest's death tests
+// in the "threadsafe" style, which start the program again.
 #ifndef RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 #define RUNTIME_DEVICE_PROCESS_FIXTURE_H_
 
@@ -31,7 +31,7 @@ inline constexpr bool kAddressSanitizer = true;
 inline constexpr bool kAddressSanitizer = false;
 #endif
 
-// Ends the process of a test with a message when a condition does not hold.
+// Ends the test's process with a message if a condition is false.
 #define REQUIRE(condition)                                                                 \
   do {                                                                                     \
     if (!(condition)) {                                                                    \
@@ -54,7 +54,7 @@ class ProcessTest : public testing::Test {
   ProcessTest() { GTEST_FLAG_SET(death_test_style, "threadsafe"); }
 };
 
-// Each body runs in a fresh process, which has to end by itself within a minute.
+// Runs each body in a fresh process, which must end within a minute.
 #define EXPECT_PROCESS(body, code, text) \
   EXPECT_EXIT(                           \
       {                                  \

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The other process of ipc_event_test.cc, ipc_file_test.cc, shared_memory_test.cc and
-// //runtime/c10:sharing_test. Reads commands, one a line, and answers each with a line: "ok", with
-// what the command gives, or "error", the name of the error and its detail. All of device 0 and of
-// its default stream.
+// The second process of ipc_event_test.cc, ipc_file_test.cc, shared_memory_test.cc and
+// //runtime/c10:sharing_test. It reads one command per line and answers each with one line: "ok"
+// and the result of the command, or "error", the name of the error and its detail. All commands use
+// device 0 and its default stream.
 //
-//   read INDEX OFFSET   only the VALUE of one byte, as a kernel sees it
+//   read INDEX OFFSET   VALUE     one byte, as a kernel sees it; the answer has no "ok"
 //   write INDEX OFFSET VALUE
 //   fill INDEX VALUE              queued; 16 bytes
-//   new SIZE VALUE      INDEX     a block full of VALUE; INDEX names it from then on
+//   new SIZE VALUE      INDEX     a block filled with VALUE; INDEX names it from now on
 //   export INDEX OFFSET SIZE   HEX
 //   import HEX          INDEX
 //   release INDEX                 queued
@@ -16,15 +16,15 @@
 //   free INDEX
 //   device-file         HEX
 //   file-offset INDEX   OFFSET
-//   file SIZE VALUE     HEX       a file for others, its first byte VALUE
+//   file SIZE VALUE     HEX       a file for other processes; its first byte is VALUE
 //   file-byte           VALUE     the first byte of that file
-//   event               INDEX     an event between processes
+//   event               INDEX     an interprocess event
 //   event-handle INDEX  HEX
 //   event-open HEX      INDEX
 //   event-record INDEX, event-destroy INDEX, event-query INDEX, event-synchronize INDEX
-//   event-wait INDEX              of the stream
-//   gate                          queues a kernel that runs until
-//   let-go                        this
+//   event-wait INDEX              on the stream
+//   gate                          queues a kernel that runs until "let-go"
+//   let-go                        ends that kernel
 //   synchronize                   the device
 //   fork                PID       of a child that lives until it is killed
 //   quit
@@ -60,7 +60,7 @@ orError_t WaitAtGate(void*) {
   return orSuccess;
 }
 
-// A new block, full of `value`.
+// Allocates a block filled with `value`.
 orError_t NewBlock(size_t size, int value, void** pointer) {
   const orError_t error = orMalloc(pointer, size);
   return error == orSuccess ? orMemset(*pointer, value, size) : error;
@@ -203,6 +203,6 @@ int main() {
       Answer(orSuccess, std::to_string(child));
     }
   }
-  gate_open.store(true);  // what runs is waited for at the exit
+  gate_open.store(true);  // the exit waits for running kernels
   return 0;
 }

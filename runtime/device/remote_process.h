@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// remote_process.h - the other process, for tests of what processes share: runs remote_process.cc,
-// which says what can be asked of it. Ends with its object.
+// remote_process.h - the second process in tests of interprocess features. Runs the program
+// remote_process.cc, which documents the commands it accepts, until the object is destroyed.
 #ifndef RUNTIME_DEVICE_REMOTE_PROCESS_H_
 #define RUNTIME_DEVICE_REMOTE_PROCESS_H_
 
@@ -23,7 +23,6 @@
 
 namespace openreg::device {
 
-// A process that runs remote_process.cc.
 class RemoteProcess {
  public:
   explicit RemoteProcess(const char* device_count = nullptr) {
@@ -71,7 +70,7 @@ class RemoteProcess {
   }
   std::string Import(const orIpcMemoryHandle& handle) { return Ask("import " + Hex(handle)); }
 
-  // The handle that the answer "ok HEX" has.
+  // The handle in the answer "ok HEX".
   template <class Bytes>
   Bytes Give(const std::string& command) {
     const std::string answer = Ask(command);

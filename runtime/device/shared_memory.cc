@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Parts of allocations that other processes use, in the order of streams.
+// Parts of allocations that other processes use, ordered with streams.
 //
-// A handle names a range of a memfd, by a process that has it open, and a slot on the shared page
-// of the exporter (shared_page.h), which has what its stream had queued. The importer locks the
-// range (imported_file.h) and then takes the serial number out of the slot. So the exporter may be
-// the owner or an importer itself, and a kill of the importer ends its imports. The ranges of one
-// file share a descriptor.
+// A handle names a range of a memfd, a process that has the memfd open, and a slot on the
+// exporter's shared page (shared_page.h), which captures what the exporter's stream had queued. The
+// importer locks the range (imported_file.h) and then takes the serial number out of the slot. The
+// exporter may therefore be the owner or itself an importer, and killing the importer ends its
+// imports. The ranges of one file share a descriptor.
 //
-// All state is under the lock of Allocations, which is not held while a stream is waited for.
+// All state is guarded by the lock of Allocations, which is not held during waits for a stream.
 #include <sys/stat.h>
 
 #include <cerrno>
@@ -33,7 +33,7 @@
 namespace openreg::device {
 namespace {
 
-// What an orIpcMemoryHandle holds.
+// The content of an orIpcMemoryHandle.
 struct MemoryHandle {
   static constexpr uint16_t kMagic = 0x6f4d;  // "oM"
   static constexpr uint8_t kVersion = 2;
@@ -41,8 +41,8 @@ struct MemoryHandle {
   uint16_t magic;
   uint8_t version;
   uint8_t device;
-  int32_t process;  // the exporter's
-  int32_t file;     // both descriptors are of that process
+  int32_t process;  // the exporter
+  int32_t file;     // both descriptors belong to that process
   int32_t page_file;
   uint64_t number;  // of the file
   uint64_t offset;
@@ -54,14 +54,14 @@ struct MemoryHandle {
   SharedPage::Range range() const { return {number, offset, size, device}; }
 };
 
-// Files of imports, by their number.
+// Files of imports by number.
 std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
   // Never destroyed: blocks are freed until the very end of a process.
   static auto& files = *new std::multimap<uint64_t, std::weak_ptr<ImportedFile>>;
   return files;
 }
 
-// The exporter's file, with these bytes free to be locked: one that is open, or opened anew.
+// Finds or opens a file of the exporter in which these bytes are not locked yet.
 orError_t FindFile(const char* function, const MemoryHandle& exported,
                    std::shared_ptr<ImportedFile>* found) {
   auto& files = ImportedFiles();
@@ -92,7 +92,7 @@ orError_t FindPart(const char* function, const void* pointer, size_t size, Alloc
   *found = Allocations::Get().FindLocked(address);
   if (*found == nullptr || size == 0 || size > (*found)->base + (*found)->size - address) {
     return Fail(orErrorInvalidDevicePointer,
-                "%s of %zu bytes at %p: they are no part of one live allocation of a device",
+                "%s of %zu bytes at %p: they are not part of one live allocation of a device",
                 function, size, pointer);
   }
   return orSuccess;
@@ -120,7 +120,7 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const St
                 kFunction, pointer, allocation->device, queue.stream()->device());
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  // So that exporting the same bytes again and again keeps nothing.
+  // So that repeated exports of the same bytes do not accumulate.
   (void)SweepExports(address, address, address + 1);
   const Import* const import = allocation->import;
   const int device = allocation->device;
@@ -134,7 +134,8 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const St
                                       : address - arena.device(device).base;
   exported.size = size;
   exported.page_number = own->place().number;
-  if (const orError_t error = TakeSlot(kFunction, exported.range(), &serial); error != orSuccess) {
+  if (const orError_t error = AllocateSlot(kFunction, exported.range(), &serial);
+      error != orSuccess) {
     return error;
   }
   own->page().slot(serial).capture.store(word, std::memory_order_release);
@@ -208,7 +209,7 @@ orError_t FindImported(void* pointer, Allocation** found) {
   if (*found == nullptr || (*found)->import == nullptr ||
       (*found)->base != reinterpret_cast<uintptr_t>(pointer)) {
     return Fail(orErrorInvalidDevicePointer,
-                "orIpcRelease of %p: not what orIpcImport gave, or released already", pointer);
+                "orIpcRelease of %p: not a pointer from orIpcImport, or already released", pointer);
   }
   return orSuccess;
 }
@@ -284,10 +285,10 @@ orError_t ReleaseInOrder(void* pointer, const StreamQueue& queue) {
       pointer);
 }
 
-// A handle is for what has been queued; the work of a graph is not queued yet.
-constexpr char kHandsOver[] =
-    "and memory is handed to other processes in the order of what runs: do it before or after the "
-    "capture";
+// A handle refers to work that is queued; the work of a graph is not queued yet.
+constexpr char kStreamOrdered[] =
+    "and memory is shared in stream order, but captured work does not run: do it before or "
+    "after the capture";
 
 }  // namespace
 
@@ -300,7 +301,8 @@ OPENREG_API orError_t orIpcExport(orIpcMemoryHandle* handle, void* pointer, size
   if (const orError_t error = submission.Enter(stream_handle); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = submission.QueueUncaptured(kHandsOver, &queue); error != orSuccess) {
+  if (const orError_t error = submission.QueueUncaptured(kStreamOrdered, &queue);
+      error != orSuccess) {
     return error;
   }
   if (handle == nullptr) {
@@ -316,7 +318,8 @@ OPENREG_API orError_t orIpcImport(void** pointer, const orIpcMemoryHandle* handl
   if (const orError_t error = submission.Enter(stream_handle); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = submission.QueueUncaptured(kHandsOver, &queue); error != orSuccess) {
+  if (const orError_t error = submission.QueueUncaptured(kStreamOrdered, &queue);
+      error != orSuccess) {
     return error;
   }
   if (pointer == nullptr || handle == nullptr) {
@@ -334,7 +337,7 @@ OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
   if (InForkedChild()) {
     return orSuccess;
   }
-  // Not while a graph releases what it holds: this call may wait for room in the stream.
+  // Not during the release of a graph: this call may wait for room in the stream.
   if (thread_state.running != nullptr) {
     return Refuse("orIpcRelease", /*only_reads=*/false);
   }
@@ -343,7 +346,8 @@ OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
   if (const orError_t error = submission.Find(stream_handle); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = submission.QueueUncaptured(kHandsOver, &queue); error != orSuccess) {
+  if (const orError_t error = submission.QueueUncaptured(kStreamOrdered, &queue);
+      error != orSuccess) {
     return error;
   }
   return ReleaseInOrder(pointer, queue);

@@ -48,11 +48,11 @@ class SharedMemoryTest : public DeviceTest {
   unsigned char* view_ = nullptr;
 };
 
-TEST_F(SharedMemoryTest, BothSidesSeeTheBytesAndTheExporterKnows) {
+TEST_F(SharedMemoryTest, BothProcessesSeeTheBytesAndTheExporterKnows) {
   view_[5000] = 11;
   EXPECT_FALSE(IsExported(0, kSize));
   const orIpcMemoryHandle handle = Export(5000, 100);
-  EXPECT_TRUE(IsExported(5000, 100));  // not imported yet
+  EXPECT_TRUE(IsExported(5000, 100));  // exported but not imported yet
   EXPECT_FALSE(IsExported(0, 5000));
   EXPECT_FALSE(IsExported(5100, 100));
   RemoteProcess remote;
@@ -65,10 +65,10 @@ TEST_F(SharedMemoryTest, BothSidesSeeTheBytesAndTheExporterKnows) {
   EXPECT_EQ(view_[5099], 77);
   EXPECT_EQ(remote.Ask("release 0"), "ok ");
   EXPECT_FALSE(IsExported(5000, 100));
-  EXPECT_NE(remote.Ask("release 0").find("released already"), std::string::npos);
+  EXPECT_NE(remote.Ask("release 0").find("already released"), std::string::npos);
 }
 
-TEST_F(SharedMemoryTest, AHandleIsGoodForOneImport) {
+TEST_F(SharedMemoryTest, AHandleIsValidForOneImport) {
   const orIpcMemoryHandle handle = Export(0, 64);
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("import " + Hex(handle)), "ok 0");
@@ -77,7 +77,7 @@ TEST_F(SharedMemoryTest, AHandleIsGoodForOneImport) {
   EXPECT_NE(other.Ask("import " + Hex(handle)).find("was imported already"), std::string::npos);
 }
 
-TEST_F(SharedMemoryTest, ImportingAgainGivesTheSamePointer) {
+TEST_F(SharedMemoryTest, ImportingAgainReturnsTheSamePointer) {
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("new 10000 7"), "ok 0");
   unsigned char* first = Import(remote.Give<orIpcMemoryHandle>("export 0 64 128"));
@@ -96,28 +96,28 @@ TEST_F(SharedMemoryTest, ImportingAgainGivesTheSamePointer) {
   EXPECT_FAILS(orFree(first), orErrorInvalidDevicePointer, "use orIpcRelease");
   unsigned char bytes[2] = {};
   EXPECT_FAILS(orMemcpy(bytes, first + 127, 2, orMemcpyDeviceToHost), orErrorInvalidCopy,
-               "leaves its allocation");
+               "exceeds its allocation");
   ASSERT_OK(orIpcRelease(first, nullptr));
   EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");
   EXPECT_EQ(Read(again), 7);
   ASSERT_OK(orIpcRelease(again, nullptr));
   ASSERT_OK(orIpcRelease(beside, nullptr));
-  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // by what overlapped both
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // because of the overlapping import
   EXPECT_EQ(Read(overlapping), 7);
   ASSERT_OK(orIpcRelease(overlapping, nullptr));
   EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
-  EXPECT_FAILS(orIpcRelease(first, nullptr), orErrorInvalidDevicePointer, "released already");
+  EXPECT_FAILS(orIpcRelease(first, nullptr), orErrorInvalidDevicePointer, "already released");
 }
 
-TEST_F(SharedMemoryTest, ImportedMemoryIsSeenInTheOrderOfStreams) {
+TEST_F(SharedMemoryTest, ImportedMemoryIsOrderedByStreams) {
   Gate gate;
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orMemsetAsync(memory_, 42, 16, nullptr));
   const orIpcMemoryHandle handle = Export(0, 16);
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("import " + Hex(handle)), "ok 0");
-  ASSERT_EQ(remote.Ask("fill 0 43"), "ok ");  // queued behind the work here
-  ASSERT_EQ(remote.Ask("release 0"), "ok ");  // and this behind that
+  ASSERT_EQ(remote.Ask("fill 0 43"), "ok ");  // queued after this process's work
+  ASSERT_EQ(remote.Ask("release 0"), "ok ");  // queued after the fill
   std::this_thread::sleep_for(std::chrono::milliseconds(30));
   EXPECT_EQ(view_[0], 5);
   EXPECT_TRUE(IsExported(0, 16));
@@ -126,7 +126,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryIsSeenInTheOrderOfStreams) {
   EXPECT_EQ(Read(memory_), 43);
 }
 
-TEST_F(SharedMemoryTest, AnImporterExports) {
+TEST_F(SharedMemoryTest, AnImporterCanExport) {
   RemoteProcess first, second;
   ASSERT_EQ(first.Ask("import " + Hex(Export(4096, 256))), "ok 0");
   const std::string handle = Hex(first.Give<orIpcMemoryHandle>("export 0 128 64"));
@@ -142,13 +142,14 @@ TEST_F(SharedMemoryTest, AnImporterExports) {
   EXPECT_FALSE(IsExported(0, kSize));
 }
 
-TEST_F(SharedMemoryTest, TheOwnerImportsItsOwn) {
+TEST_F(SharedMemoryTest, AnOwnerCanImportItsOwnMemory) {
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("import " + Hex(Export(4096, 256))), "ok 0");
   const auto handle = remote.Give<orIpcMemoryHandle>("export 0 0 256");
   EXPECT_EQ(Import(handle), memory_ + 4096);
   EXPECT_EQ(remote.Ask("exported 0 256"), "ok 0");
-  EXPECT_FAILS(orIpcRelease(memory_ + 4096, nullptr), orErrorInvalidDevicePointer, "not what");
+  EXPECT_FAILS(orIpcRelease(memory_ + 4096, nullptr), orErrorInvalidDevicePointer,
+               "not a pointer from");
   EXPECT_EQ(Import(Export(64, 64)), memory_ + 64);
   EXPECT_FALSE(IsExported(0, 4096));
 }
@@ -157,7 +158,7 @@ TEST_F(SharedMemoryTest, AKillEndsAnImport) {
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("import " + Hex(Export(0, 64))), "ok 0");
   ASSERT_TRUE(IsExported(0, 64));
-  const std::string forked = remote.Ask("fork");  // whose copies of the files count for nothing
+  const std::string forked = remote.Ask("fork");  // the child's copies of the files do not count
   remote.Kill();
   EXPECT_TRUE(Eventually([&] { return !IsExported(0, 64); }));
   kill(std::stoi(forked.substr(3)), SIGKILL);
@@ -168,7 +169,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
   ASSERT_EQ(remote.Ask("new 100000 33"), "ok 0");
   unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 100000"));
   const auto untaken = remote.Give<orIpcMemoryHandle>("export 0 0 100000");
-  // What it has queued is not done.
+  // The exporter's queued work is not done.
   ASSERT_EQ(remote.Ask("gate"), "ok ");
   const auto late = remote.Give<orIpcMemoryHandle>("export 0 64 64");
   void* other = Import(late);
@@ -176,9 +177,9 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorProcessEnded, "ended before it had done");
   EXPECT_EQ(Read(pointer + 99999), 33);
   EXPECT_FAILS(orIpcImport(&other, &untaken, nullptr), orErrorProcessEnded,
-               "that process has to live");
+               "that process must be alive");
   EXPECT_EQ(other, nullptr);
-  // And it can be exported on.
+  // The importer can export the memory again.
   RemoteProcess next;
   orIpcMemoryHandle handle{};
   ASSERT_OK(orIpcExport(&handle, pointer, 100000, nullptr));
@@ -213,12 +214,12 @@ TEST_F(SharedMemoryTest, FreedMemoryIsNotReusedWhileItIsImported) {
   EXPECT_TRUE(next + kSize <= memory_ || memory_ + kSize <= next);
 }
 
-TEST_F(SharedMemoryTest, FreedMemoryComesBackWhenItsImporterIsKilled) {
+TEST_F(SharedMemoryTest, FreedMemoryIsReclaimedWhenItsImporterIsKilled) {
   size_t before = 0, now = 0, total = 0;
   ASSERT_OK(orMemGetInfo(&before, &total));
   RemoteProcess remote;
   ASSERT_EQ(remote.Import(Export(0, kSize)), "ok 0");
-  const std::string forked = remote.Ask("fork");  // its child has none of the files
+  const std::string forked = remote.Ask("fork");  // its child does not keep the files open
   ASSERT_OK(orFree(memory_));
   ASSERT_OK(orMemGetInfo(&now, &total));
   EXPECT_EQ(now, before);
@@ -230,7 +231,7 @@ TEST_F(SharedMemoryTest, FreedMemoryComesBackWhenItsImporterIsKilled) {
   kill(std::stoi(forked.substr(3)), SIGKILL);
 }
 
-TEST_F(SharedMemoryTest, AHandleOfFreedMemoryIsNotOneOfWhatComesThere) {
+TEST_F(SharedMemoryTest, AHandleOfFreedMemoryDoesNotImportItsSuccessor) {
   const orIpcMemoryHandle old = Export(0, kSize);
   ASSERT_OK(orFree(memory_));
   unsigned char* next = Allocate<unsigned char>(kSize);
@@ -241,7 +242,7 @@ TEST_F(SharedMemoryTest, AHandleOfFreedMemoryIsNotOneOfWhatComesThere) {
   EXPECT_EQ(remote.Import(handle).substr(0, 3), "ok ");
 }
 
-TEST_F(SharedMemoryTest, ExportingTheSameBytesOftenKeepsNothing) {
+TEST_F(SharedMemoryTest, RepeatedExportsOfTheSameBytesDoNotAccumulate) {
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("new 10000 7"), "ok 0");
   for (int round = 0; round < 2000; ++round) {
@@ -251,7 +252,7 @@ TEST_F(SharedMemoryTest, ExportingTheSameBytesOftenKeepsNothing) {
   EXPECT_EQ(remote.Ask("exported 0 64"), "ok 0");
 }
 
-TEST_F(SharedMemoryTest, WhatIsNoHandleIsRefused) {
+TEST_F(SharedMemoryTest, InvalidHandlesAreRefused) {
   orIpcMemoryHandle handle{};
   void* pointer = nullptr;
   EXPECT_FAILS(orIpcImport(&pointer, &handle, nullptr), orErrorInvalidValue, "no handle");
@@ -259,20 +260,21 @@ TEST_F(SharedMemoryTest, WhatIsNoHandleIsRefused) {
   EXPECT_FAILS(orIpcImport(&pointer, nullptr, nullptr), orErrorInvalidValue, "must not be null");
   EXPECT_FAILS(orIpcExport(nullptr, memory_, 1, nullptr), orErrorInvalidValue, "handle is null");
   EXPECT_FAILS(orIpcExport(&handle, memory_, kSize + 1, nullptr), orErrorInvalidDevicePointer,
-               "no part of one live allocation");
+               "not part of one live allocation");
   EXPECT_FAILS(orIpcExport(&handle, memory_, 0, nullptr), orErrorInvalidDevicePointer,
-               "no part of one live allocation");
+               "not part of one live allocation");
   EXPECT_FAILS(orIpcExport(&handle, &handle, 1, nullptr), orErrorInvalidDevicePointer,
-               "no part of one live allocation");
+               "not part of one live allocation");
   int exported = 0;
   EXPECT_FAILS(orIpcIsExported(nullptr, memory_, 1), orErrorInvalidValue, "exported is null");
-  EXPECT_FAILS(orIpcIsExported(&exported, &exported, 1), orErrorInvalidDevicePointer, "no part of");
+  EXPECT_FAILS(orIpcIsExported(&exported, &exported, 1), orErrorInvalidDevicePointer,
+               "not part of");
 
-  // Every damaged byte is found: no process gets other bytes than those that were exported.
+  // Every damaged byte is detected: no process can get bytes other than the exported ones.
   RemoteProcess remote;
   for (size_t index = 0; index < sizeof(handle.reserved); ++index) {
     if (index >= 56) {
-      continue;  // bytes that mean nothing
+      continue;  // unused bytes
     }
     for (const unsigned char damage : {0x55, 0x01}) {
       orIpcMemoryHandle damaged = Export(0, 64);
@@ -303,7 +305,7 @@ TEST_F(SharedMemoryTest, ACapturedStreamCanNeitherExportNorImport) {
     }
     orGraph_t graph = nullptr;
     EXPECT_FAILS(orStreamEndCapture(stream, &graph), orErrorCaptureInvalidated, "is captured");
-    ASSERT_OK(orIpcImport(&pointer, &theirs, stream));  // the handle is as good as before
+    ASSERT_OK(orIpcImport(&pointer, &theirs, stream));  // the handle is still valid
     ASSERT_OK(orIpcRelease(pointer, stream));
     ASSERT_OK(orStreamDestroy(stream));
   }
@@ -326,20 +328,20 @@ TEST_F(SharedMemoryTest, NothingIsReleasedOnACapturedStream) {
   EXPECT_EQ(remote.Ask("exported 0 64"), "ok 0");
 }
 
-TEST_F(SharedMemoryTest, ReleasedImportsMakeRoomForMore) {
-  // All slots but a few.
+TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
+  // Uses all slots except a few.
   std::vector<orEvent_t> events(SharedPage::kSlots - 4);
   for (orEvent_t& event : events) {
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
   }
   RemoteProcess remote;
   for (int round = 0; round < 20; ++round) {
-    const size_t offset = static_cast<size_t>(round) * 64;  // each time other bytes
+    const size_t offset = static_cast<size_t>(round) * 64;  // different bytes each time
     const std::string imported = remote.Ask("import " + Hex(Export(offset, 64)));
     ASSERT_EQ(imported.substr(0, 3), "ok ") << imported;
     ASSERT_EQ(remote.Ask("release " + imported.substr(3)), "ok ");
   }
-  // A slot that serves another export by now is not given back with the one before.
+  // A slot that is reused by another export must not be freed with its previous export.
   EXPECT_FALSE(IsExported(0, kSize));
   ASSERT_OK(orFree(memory_));
   memory_ = Allocate<unsigned char>(kSize, &view_);
@@ -364,16 +366,16 @@ TEST_F(SharedMemoryTest, StreamsOfOtherDevicesAreRefused) {
   EXPECT_FAILS(orIpcExport(&handle, memory_, 1, stream), orErrorInvalidDevice, "the stream on");
 }
 
-TEST_F(SharedMemoryTest, AResetReleasesWhatWasImported) {
+TEST_F(SharedMemoryTest, AResetReleasesImports) {
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("new 10000 9"), "ok 0");
   unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 10000"));
   ASSERT_OK(orDeviceReset());
   EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
-  EXPECT_FAILS(orIpcRelease(pointer, nullptr), orErrorInvalidDevicePointer, "released already");
+  EXPECT_FAILS(orIpcRelease(pointer, nullptr), orErrorInvalidDevicePointer, "already released");
 }
 
-TEST_F(SharedMemoryTest, AProcessWithFewerDevicesRefusesMemoryOfOneItLacks) {
+TEST_F(SharedMemoryTest, AProcessRefusesMemoryOfADeviceThatItLacks) {
   if (count_ == 1) {
     GTEST_SKIP() << "needs a block on a device that the other process does not have";
   }

@@ -22,9 +22,9 @@
 namespace openreg::device {
 namespace {
 
-// Guards everything below, and is never held while a stream is waited for.
+// Guards everything below; never held during waits for a stream.
 std::mutex& PagesMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may wait while the process ends
+  static std::mutex& mutex = *new std::mutex;  // a thread may wait while the process exits
   return mutex;
 }
 
@@ -41,15 +41,15 @@ Pages& ThePages() {
   return pages;
 }
 
-// Marks queued on each stream so far. Written under the stream's lock of producers.
+// Number of marks queued on each stream so far. Written under the stream's producer lock.
 uint64_t queued_marks[SharedPage::kStreams];
 std::atomic<SharedPage*> own_page{nullptr};
 std::atomic<int> own_file{-1};
 
-// Sleeps while the word, which other processes change, holds `expected`; 20 ms at most.
+// Sleeps while the word, which other processes change, holds `expected`, for at most 20 ms.
 void WaitShared(const std::atomic<uint32_t>& word, uint32_t expected) {
-  constexpr timespec kNap{0, 20'000'000};
-  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &kNap, nullptr, 0);
+  constexpr timespec kTimeout{0, 20'000'000};
+  syscall(SYS_futex, &word, FUTEX_WAIT, expected, &kTimeout, nullptr, 0);
 }
 
 void WakeShared(std::atomic<uint32_t>& word) {
@@ -113,11 +113,11 @@ orError_t MappedPage::Own(const char* function, std::shared_ptr<MappedPage>* pag
       if (place.file >= 0) {
         close(place.file);
       }
-      return Fail(orErrorSystem, "%s: the memory for other processes cannot be created: %s",
+      return Fail(orErrorSystem, "%s: the shared page of this process cannot be created: %s",
                   function, std::strerror(error));
     }
     mapped->magic.store(SharedPage::kMagic, std::memory_order_release);
-    // The file stays open, for other processes to find.
+    // The file stays open so that other processes can find it.
     pages.own = std::make_shared<MappedPage>(place, mapped);
     own_file.store(place.file, std::memory_order_relaxed);
     own_page.store(mapped, std::memory_order_release);
@@ -135,7 +135,7 @@ orError_t MappedPage::Open(const char* function, const MemfdPlace& place, orErro
     return orSuccess;
   }
   for (const std::shared_ptr<MappedPage>& known : pages.others) {
-    if (known->place().number == place.number && IsThere(place)) {
+    if (known->place().number == place.number && MemfdExists(place)) {
       *page = known;
       return orSuccess;
     }
@@ -161,7 +161,7 @@ orError_t MappedPage::Open(const char* function, const MemfdPlace& place, orErro
                 "%s: the file of process %d is not a shared page of this version of OpenReg",
                 function, place.process);
   }
-  std::erase_if(pages.others, [](const auto& known) { return !IsThere(known->place()); });
+  std::erase_if(pages.others, [](const auto& known) { return !MemfdExists(known->place()); });
   *page = pages.others.emplace_back(std::make_shared<MappedPage>(place, mapped));
   return orSuccess;
 }
@@ -183,10 +183,11 @@ MappedPage::State MappedPage::Query(MarkWord word) const {
   if (page_->Reached(word)) {
     return State::kReached;
   }
-  if (IsThere(place_)) {
+  if (MemfdExists(place_)) {
     return State::kPending;
   }
-  return page_->Reached(word) ? State::kReached : State::kEnded;  // reached before it ended
+  return page_->Reached(word) ? State::kReached
+                              : State::kEnded;  // it may have reached the mark before it ended
 }
 
 MappedPage::State MappedPage::Wait(MarkWord word) const {
@@ -222,14 +223,15 @@ orError_t MappedPage::EnqueueWait(const std::shared_ptr<MappedPage>& page, MarkW
   const orError_t error = queue.EnqueueOwnKernel(Command::kOnWorker, "wait for another process",
                                                  &WaitForMark, wait.get());
   if (error == orSuccess) {
-    (void)wait.release();  // the kernel's now
+    (void)wait.release();  // the kernel owns it now
   }
   return error;
 }
 
 namespace {
 
-// Of exports that were imported; the exporter has not checked them since. Needs PagesMutex.
+// Frees the slots of exports that were imported and that the exporter has not checked since.
+// Requires PagesMutex.
 void SweepSlots(Pages& pages) {
   for (uint64_t& serial : pages.given) {
     MarkWord word;
@@ -242,7 +244,7 @@ void SweepSlots(Pages& pages) {
 
 }  // namespace
 
-orError_t TakeSlot(const char* function, const SharedPage::Range& range, uint64_t* serial) {
+orError_t AllocateSlot(const char* function, const SharedPage::Range& range, uint64_t* serial) {
   std::shared_ptr<MappedPage> own;
   if (const orError_t error = MappedPage::Own(function, &own); error != orSuccess) {
     return error;
@@ -260,10 +262,10 @@ orError_t TakeSlot(const char* function, const SharedPage::Range& range, uint64_
     index = pages.given.size();
     pages.given.push_back(0);
   } else {
-    return Fail(
-        orErrorSystem,
-        "%s: %llu events between processes, and exports that were not imported, exist already",
-        function, static_cast<unsigned long long>(SharedPage::kSlots));
+    return Fail(orErrorSystem,
+                "%s: %llu interprocess events and exports that were not imported exist already; "
+                "destroy events or free exported memory",
+                function, static_cast<unsigned long long>(SharedPage::kSlots));
   }
   *serial = pages.next_serial++ * SharedPage::kSlots + index;
   pages.given[index] = *serial;
@@ -274,12 +276,12 @@ orError_t TakeSlot(const char* function, const SharedPage::Range& range, uint64_
   return orSuccess;
 }
 
-void GiveSlot(uint64_t serial) {
+void FreeSlot(uint64_t serial) {
   const std::lock_guard lock(PagesMutex());
   Pages& pages = ThePages();
   uint64_t& given = pages.given[serial % SharedPage::kSlots];
   if (given != serial) {
-    return;  // swept, and may have a new user
+    return;  // already swept, and may have a new user
   }
   (void)pages.own->Take(serial);
   given = 0;

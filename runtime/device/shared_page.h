@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// shared_page.h - what a process tells other processes about its events, its exports and its
-// streams.
+// shared_page.h - the page on which a process publishes the state of its events, exports and
+// streams to other processes.
 //
-// A file of shared memory, created at the first use of one of them. It has slots, one for each
-// event between processes and each exported range, and for each stream the number of marks that it
-// has passed. A mark is a command that increments that number; a slot captures the number of a mark
-// of a stream, and is reached when that stream has passed as many. So, as with an event of one
-// process, a wait compares two numbers that only grow, and writing a slot again does not change a
-// wait that is under way.
+// The page is a file of shared memory, created at the first use of one of them. It has one slot for
+// each interprocess event and each exported range. For each stream it has the number of marks that
+// the stream has passed. A mark is a command that increments that number. A slot captures the
+// number of a mark of a stream; it is reached when the stream has passed that many marks. As with
+// an event of one process, a wait compares two numbers that only increase, and writing a slot again
+// does not change a wait that is in progress.
 //
-// The owner writes its page; other processes map it and read, except that an importer takes the
-// serial number out of its slot. Whether the owner lives is looked up in /proc (memfd.h), so there
-// is nothing to clean up after a kill. Threads: any.
+// The owner writes its page; other processes map it and read it, except that an importer takes the
+// serial number out of its slot. Whether the owner is alive is looked up in /proc (memfd.h), so
+// nothing needs to be cleaned up after a kill. Every thread may call these functions.
 #ifndef RUNTIME_DEVICE_SHARED_PAGE_H_
 #define RUNTIME_DEVICE_SHARED_PAGE_H_
 
@@ -27,28 +27,28 @@
 
 namespace openreg::device {
 
-// The number of a mark and the index of its stream, in one word. 0 is reached.
+// The number of a mark and the index of its stream, in one word. 0 means reached.
 using MarkWord = uint64_t;
 
-// The memory that processes share.
+// The layout of the shared memory.
 struct SharedPage {
   static constexpr uint64_t kSlots = 32768;
   static constexpr uint64_t kStreams = uint64_t{1} << Stream::kIndexBits;
   struct Progress {
     std::atomic<uint64_t> marks;   // passed so far
-    std::atomic<uint32_t> signal;  // futex: changes with each
+    std::atomic<uint32_t> signal;  // futex: changes with each mark
     uint32_t unused;
   };
-  // What a handle of memory names; zeros for an event.
+  // The memory that a handle names; all zeros for an event.
   struct Range {
-    uint64_t file;  // its number
+    uint64_t file;  // the number of the file
     uint64_t offset;
     uint64_t size;
     uint64_t device;
     bool operator==(const Range&) const = default;
   };
   struct Slot {
-    std::atomic<uint64_t> serial;  // 0: free. Its low bits are the slot's index
+    std::atomic<uint64_t> serial;  // 0: free. The low bits are the slot's index
     std::atomic<MarkWord> capture;
     std::atomic<uint64_t> range[4];  // a Range
 
@@ -66,7 +66,7 @@ struct SharedPage {
       return {words[0], words[1], words[2], words[3]};
     }
   };
-  // Distinguishes it from other files and other versions of this struct.
+  // Distinguishes the page from other files and from other versions of this struct.
   static constexpr uint64_t kMagic = 0x0000'0002'6472'426f;  // "oBrd", and the version
   std::atomic<uint64_t> magic;
   Progress streams[kStreams];
@@ -79,7 +79,7 @@ struct SharedPage {
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 
-// The page of a process, this one or another, mapped here. Shared by all that wait for it.
+// The page of this or another process, mapped into this one. Shared by all its waiters.
 class MappedPage {
  public:
   MappedPage(const MemfdPlace& place, SharedPage* page) : place_(place), page_(page) {}
@@ -87,7 +87,7 @@ class MappedPage {
   MappedPage(const MappedPage&) = delete;
   MappedPage& operator=(const MappedPage&) = delete;
 
-  // The page of this process, which is created if necessary.
+  // The page of this process; created if necessary.
   static orError_t Own(const char* function, std::shared_ptr<MappedPage>* page);
   // The page of any process; fails with `lost` if that process has ended.
   static orError_t Open(const char* function, const MemfdPlace& place, orError_t lost,
@@ -96,25 +96,25 @@ class MappedPage {
   const MemfdPlace& place() const { return place_; }
   SharedPage& page() { return *page_; }
 
-  // The capture of the slot with this serial number, and the range (may be null) of its handle;
-  // false if no slot has it any more.
+  // Reads the capture of the slot with this serial number, and its range if `range` is not null.
+  // False if no slot has this serial number any more.
   bool Read(uint64_t serial, MarkWord* word, SharedPage::Range* range = nullptr);
 
-  // Takes the serial number out of its slot. False if another process was faster.
+  // Takes the serial number out of its slot. False if another process did so first.
   bool Take(uint64_t serial) {
     return page_->slot(serial).serial.compare_exchange_strong(serial, 0, std::memory_order_acq_rel);
   }
 
   enum class State { kReached, kPending, kEnded, kStopped };
-  // Never kStopped.
+  // Does not wait. Never returns kStopped.
   State Query(MarkWord word) const;
-  // Waits. Never kPending; kStopped when this process exits.
+  // Waits. Never returns kPending; returns kStopped when this process is exiting.
   State Wait(MarkWord word) const;
-  // Fails with a text for kEnded.
+  // Sets the error for kEnded.
   orError_t FailEnded(const char* function) const;
 
-  // Work queued from now on waits for `word`, and fails with the stream if the process of `page`
-  // ends before.
+  // Makes work that is queued from now on wait for `word`. The stream fails if the process of
+  // `page` ends before it reaches `word`.
   static orError_t EnqueueWait(const std::shared_ptr<MappedPage>& page, MarkWord word,
                                const StreamQueue& queue);
 
@@ -123,16 +123,18 @@ class MappedPage {
   SharedPage* const page_;
 };
 
-// Slots of the own page, for an event or an export of `range`. `function` is for the error when all
-// are in use; a slot of which another process took the serial number is free again then.
-orError_t TakeSlot(const char* function, const SharedPage::Range& range, uint64_t* serial);
-// Also for a slot whose serial number was taken.
-void GiveSlot(uint64_t serial);
+// Allocates a slot on this process's page, for an event or for an export of `range`. If all are in
+// use, fails with `function` in the message. A slot is free again once another process has taken
+// its serial number.
+orError_t AllocateSlot(const char* function, const SharedPage::Range& range, uint64_t* serial);
+// Frees a slot, also one whose serial number was taken.
+void FreeSlot(uint64_t serial);
 
-// After a fork, in the child. Async-signal-safe.
+// In the child of a fork. Async-signal-safe.
 void CloseSharedPageInChild();
 
-// Captures what is queued now. `position` is the stream's, for waits of this process.
+// Captures the work that is queued now. `position` receives the stream's position, for waits within
+// this process.
 orError_t Mark(const StreamQueue& queue, MarkWord* word, uint64_t* position);
 
 }  // namespace openreg::device

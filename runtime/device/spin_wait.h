@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// spin_wait.h - how consumers and waiting hosts spin before they sleep. Threads: any.
+// spin_wait.h - how consumers and waiting hosts spin before they sleep. Callable from every thread.
 #ifndef RUNTIME_DEVICE_SPIN_WAIT_H_
 #define RUNTIME_DEVICE_SPIN_WAIT_H_
 
@@ -12,12 +12,12 @@
 
 namespace openreg::device {
 
-// Long enough to bridge the host's time between two launches, short enough not to be noticed as
+// Long enough to bridge the host's time between two launches, short enough not to show up as CPU
 // load.
 inline constexpr std::chrono::microseconds kSpin{20};
 
-// Spins until `ready` is true, for kSpin at most, and not at all where it would take a core away
-// from a parallel kernel or from the thread that it waits for.
+// Spins until `ready` returns true, for at most kSpin. Does not spin if that would take a core away
+// from a parallel kernel or from the thread it waits for.
 template <class Ready>
 bool SpinUntil(Ready ready) {
   if (ready()) {

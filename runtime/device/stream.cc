@@ -15,8 +15,8 @@ namespace {
 
 std::atomic<uint64_t> error_sequence{0};
 
-// This much queued work, in nanoseconds of one thread, is worth waking a team for; its threads then
-// spin for some milliseconds after the last kernel.
+// The amount of queued work, in nanoseconds of one thread, that is worth waking a team for. The
+// threads of a team spin for some milliseconds after the last kernel.
 constexpr uint64_t kTeamWork = 250'000;
 
 }  // namespace
@@ -43,7 +43,7 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
         return Fail(orErrorShutdown, "launch refused: the process exits");
       }
       return Fail(orErrorSystem,
-                  "the thread of stream %u of device %d does not start: %s (ulimit -u)", index,
+                  "the thread of stream %u of device %d cannot be started: %s (ulimit -u)", index,
                   device(), std::strerror(error));
     }
   }
@@ -51,7 +51,7 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
   return orSuccess;
 }
 
-// Called and, if it succeeds, returns with the producers' lock.
+// Called with the producer lock held. Returns with it held on success.
 orError_t Stream::WaitForRoom(uint64_t expected) {
   for (;;) {
     const uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -60,8 +60,8 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
       return orSuccess;
     }
     producer_.unlock();
-    // Until half of the ring is free: a producer that is always ahead then sleeps once for many
-    // commands.
+    // Waits until half of the ring is free, so that a producer that is always ahead sleeps once for
+    // many commands.
     if (!WaitFor(tail - kRing / 2)) {
       return Fail(orErrorShutdown, "launch refused: the process exits");
     }
@@ -80,7 +80,7 @@ std::mutex& Stream::ThreadsMutex() {
 }
 
 bool Stream::StartWorker() {
-  // Locked, so that a shutdown sees the thread, or the thread sees the shutdown.
+  // Locked, so that either a shutdown sees the thread or the thread sees the shutdown.
   std::lock_guard lock(ThreadsMutex());
   if (Stopping()) {
     return false;
@@ -104,7 +104,7 @@ void Stream::WakeConsumer() {
     case kExecutorSleeps:
       Executor::Get().Notify();
       break;
-    default:  // another producer was faster
+    default:  // another producer was first
       break;
   }
 }
@@ -123,15 +123,15 @@ bool Stream::WaitFor(uint64_t position) {
   }
   const HostWait wait;
   for (;;) {
-    // The signal is read before the registration: a consumer that takes the registration away
-    // changes the signal afterwards, and then the sleep ends at once.
+    // The signal is read before the registration. A consumer that removes the registration changes
+    // the signal afterwards, and the sleep then ends immediately.
     const uint32_t signal = signal_.load(std::memory_order_seq_cst);
     uint64_t at = wake_at_.load(std::memory_order_seq_cst);
     while (position < at &&
            !wake_at_.compare_exchange_weak(at, position, std::memory_order_seq_cst)) {
     }
     if (done_.load(std::memory_order_seq_cst) >= position) {
-      return true;  // a registration that stays costs one needless wake-up
+      return true;  // a leftover registration costs one unnecessary wake-up
     }
     if (Stopping()) {
       return false;
@@ -173,14 +173,14 @@ bool Stream::AcquireToken() {
       return true;
     }
     if (Stopping()) {
-      return false;  // it may be held by a kernel that called exit()
+      return false;  // a kernel that called exit() may hold it
     }
   }
 }
 
 bool Stream::AcquireSoon(uint32_t token) {
-  // The worker has run its last command and is about to give the token back: worth a short wait,
-  // since otherwise a host that synchronizes and then launches would never launch inline.
+  // The worker has run its last command and is about to release the token. A short wait pays off:
+  // otherwise a host that synchronizes and then launches would never launch inline.
   for (int round = 0; round < 64 && token != kInline; ++round) {
     SpinPause();
     token = kFree;
@@ -240,8 +240,8 @@ bool Stream::WantsTeam(const Command& command) const {
   if (command.place != Command::kMoldable) {
     return command.place == Command::kOnExecutor;
   }
-  // While the host is busy, one core less is free; and a device that keeps up with one thread needs
-  // no more. Once the host sleeps, it is the device that is waited for.
+  // While the host is busy, one core fewer is free, and a device that keeps up with one thread
+  // needs no team. Once the host sleeps, it waits for the device.
   return wake_at_.load(std::memory_order_relaxed) != UINT64_MAX &&
          work_.load(std::memory_order_relaxed) - command.work_before >= kTeamWork;
 }
@@ -344,7 +344,7 @@ bool Stream::Execute(Command& command, bool with_team) {
 void Stream::KeepReturned(orError_t error) {
   const ThreadState& thread = thread_state;
   if (thread.kernel_failed) {
-    return;  // orKernelFail has kept more than a number
+    return;  // orKernelFail has kept a more detailed error
   }
   auto kept = std::make_unique<KernelError>();
   kept->code = error;
@@ -381,7 +381,7 @@ void Stream::Work() {
     switch (Drain(Role::kWorker)) {
       case Outcome::kEmpty:
         if (closing_.load(std::memory_order_seq_cst) && tail() == done()) {
-          // No kernel begins to run inline any more, but one may be running.
+          // No more kernels start inline, but one may still be running.
           if (AcquireToken()) {
             token_.store(kFree, std::memory_order_release);
             on_end_(this);
@@ -445,7 +445,7 @@ void Stream::OfferToWorker() {
     uint32_t sleeps = kWorkerSleeps;
     if (watch_.compare_exchange_strong(sleeps, kWatched, std::memory_order_seq_cst)) {
       Unpark();
-    }  // otherwise a producer has seen the store above, and unparks
+    }  // otherwise a producer has seen the store above and unparks the worker
   }
 }
 

@@ -4,14 +4,17 @@
 //
 // A stream is a ring of fixed-size commands. Positions increase monotonically: command number p is
 // done when done() > p, and `tail` is the number of commands queued so far. Neither is reset when
-// the stream's slot is reused, so a (stream, position) pair from any time stays meaningful: an
-// event keeps nothing else.
+// the stream's slot is reused, so a (stream, position) pair stays meaningful forever. This pair is
+// all that an event stores.
 //
-// Three kinds of threads run commands: the stream's worker, which starts with the first command;
-// for parallel kernels the executor, to which the worker hands the watcher role, and which hands it
-// back (executor.h); and, for a cheap kernel on an idle stream, the launching thread itself. A
-// thread that runs commands holds the stream's execution token, so there is one consumer at a time.
-// The watcher must wake up when a command is queued; the token says which thread may run one now:
+// Three kinds of threads run commands:
+//   - the stream's worker, which starts with the first command;
+//   - for parallel kernels, the executor: the worker passes it the watcher role, and the executor
+//     returns it (executor.h);
+//   - for a cheap kernel on an idle stream, the launching thread.
+// A thread that runs commands holds the stream's execution token, so there is one consumer at a
+// time. The watcher must wake up when a command is queued. The token says which thread may run a
+// command now:
 //
 //   producer        lock, write command, tail+1, unlock; wake the watcher if it sleeps
 //   worker/executor take the token, run commands until the ring is empty, release the token;
@@ -19,14 +22,15 @@
 //   inline          idle? take the token if it is free, run the kernel, release the token
 //
 // No wake-up is lost between producer and consumer: the producer stores `tail` and then loads
-// `watch`, the consumer stores `watch` and then loads `tail`, all sequentially consistent, so at
-// least one of them sees the other's store. An inline launch needs no such care: a producer that
-// queues a command meanwhile has woken the worker, and the worker waits for the token without
-// sleeping for long. The same pattern, with `done` and `wake_at`, is between the consumer and the
-// threads that wait for a position.
+// `watch`, the consumer stores `watch` and then loads `tail`, all sequentially consistent. At least
+// one of them sees the other's store. An inline launch does not need this protocol: a producer that
+// queues a command during it has woken the worker, and the worker waits for the token without a
+// long sleep. The consumer and the threads that wait for a position use the same protocol with
+// `done` and `wake_at`.
 //
-// Only a StreamQueue queues commands, and only Submission (submission.h) makes one, after it has
-// asked the capture of the stream. Everything else here may be called from any thread.
+// Only a StreamQueue queues commands, and only Submission (submission.h) creates a StreamQueue,
+// after it has consulted the stream's capture. Everything else here may be called from every
+// thread.
 //
 // Streams belong to the registry (stream_registry.h) and are never freed.
 #ifndef RUNTIME_DEVICE_STREAM_H_
@@ -63,19 +67,19 @@ struct Command {
     kKernel,
     kCopy,  // a kernel of the device itself
     kHostFunction,
-    kWait,  // for `source` to reach `position`
-    kStep   // `step`, again and again until it says that the command is done
+    kWait,  // until `source` reaches `position`
+    kStep   // call `step` repeatedly until it reports that the command is done
   };
-  // Which of the stream's consumers may run it.
+  // Which of the stream's consumers may run the command.
   enum Place : uint8_t {
     kOnWorker,  // it may wait or take long
     kAnywhere,
-    kMoldable,   // on the executor with its team, if that pays; otherwise anywhere
+    kMoldable,   // on the executor with its team if that pays off, otherwise anywhere
     kOnExecutor  // it needs the team
   };
   Kind kind;
   Place place;
-  bool recorded;  // when it has run: Stream::activity() is its record
+  bool recorded;  // Stream::activity() is its record, to be written when it has run
   const char* name;
   union {
     orKernelFunction_t kernel;
@@ -86,17 +90,17 @@ struct Command {
     void* data;
     Stream* source;
   };
-  uint64_t position;     // of a wait; of a step whatever it keeps there
-  uint64_t work_before;  // with a team: what AddWork had counted before
-  ErrorSink* sink;       // where an error goes
+  uint64_t position;     // of a wait; a step may store any value here
+  uint64_t work_before;  // with a team: the value of AddWork before this command
+  ErrorSink* sink;       // receives the command's error
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
 static_assert(sizeof(Command) == 512);
 
 class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
  public:
-  static constexpr unsigned kIndexBits = 12;  // of the number of streams
-  static constexpr uint64_t kRing = 256;      // commands that can be queued
+  static constexpr unsigned kIndexBits = 12;  // limits the number of streams
+  static constexpr uint64_t kRing = 256;      // capacity of the queue in commands
   static constexpr int kGreatestPriority = -3;
   static constexpr int kLeastPriority = 0;
 
@@ -104,50 +108,51 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   int priority() const override { return priority_.load(std::memory_order_relaxed); }
   ErrorSink& sink() { return sink_; }
 
-  // Number of commands queued and done so far.
+  // Number of commands queued so far, and number of commands done so far.
   uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
   uint64_t done() const { return done_.load(std::memory_order_acquire); }
 
-  // The capture that this stream is part of, or null. Set by Captures, under its lock.
+  // The capture that this stream belongs to, or null. Set by Captures under its lock.
   Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
 
-  // Nothing is queued and nothing runs.
+  // Whether nothing is queued and nothing is running.
   bool Idle() const;
 
   // First position of the current user of this slot.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Only within `fill` of StreamQueue::Enqueue: has the command recorded when it has run, with the
-  // times of that.
+  // Only within `fill` of StreamQueue::Enqueue: makes the command write `activity`, with its times,
+  // when it has run.
   void Record(Command* command, const orActivity& activity);
-  // The record of a command that is recorded, for the thread that runs it.
+  // The record of a command with `recorded` set, for the thread that runs it.
   const orActivity& activity(const Command& command) const {
     return activities_[static_cast<size_t>(&command - ring_.get())];
   }
 
-  // Only within `fill` of StreamQueue::Enqueue: counts work for a team, in nanoseconds of one
-  // thread. Returns the count before, which is never reset.
+  // Only within `fill` of StreamQueue::Enqueue: adds work for a team, in nanoseconds of one thread.
+  // Returns the sum before the addition. The sum is never reset.
   uint64_t AddWork(uint64_t nanoseconds) {
     const uint64_t before = work_.load(std::memory_order_relaxed);
     work_.store(before + nanoseconds, std::memory_order_relaxed);
     return before;
   }
 
-  // On the thread that runs commands of this stream: a queued kernel, with injected faults, and a
-  // function of the host.
+  // On the thread that runs commands of this stream: runs a queued kernel, with injected faults, or
+  // a host function.
   void RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
                        const char* name, ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, const char* name, ErrorSink* sink);
 
-  // For orKernelFail, on the thread that runs a kernel of this stream.
+  // Implements orKernelFail, on the thread that runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
 
-  // Waits until done() >= position. False when the process exits and that never happens.
+  // Waits until done() >= position. False if the process is exiting and the position is never
+  // reached.
   bool WaitFor(uint64_t position);
 
-  // Waits until everything that is queued now is done, including a kernel that runs inline on
-  // another thread.
+  // Waits until everything that is queued now is done, including a kernel that another thread runs
+  // inline.
   bool WaitIdle();
 
  private:
@@ -159,8 +164,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   enum Token : uint32_t { kFree = 0, kConsumer = 1, kInline = 2 };
   enum class Role { kWorker, kExecutor };
 
-  // The functions of StreamQueue. `expected` is the handle that the caller looked up: a stream
-  // destroyed meanwhile fails.
+  // The functions of StreamQueue. `expected` is the handle that the caller looked up. They fail if
+  // the stream was destroyed since.
   bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
                  const char* name, ErrorSink* sink);
   template <class Fill>
@@ -179,14 +184,14 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   bool Execute(Command& command, bool with_team);  // true: the command is done
   [[gnu::cold, gnu::noinline]] bool ExecuteRecorded(Command& command, bool with_team);
 
-  // Guards what Streams does to threads: `thread_` and `joinable_` of all streams.
+  // Guards the thread management of Streams: `thread_` and `joinable_` of all streams.
   static std::mutex& ThreadsMutex();
 
   void Work();
-  // Spins; true when the consumer has something to do, or `other` says so.
+  // Spins; returns true when the consumer has something to do or `other` returns true.
   template <class Other>
   bool WatchTailOr(Other other) const;
-  bool MustWake() const;  // a consumer that has announced its sleep may not sleep
+  bool MustWake() const;  // a consumer that has announced its sleep must stay awake
   void WorkerSleep();
   void Park();  // the worker waits until Unpark
   void WakeWaiters();
@@ -200,20 +205,21 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   void Unpark() override;         // gives the watcher role to the worker and wakes it
   void OfferToWorker() override;  // gives it to the parked worker, which wakes when there is work
 
-  // Read by producers, changed only when the slot gets a new user.
+  // Read by producers; changed only when the slot gets a new user.
   std::atomic<int> device_{0};
   std::atomic<int> priority_{0};
   std::atomic<uint64_t> first_position_{0};
   std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
 
-  // Producers. `seen_done_` spares them a cache line that the consumer writes all the time.
+  // Used by producers. `seen_done_` avoids reading a cache line that the consumer writes
+  // constantly.
   alignas(64) SpinLock producer_;
   bool started_ = false;
   uint64_t seen_done_ = 0;
   pthread_t thread_{};
   bool joinable_ = false;
-  std::unique_ptr<orActivity[]> activities_;  // of the commands; null until one is recorded
+  std::unique_ptr<orActivity[]> activities_;  // one per command; null until a command is recorded
 
   alignas(64) std::atomic<uint64_t> tail_{0};
   std::atomic<uint64_t> work_{0};
@@ -222,7 +228,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<bool> closing_{false};
   alignas(64) std::atomic<uint32_t> token_{kFree};
 
-  // Threads that wait for a position: `wake_at_` is the smallest one.
+  // Threads that wait for a position: `wake_at_` is the smallest position.
   alignas(64) std::atomic<uint64_t> wake_at_{UINT64_MAX};
   std::atomic<uint32_t> signal_{0};
 
@@ -231,24 +237,24 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   ErrorSink sink_;
 };
 
-// Permission to queue commands on a stream: see the top of the file. Lives as long as one call.
+// Permission to queue commands on a stream (see the top of the file). Lives as long as one call.
 class StreamQueue {
  public:
   StreamQueue() = default;
 
   Stream* stream() const { return stream_; }
 
-  // Runs the kernel on this thread, with the stream's device as the current one, if the stream is
-  // idle and no other thread is running anything on it. False: it has to be queued. `arguments`
-  // are copied.
+  // Runs the kernel on this thread, with the stream's device as the current device, if the stream
+  // is idle and no other thread runs anything on it. If it returns false, the kernel must be
+  // queued. `arguments` are copied.
   bool TryInline(orKernelFunction_t kernel, const void* arguments, size_t size, const char* name,
                  ErrorSink* sink) const {
     return stream_->TryInline(expected_, kernel, arguments, size, name, sink);
   }
 
-  // Queues a command. `fill` writes it in place; it may not call back into the stream. Waits only
-  // while the ring is full. Fails if the stream was destroyed meanwhile. `position` (may be null):
-  // where the command stands.
+  // Queues a command. `fill` writes it in place and must not call the stream. Waits only while the
+  // ring is full. Fails if the stream was destroyed. `position` (may be null) receives the position
+  // of the command.
   template <class Fill>
   [[gnu::always_inline]] orError_t Enqueue(uint64_t* position, Fill&& fill) const {
     return stream_->Enqueue(expected_, position, std::forward<Fill>(fill));
@@ -268,7 +274,7 @@ class StreamQueue {
     });
   }
 
-  // Queues a wait for another stream to come to a position.
+  // Queues a wait until another stream reaches a position.
   orError_t EnqueueWait(Stream* source, uint64_t position) const;
 
  private:
@@ -279,7 +285,7 @@ class StreamQueue {
   uint64_t expected_ = 0;
 };
 
-// Fails with the error that a sink keeps, and clears it; or returns orSuccess.
+// If the sink holds an error, fails with it and clears the sink; otherwise returns orSuccess.
 orError_t ReportKernelError(ErrorSink& sink);
 
 template <class Fill>
@@ -305,9 +311,9 @@ template <class Fill>
 
 inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments,
                               size_t size, const char* name, ErrorSink* sink) {
-  // Whatever was queued before this call, by this thread or by one it has synchronized with, is
-  // visible here; what other threads queue at this moment may go first or second. `done` is read
-  // first: it is never ahead of `tail`.
+  // All commands that were queued before this call, by this thread or by one it has synchronized
+  // with, are visible here. Commands that other threads queue concurrently may run before or after.
+  // `done` is read first because it is never ahead of `tail`.
   if (done_.load(std::memory_order_acquire) != tail_.load(std::memory_order_relaxed)) {
     return false;
   }
@@ -318,8 +324,8 @@ inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, cons
       return false;
     }
   }
-  // Destroy changes the handle and then looks at the token: it sees that the token is taken, or
-  // this sees that the stream is gone.
+  // Destroy changes the handle and then reads the token. Either it sees that the token is taken, or
+  // this thread sees that the stream is gone.
   if (handle.load(std::memory_order_seq_cst) != expected) [[unlikely]] {
     token_.store(kFree, std::memory_order_release);
     return false;

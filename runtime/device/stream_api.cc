@@ -43,11 +43,11 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
     return error;
   }
   if (stream == nullptr) {
-    return Fail(orErrorInvalidValue, "orStreamCreate: stream is null: where should the handle go?");
+    return Fail(orErrorInvalidValue,
+                "orStreamCreate: stream is null: pass the address of an orStream_t");
   }
   if (flags != 0) {
-    return Fail(orErrorInvalidValue, "orStreamCreate: flags are 0x%x: there are none, pass 0",
-                flags);
+    return Fail(orErrorInvalidValue, "orStreamCreate: flags are 0x%x: expected 0", flags);
   }
   if (priority < Stream::kGreatestPriority || priority > Stream::kLeastPriority) {
     return Fail(orErrorInvalidValue,
@@ -72,7 +72,8 @@ OPENREG_API orError_t orStreamDestroy(orStream_t handle) {
   if (const orError_t error = submission.Find(handle); error != orSuccess) {
     return error;
   }
-  if (const orError_t error = submission.QueueUncaptured("and has to live until its end", &queue);
+  if (const orError_t error =
+          submission.QueueUncaptured("and must live until the capture ends", &queue);
       error != orSuccess) {
     return error;
   }
@@ -113,7 +114,7 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
       error != orSuccess) {
     return error;
   }
-  const bool stopped = Stopped();  // read first: then no more work will be done
+  const bool stopped = Stopped();  // read first: afterwards no more work is done
   if (queue.stream()->Idle()) {
     return orSuccess;
   }

@@ -15,7 +15,7 @@ namespace openreg::device {
 orError_t Streams::SetUp(int device_count) {
   for (int device = 0; device < device_count; ++device) {
     if (default_[device] != nullptr) {
-      continue;  // from an attempt that failed later
+      continue;  // created by an earlier attempt that failed later
     }
     orStream_t handle;
     if (const orError_t error = Create(device, Stream::kLeastPriority, &handle);
@@ -38,8 +38,7 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
     stream->ring_.reset(new (std::nothrow) Command[Stream::kRing]);
     if (stream->ring_ == nullptr) {
       table_.Recycle(stream);
-      return Fail(orErrorSystem,
-                  "a stream cannot be created: no host memory is left for its queue");
+      return Fail(orErrorSystem, "a stream cannot be created: out of host memory for its queue");
     }
   }
   stream->device_.store(device, std::memory_order_relaxed);
@@ -47,7 +46,7 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   stream->on_end_ = &OnEnd;
   stream->started_ = false;
   stream->closing_.store(false, std::memory_order_relaxed);
-  // One position is left out between two users of the slot.
+  // Skip one position between two users of the slot.
   const uint64_t first = stream->tail() + 1;
   stream->seen_done_ = first;
   stream->done_.store(first, std::memory_order_release);
@@ -61,12 +60,11 @@ orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
   if (stream == default_[stream->device()]) {
     return Fail(
         orErrorInvalidValue,
-        "orStreamDestroy: this is the default stream of device %d, which lives as long as the "
-        "device",
+        "orStreamDestroy: this is the default stream of device %d, which cannot be destroyed",
         stream->device());
   }
   Reap();
-  stream->producer_.lock();  // a launch that runs at the same time comes before or fails
+  stream->producer_.lock();  // a concurrent launch either comes first or fails
   const bool retired = table_.Retire(stream, handle);
   const bool started = stream->started_;
   if (retired) {
@@ -74,14 +72,14 @@ orError_t Streams::Destroy(Stream* stream, uint64_t handle) {
   }
   stream->producer_.unlock();
   if (!retired) {
-    return Fail(orErrorInvalidHandle, "orStreamDestroy: stream %p is destroyed already",
+    return Fail(orErrorInvalidHandle, "orStreamDestroy: stream %p was already destroyed",
                 reinterpret_cast<void*>(handle));
   }
   if (started) {
     stream->WakeConsumer();
     return orSuccess;
   }
-  // A kernel that runs inline on another thread may still leave an error: Reap looks again.
+  // A kernel that another thread runs inline may still report an error: Reap checks again.
   if (stream->token_.load(std::memory_order_seq_cst) != Stream::kFree) {
     KeepEnded(stream);
     return orSuccess;
@@ -96,7 +94,7 @@ void Streams::DestroyAll(int device) {
     Stream* stream = At(index);
     const uint64_t handle = stream->handle.load(std::memory_order_acquire);
     if (handle != 0 && stream->device() == device && stream != default_[device]) {
-      (void)Destroy(stream, handle);  // fails only if another thread has just destroyed it
+      (void)Destroy(stream, handle);  // fails only if another thread destroyed it first
     }
   }
 }
@@ -144,7 +142,7 @@ void Streams::Reap() {
   }
   for (Stream* stream : ended) {
     if (stream->started_) {
-      pthread_join(stream->thread_, nullptr);  // it has left its loop, so this does not wait
+      pthread_join(stream->thread_, nullptr);  // it has left its loop, so this does not block
     } else {
       KeepOrphaned(stream);
     }

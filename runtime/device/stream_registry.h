@@ -2,8 +2,9 @@
 //
 // stream_registry.h - all streams of the process.
 //
-// Streams are created in a table and never freed; Destroy lets one drain, end its thread and become
-// free for a next user. One object, never destroyed. Threads: any.
+// Streams are allocated in a table and never freed. Destroy lets a stream run its remaining
+// commands, ends its thread and makes its slot available to the next user. One object, never
+// destroyed. Every thread may call it.
 #ifndef RUNTIME_DEVICE_STREAM_REGISTRY_H_
 #define RUNTIME_DEVICE_STREAM_REGISTRY_H_
 
@@ -31,7 +32,8 @@ class Streams {
   // Creates the default stream of each device. Called once.
   orError_t SetUp(int device_count);
 
-  // A null handle is the default stream of the thread's device. Null when it is no live stream.
+  // A null handle names the default stream of the thread's device. Returns null if no live stream
+  // has this handle.
   Stream* Find(orStream_t handle) const {
     if (handle == nullptr) {
       return default_[thread_state.device];
@@ -46,10 +48,10 @@ class Streams {
   orError_t Destroy(Stream* stream, uint64_t handle);
   void DestroyAll(int device);
 
-  // Waits for all streams of a device, including destroyed ones that still drain.
+  // Waits for all streams of a device, including destroyed streams that still have commands to run.
   bool WaitIdle(int device);
 
-  // Takes the earliest error among the streams of a device, or null.
+  // Takes the earliest error among the streams of a device, or returns null.
   std::unique_ptr<KernelError> TakeError(int device);
 
   // Ends all threads; see orShutdown.
@@ -65,19 +67,19 @@ class Streams {
 
   HandleTable<Stream, Stream::kIndexBits, 1> table_;
   Stream* default_[OPENREG_MAX_DEVICES] = {};
-  std::mutex errors_mutex_;                  // so that an error on its way there is not missed
+  std::mutex errors_mutex_;  // covers the move of an error to its device, so that it is not missed
   ErrorSink orphaned_[OPENREG_MAX_DEVICES];  // errors of destroyed streams
 
-  // Under Stream::ThreadsMutex(). Streams whose threads have ended and are to be joined; or that
-  // had none, and whose last kernel ran inline when they were destroyed.
+  // Guarded by Stream::ThreadsMutex(). Streams whose threads have ended and must be joined, and
+  // streams that had no thread and whose last kernel ran inline when they were destroyed.
   std::vector<Stream*> ended_;
   std::atomic<uint32_t> ended_count_{0};
 };
 
 [[gnu::cold, gnu::noinline]] orError_t FailNoStream(const char* function, orStream_t handle);
 
-// The stream that a handle names; fails otherwise. `expected` is the handle, also of a default
-// stream that null names.
+// Looks up the stream of a handle; fails if there is none. `expected` receives its handle, also for
+// the default stream that a null handle names.
 [[gnu::always_inline]] inline orError_t FindStream(const char* function, orStream_t handle,
                                                    Stream** stream, uint64_t* expected) {
   *stream = Streams::Get().Find(handle);

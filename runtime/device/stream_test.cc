@@ -30,7 +30,7 @@ class StreamTest : public DeviceTest {
 TEST_F(StreamTest, CommandsRunInOrder) {
   const orStream_t stream = CreateStream();
   std::vector<int> order;
-  for (int number = 0; number < 2000; ++number) {  // several times the ring
+  for (int number = 0; number < 2000; ++number) {  // several times the size of the ring
     ASSERT_OK(orLaunchKernel(stream, [&order, number] { order.push_back(number); }));
   }
   ASSERT_OK(orStreamSynchronize(stream));
@@ -50,7 +50,7 @@ TEST_F(StreamTest, StreamsAreIndependentOfEachOther) {
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_TRUE(ran.load());
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
-  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // an answer, not an error
+  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // a result, not an error
   gate.Open();
   EXPECT_OK(orStreamSynchronize(nullptr));
   EXPECT_OK(orStreamQuery(nullptr));
@@ -123,12 +123,12 @@ TEST_F(StreamTest, StaleAndForeignHandlesAreErrors) {
     EXPECT_FAILS(orMemcpyAsync(nullptr, nullptr, 1, orMemcpyDefault, handle), orErrorInvalidHandle,
                  "is not a stream");
   }
-  // The slot has a new user; the old handle stays stale.
+  // The slot has a new user; the old handle stays invalid.
   (void)CreateStream();
   EXPECT_FAILS(orStreamQuery(stale), orErrorInvalidHandle, "is not a stream");
 }
 
-TEST_F(StreamTest, DestroyDoesNotWaitAndWhatIsQueuedStillRuns) {
+TEST_F(StreamTest, DestroyDoesNotWaitAndQueuedCommandsStillRun) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
   std::atomic<int> ran{0};
@@ -140,7 +140,7 @@ TEST_F(StreamTest, DestroyDoesNotWaitAndWhatIsQueuedStillRuns) {
   ASSERT_OK(orStreamDestroy(stream));
   EXPECT_EQ(ran.load(), 0);
   gate.Open();
-  EXPECT_OK(orDeviceSynchronize());  // waits for streams that drain, too
+  EXPECT_OK(orDeviceSynchronize());  // also waits for destroyed streams
   EXPECT_EQ(ran.load(), 10);
 }
 
@@ -172,11 +172,11 @@ TEST_F(StreamTest, TenThousandStreamsLeaveNoThreadsBehind) {
   }
   ASSERT_OK(orDeviceSynchronize());
   EXPECT_EQ(ran.load(), 10000);
-  EXPECT_LT(most, 2000);  // a busy machine lets some of them end late
+  EXPECT_LT(most, 2000);  // on a busy machine some threads end late
   EXPECT_TRUE(Eventually([&] { return ThreadCount() <= before + 1; })) << ThreadCount();
 }
 
-TEST_F(StreamTest, AsManyStreamsAsTheTableHasAndNotOneMore) {
+TEST_F(StreamTest, TheNumberOfStreamsIsLimited) {
   std::vector<orStream_t> streams;
   orError_t error;
   for (;;) {
@@ -211,14 +211,14 @@ TEST_F(StreamTest, AFullQueueMakesTheLaunchWaitAndLosesNothing) {
   });
   EXPECT_TRUE(Eventually([&] { return launched.load() == Stream::kRing - 1; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);  // it waits
+  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);  // the producer waits
   gate.Open();
   producer.join();
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(ran.load(), 1000);
 }
 
-// What a stream waits for can go on only when the hook has been called.
+// The gate that a stream waits for opens only after the hook was called.
 Gate* gate_of_hooks = nullptr;
 std::atomic<int> hooks_inside{0};
 std::atomic<int> hooks_called{0};
@@ -287,7 +287,7 @@ TEST_F(HostWaitTest, OfACallerAndForALock) {
   EXPECT_EQ(hooks_inside, 1);
 }
 
-TEST_F(StreamTest, SynchronizeWaitsForAKernelThatRunsInlineOnAnotherThread) {
+TEST_F(StreamTest, SynchronizeWaitsForAnInlineKernelOfAnotherThread) {
   const orStream_t stream = CreateStream();
   Gate gate;
   std::thread launcher([&] { EXPECT_OK(gate.Launch(stream, orLaunchInline)); });
@@ -306,7 +306,7 @@ TEST_F(StreamTest, SynchronizeWaitsForAKernelThatRunsInlineOnAnotherThread) {
   EXPECT_OK(orStreamQuery(stream));
 }
 
-TEST_F(StreamTest, ADestroyedStreamKeepsItsErrorFromTheNextOne) {
+TEST_F(StreamTest, AReusedSlotDoesNotInheritAnError) {
   QueueLaunches();
   for (const bool with_worker : {false, true}) {
     const orStream_t stream = CreateStream();
@@ -334,11 +334,12 @@ TEST_F(StreamTest, ADestroyedStreamKeepsItsErrorFromTheNextOne) {
       EXPECT_OK(orLaunchKernel(stream, State::Run, &argument, sizeof(argument), &cheap));
     });
     ASSERT_TRUE(Eventually([&] { return state.entered.load(); }));
-    if (!with_worker) {  // a worker may hold the stream still, on a busy machine
+    if (!with_worker) {  // on a busy machine a worker may still hold the stream
       EXPECT_EQ(state.on_host, 1);
     }
     ASSERT_OK(orStreamDestroy(stream));
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));  // its worker ends, if it has one
+    std::this_thread::sleep_for(
+        std::chrono::milliseconds(5));  // lets its worker end, if it has one
     std::vector<orStream_t> next;
     for (int number = 0; number < 3; ++number) {
       next.push_back(CreateStream());

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Eight threads that use everything at once. What they compute has one right result, and the
-// sanitizers watch how they get there.
+// Eight threads use all features at once. The result of their computations is known, and the
+// sanitizers check their synchronization.
 //
-// The test of shared streams goes on for OPENREG_STRESS_SECONDS, if that is set:
+// The test of shared streams runs for OPENREG_STRESS_SECONDS, if that is set:
+//
 //   ./bazelw test --config=tsan //runtime/device:device_test_2_devices_async
 //       --test_filter='StressTest.*Share*' --test_env=OPENREG_STRESS_SECONDS=60
 #include <algorithm>
@@ -41,17 +42,17 @@ class StressTest : public DeviceTest {
     }
   }
 
-  // Pretended, so that a few moldable kernels are worth a team.
+  // An invented estimate, so that a few moldable kernels are worth a team.
   static constexpr uint32_t kWork = 100'000;
 
-  // Not atomic: the stream has to keep kernels apart and make their writes visible.
+  // Not atomic: the stream must run kernels one at a time and make their writes visible.
   static orError_t Increment(void* arguments) {
     ++**static_cast<int64_t**>(arguments);
     return orSuccess;
   }
 };
 
-TEST_F(StressTest, OneStreamTakesLaunchesOfAllKindsFromAllThreads) {
+TEST_F(StressTest, AllThreadsLaunchAllKindsOnOneStream) {
   const orStream_t stream = CreateStream();
   int64_t counter = 0;
   OnAllThreads([&](int number) {
@@ -71,7 +72,7 @@ TEST_F(StressTest, OneStreamTakesLaunchesOfAllKindsFromAllThreads) {
 }
 
 TEST_F(StressTest, EventsOrderStreamsOfAllThreads) {
-  // A chain through all streams: each kernel is ordered behind the one before it by an event.
+  // A chain through all streams: an event orders each kernel after the previous one.
   std::mutex mutex;
   int64_t counter = 0;
   orEvent_t last;
@@ -92,7 +93,7 @@ TEST_F(StressTest, EventsOrderStreamsOfAllThreads) {
   EXPECT_EQ(counter, int64_t{kThreads} * (kRounds / 4));
 }
 
-TEST_F(StressTest, ThreadsUseEverythingWithStreamsOfTheirOwn) {
+TEST_F(StressTest, ThreadsUseAllFeaturesOnSeparateStreams) {
   OnAllThreads([this](int number) {
     std::mt19937 random(static_cast<unsigned>(number));
     ASSERT_OK(orSetDevice(number % count_));
@@ -132,8 +133,8 @@ TEST_F(StressTest, ThreadsUseEverythingWithStreamsOfTheirOwn) {
   });
 }
 
-// A number goes from stream to stream and from device to device, with each step ordered behind the
-// one before by an event, on streams that all threads use.
+// A number moves between streams and devices that all threads use. An event orders each step after
+// the previous one.
 TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
   constexpr int kStreams = 4;
   constexpr size_t kNumbers = 1000;
@@ -220,7 +221,7 @@ TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
 }
 
 TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {
-  // Pauses around the time at which a worker falls asleep.
+  // Pauses of about the time after which a worker falls asleep.
   const orStream_t stream = CreateStream();
   std::mt19937 random(7);
   int64_t counter = 0;

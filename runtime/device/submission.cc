@@ -15,7 +15,7 @@ orActivity Submission::RecordOf(const Work& work, const CallActivity& call) {
   return record;
 }
 
-// As a kernel: one that stands in a record's times and runs another.
+// Wraps a kernel: runs it and adds the times to its record.
 struct RecordedKernel {
   orKernelFunction_t kernel;
   const void* arguments;
@@ -80,7 +80,7 @@ std::optional<orError_t> Submission::AddToCapture(Work work) const {
   }
   if (work.refused_because == nullptr && work.repeatable != nullptr &&
       work.repeatable->kernel == nullptr) {
-    work.refused_because = "and this kernel uses its arguments up: it can run once";
+    work.refused_because = "and this kernel consumes its arguments, so it can run only once";
   }
   if (work.refused_because == nullptr) {
     return Captures::Get().Add(function_, &stream(), work);
@@ -92,7 +92,7 @@ std::optional<orError_t> Submission::AddToCapture(Work work) const {
 
 orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const {
   Stream* const stream = queue_.stream();
-  // The error of a launch is returned by its own call; that of a copy stays with the stream.
+  // The call that launches a kernel returns its error; the error of a copy stays with the stream.
   std::unique_ptr<ErrorSink> own;
   if (work.kind == Command::kKernel) {
     own = std::make_unique<ErrorSink>();
@@ -108,7 +108,7 @@ orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool ma
       return error;
     }
     if (!stream->WaitFor(position)) {
-      (void)own.release();  // the kernel may still be running, and the process ends anyway
+      (void)own.release();  // leaked: the kernel may still be running while the process exits
       return Fail(orErrorShutdown, "%s: %s was dropped: the process exits", function_,
                   own != nullptr ? "the kernel" : "the copy or fill");
     }

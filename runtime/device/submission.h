@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// submission.h - the one way for work to reach a stream.
+// submission.h - the only way to submit work to a stream.
 //
-// A Submission is a call of the API on a stream. Every function of it that puts work on the stream,
-// or gives permission to (QueueUncaptured), asks the stream's capture first: while the stream is
-// captured, the work becomes a part of the graph, or the call is refused. Nothing else can make a
-// StreamQueue, and a stream has no other functions to queue work, so that no entry point passes a
-// capture by.
+// A Submission is one API call on a stream. Each of its functions that puts work on the stream, or
+// that returns a queue to do so (QueueUncaptured), consults the stream's capture first. While the
+// stream is captured, the work becomes a part of the graph or the call is refused. Nothing else can
+// create a StreamQueue, and a stream has no other functions that queue work, so no entry point can
+// bypass a capture.
 //
-// Belongs to the calling thread, for the duration of the call.
+// Belongs to the calling thread for the duration of the call.
 #ifndef RUNTIME_DEVICE_SUBMISSION_H_
 #define RUNTIME_DEVICE_SUBMISSION_H_
 
@@ -33,15 +33,15 @@ inline constexpr char kNothingRuns[] =
 
 class Submission {
  public:
-  // `function` names the call.
+  // `function` is the name of the API call.
   explicit Submission(const char* function) : function_(function) {}
 
-  // Begins the call: checks the state of the process and looks the stream up.
+  // Begins the call: checks the state of the process and looks up the stream.
   [[gnu::always_inline]] orError_t Enter(orStream_t handle) {
     const orError_t error = EnterDevice(function_);
     return error == orSuccess ? Find(handle) : error;
   }
-  // The same for a call that has checked the state of the process.
+  // The same for a call that has already checked the state of the process.
   [[gnu::always_inline]] orError_t Find(orStream_t handle) {
     return FindStream(function_, handle, &queue_.stream_, &queue_.expected_);
   }
@@ -49,16 +49,17 @@ class Submission {
   const char* function() const { return function_; }
   const Stream& stream() const { return *queue_.stream(); }
 
-  // A kernel, a copy or fill, or a function of the host. With launch blocking a kernel is done when
-  // the call returns, which returns its error, and so is a copy, whose error stays with the stream.
+  // Submits a kernel, a copy or fill, or a host function. With launch blocking, a kernel, copy or
+  // fill is done when the call returns. The call returns the error of a kernel; the error of a copy
+  // or fill stays with the stream.
   orError_t Submit(const Work& work) const;
 
-  // The record of an event, and a wait for one.
+  // Records an event, or waits for one.
   orError_t Record(Event* event, uint64_t event_handle) const;
   orError_t Wait(Event* event, uint64_t event_handle) const;
 
-  // For a call that a capture cannot take in: the queue, unless the stream is captured. `because`
-  // ends the sentence "orX: stream S is captured, ".
+  // For a call that a capture cannot record: provides the queue unless the stream is captured.
+  // `because` ends the sentence "orX: stream S is captured, ".
   orError_t QueueUncaptured(const char* because, StreamQueue* queue) const {
     if (Capturing()) [[unlikely]] {
       if (const orError_t refused = Captures::Get().RefuseStream(function_, &stream(), because);
@@ -71,7 +72,7 @@ class Submission {
   }
 
  private:
-  // `call`: of work that is recorded, otherwise null.
+  // `call`: not null if the work is recorded.
   orError_t Enqueue(const Work& work, const CallActivity* call, ErrorSink* sink,
                     uint64_t* position) const;
   bool TryInline(const Work& work, ErrorSink* sink) const {
@@ -82,10 +83,10 @@ class Submission {
   [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work,
                                                           const CallActivity& call);
 
-  // With captures, launch blocking, injected faults, tracing, or synchronous work. By value: the
-  // objects of the fast path then never have an address, and stay in registers.
+  // The path with captures, launch blocking, injected faults, tracing, or synchronous work. Passed
+  // by value: no address of the objects on the fast path is taken, so they stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
-  // Nothing if the stream is not captured.
+  // Returns nullopt if the stream is not captured.
   std::optional<orError_t> AddToCapture(Work work) const;
   orError_t SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const;
   [[gnu::cold, gnu::noinline]] orError_t WaitForImported(Event* event) const;
@@ -159,7 +160,7 @@ inline orError_t Submission::Wait(Event* event, uint64_t event_handle) const {
     return WaitForImported(event);
   }
   if (capture.stream == queue_.stream() || capture.complete()) {
-    return orSuccess;  // in order anyway, or done
+    return orSuccess;  // ordered on the same stream, or done
   }
   return queue_.EnqueueWait(capture.stream, capture.position);
 }

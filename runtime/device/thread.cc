@@ -22,14 +22,14 @@ struct Start {
   void* argument;
 };
 
-// The signal stack of one thread, for as long as it lives.
+// The alternate signal stack of one thread; lives as long as the thread.
 class AlternateStack {
  public:
   AlternateStack() {
     void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED) {
-      return;  // then a fault report works unless the stack has overflowed
+      return;  // fault reports then work unless the stack has overflowed
     }
     memory_ = memory;
     stack_t stack{};
@@ -49,7 +49,7 @@ class AlternateStack {
  private:
   static constexpr size_t kSize = 64 * 1024;
   void* memory_ = nullptr;
-  stack_t previous_{};  // a sanitizer's own, which it wants back before the thread ends
+  stack_t previous_{};  // a sanitizer's stack, to be restored before the thread ends
 };
 
 void* Enter(void* raw) {
@@ -74,7 +74,7 @@ bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* 
     sigdelset(&blocked, fault);
   }
   pthread_sigmask(SIG_SETMASK, &blocked,
-                  &before);  // inherited by the new thread from its first instruction
+                  &before);  // the new thread inherits it from its first instruction
   const int error = pthread_create(thread, nullptr, Enter, start.get());
   pthread_sigmask(SIG_SETMASK, &before, nullptr);
   if (error != 0) {
@@ -90,7 +90,8 @@ int CoreCount() {
   if (sched_getaffinity(0, sizeof(cores), &cores) == 0) {
     return CPU_COUNT(&cores);
   }
-  const unsigned count = std::thread::hardware_concurrency();  // more cores than cpu_set_t has bits
+  const unsigned count =
+      std::thread::hardware_concurrency();  // there are more cores than cpu_set_t has bits
   return count == 0 ? 1 : static_cast<int>(count);
 }
 

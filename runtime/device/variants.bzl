@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""One list of tests times a list of configurations of the device."""
+"""Runs a list of tests in every configuration of the device."""
 
 load("@rules_cc//cc:defs.bzl", "cc_library", "cc_test")
 load("//tools:cc.bzl", "COPTS")
 
-# Name of a configuration, and the environment that makes it.
+# Configurations by name, with their environment variables.
 CONFIGURATIONS = {
     "%d_device%s_%s" % (count, "" if count == 1 else "s", "blocking" if blocking else "async"): {
         "OPENREG_DEVICE_COUNT": str(count),
@@ -16,14 +16,14 @@ CONFIGURATIONS = {
 }
 
 def device_test(name, srcs, deps, **kwargs):
-    """Tests that hold in every configuration: compiled once, run in each.
+    """Defines tests that are compiled once and run in every configuration.
 
-    Makes a cc_test NAME_<configuration> for each configuration, and a test_suite NAME of all.
+    Creates a cc_test NAME_<configuration> for each configuration, and a test_suite NAME of them.
 
     Args:
-      name: of the suite.
+      name: name of the suite.
       srcs: sources with gtests.
-      deps: of the sources.
+      deps: dependencies of the sources.
       **kwargs: as for cc_test.
     """
     cc_library(

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// work.h - a piece of work for a stream, as a call describes it: a kernel, a copy or fill, or a
-// function of the host. It becomes a command of the stream or, in a capture, a node of a graph. A
-// plain value that refers to the caller's arguments.
+// work.h - a piece of work for a stream: a kernel, a copy or fill, or a host function. It becomes a
+// command of the stream or, in a capture, a node of a graph. A plain value that refers to the
+// caller's arguments.
 #ifndef RUNTIME_DEVICE_WORK_H_
 #define RUNTIME_DEVICE_WORK_H_
 
@@ -20,9 +20,9 @@ struct Work {
 
   Command::Kind kind;
   Command::Place place;
-  bool may_inline = false;     // on the launching thread, if the stream is idle
-  bool synchronous = false;    // of a copy: it is done when the call returns
-  uint32_t work_ns = 0;        // with a team: estimated time with one thread
+  bool may_inline = false;     // on the launching thread if the stream is idle
+  bool synchronous = false;    // a copy that is done when the call returns
+  uint32_t work_ns = 0;        // with a team: estimated time on one thread
   const char* name = nullptr;  // static storage
   union {
     orKernelFunction_t kernel = nullptr;
@@ -35,17 +35,17 @@ struct Work {
   size_t size = 0;  // of the arguments
 
   // For captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and why
-  // the work cannot be captured, which ends the sentence "orX: stream S is captured, ".
+  // the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 
-  // For records: of a copy or fill what it does.
+  // For records: describes a copy or fill.
   const orCopyDescription* copy = nullptr;
 
   bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }
 };
 
-// Adds to a record what the work is.
+// Adds the kind and the description of the work to a record.
 inline void DescribeWork(Command::Kind kind, const char* name, const orCopyDescription* copy,
                          orActivity* record) {
   if (kind == Command::kHostFunction) {

@@ -15,8 +15,8 @@
 namespace openreg {
 namespace {
 
-// What travels with a stream's error: the exception that the kernel threw, and where it was
-// launched, if launches keep that.
+// The payload of a stream's error: the exception of the kernel, and the place of its launch if
+// launch sites are recorded.
 struct Payload {
   std::exception_ptr exception;
   CallStack site;
@@ -38,11 +38,10 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
-// What the device knows of the launch, and what is known of its place in the program, or how to
-// know it.
+// The driver's description of the launch, and its place in the program, or how to find it.
 std::string describe_launch(const Payload& payload) {
   std::string text = orGetLastErrorDetail();
-  // The exception has the message already.
+  // The exception already contains the message.
   const std::string message = ": " + message_of(payload.exception);
   if (text.ends_with(message)) {
     text.resize(text.size() - message.size());
@@ -60,9 +59,9 @@ std::string describe_launch(const Payload& payload) {
          "OPENREG_LAUNCH_BLOCKING=1 raises the error there";
 }
 
-// Throws the kernel's exception with its type kept, and what is known of the launch as context,
-// which c10::Error shows below the message. A plain std::runtime_error, which torch makes a
-// RuntimeError like a c10::Error, becomes one.
+// Throws the kernel's exception with its original type. The launch is added as context, which
+// c10::Error shows below the message. A plain std::runtime_error becomes a c10::Error; torch
+// converts both to RuntimeError.
 [[noreturn]] void rethrow_from_kernel(const Payload& payload) {
   try {
     std::rethrow_exception(payload.exception);
@@ -76,7 +75,7 @@ std::string describe_launch(const Payload& payload) {
   }
 }
 
-// Of the error that the calling thread's last call has returned.
+// Rethrows the error that the calling thread's last call returned.
 void rethrow_last_error() {
   const std::unique_ptr<Payload> payload(static_cast<Payload*>(orTakeErrorPayload()));
   if (payload != nullptr) {
@@ -93,7 +92,7 @@ orError_t fail_kernel(std::exception_ptr exception) noexcept {
     const std::string message = message_of(exception);
     auto payload = std::make_unique<Payload>(Payload{std::move(exception), current_launch_site()});
     return orKernelFail(orErrorLaunchFailure, message.c_str(), payload.release(), &drop_payload);
-  } catch (...) {  // no memory for the payload: the kind of the error is lost, not the error
+  } catch (...) {  // no memory for the payload: the exception type is lost, not the error
     return orKernelFail(orErrorLaunchFailure, "out of host memory while a kernel failed", nullptr,
                         nullptr);
   }

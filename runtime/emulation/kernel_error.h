@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// How an exception of a kernel reaches the program. A kernel runs on a worker and must not throw;
-// it catches the exception and leaves it with its stream's error, as a payload
-// (openreg_emulation.h). The call that reports that error throws the exception again, with its type
-// kept and the name of the operator added: c10's throw_error() does so by the hook that this
-// package registers. Threads: any.
+// Carries exceptions of kernels to the program. A kernel runs on a worker and must not throw. It
+// catches the exception and stores it as the payload of its stream's error (openreg_emulation.h).
+// The call that reports the error rethrows the exception with its original type and the name of the
+// operator: c10's throw_error() does so through the hook that this package registers. Callable from
+// every thread.
 #ifndef RUNTIME_EMULATION_KERNEL_ERROR_H_
 #define RUNTIME_EMULATION_KERNEL_ERROR_H_
 
@@ -14,8 +14,8 @@
 
 namespace openreg {
 
-// Inside a kernel, in a catch block: leaves the exception with the stream. Returns what the kernel
-// has to return.
+// Inside a kernel, in a catch block: stores the exception with the stream's error. Returns the
+// value that the kernel must return.
 orError_t fail_kernel(std::exception_ptr exception) noexcept;
 
 }  // namespace openreg

@@ -22,7 +22,7 @@ const c10::impl::VirtualGuardImpl& guard() {
 
 c10::Device device(c10::DeviceIndex index) { return {kOpenRegType, index}; }
 
-// Throws an exception of type E in a kernel and looks for it at the synchronization.
+// Throws an exception of type E in a kernel and expects it from the synchronization.
 template <class E>
 void expect_from_kernel(const c10::Stream& stream, void (*thrower)()) {
   const orLaunchAttributes attributes{"test::thrower", 0, 0};
@@ -38,7 +38,7 @@ void expect_from_kernel(const c10::Stream& stream, void (*thrower)()) {
       },
       &thrower, sizeof(thrower), &attributes));
   EXPECT_THROW(guard().synchronizeStream(stream), E);
-  EXPECT_NO_THROW(guard().synchronizeStream(stream));  // once
+  EXPECT_NO_THROW(guard().synchronizeStream(stream));  // only once
 }
 
 TEST(KernelErrorTest, ExceptionsOfKernelsKeepTheirType) {

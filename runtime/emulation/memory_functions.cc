@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Functions of memcheck as kernels: on this device a kernel is a function of the host.
+// Runs the functions of memcheck as kernels: on this device a kernel is a host function.
 #include "runtime/allocator/memcheck.h"
 #include "runtime/device/launch.h"
 
 namespace openreg {
 namespace {
 
-// Up to so many bytes a kernel may run on the launching thread.
-constexpr size_t kCheap = size_t{64} << 10;
+// Up to this size, the kernel may run on the launching thread.
+constexpr size_t kInlineBytes = size_t{64} << 10;
 
 orError_t launch(orStream_t stream, allocator::MemoryFunction function, char* memory, size_t bytes,
                  uint64_t argument) {
-  const orLaunchAttributes attributes{"memcheck", bytes <= kCheap ? uint32_t{orLaunchInline} : 0U,
-                                      0};
+  const orLaunchAttributes attributes{"memcheck",
+                                      bytes <= kInlineBytes ? uint32_t{orLaunchInline} : 0U, 0};
   return Launch(stream, attributes, function, memory, bytes, argument);
 }
 

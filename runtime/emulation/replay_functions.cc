@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Functions of c10's graphs as kernels, whose arguments the driver's graph releases at its end.
+// Runs functions of c10's graphs as kernels; the driver's graph releases their arguments when it is
+// destroyed.
 #include "runtime/c10/graph.h"
 #include "runtime/device/openreg_emulation.h"
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// spin_lock.h - a lock of one byte, for critical sections of a few dozen instructions.
+// spin_lock.h - a one-byte lock for critical sections of a few dozen instructions.
 //
-// Taking a free lock costs one atomic exchange. A waiter spins for about as long as such a section
-// takes, then yields, then sleeps: on a busy machine the holder may lose its core for milliseconds.
-// Threads: any.
+// Taking a free lock costs one atomic exchange. A waiter spins for about the length of such a
+// section, then yields, then sleeps: on a busy machine the holder may lose its core for
+// milliseconds. Callable from every thread.
 #ifndef RUNTIME_SYNC_SPIN_LOCK_H_
 #define RUNTIME_SYNC_SPIN_LOCK_H_
 
@@ -24,7 +24,7 @@ inline void SpinPause() {
 #endif
 }
 
-// How a loop waits for what another thread is about to do.
+// Paces a loop that waits for another thread's next step.
 class Backoff {
  public:
   void Pause() {
