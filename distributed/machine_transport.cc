@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "distributed/machine_transport.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/distributed/c10d/exception.h>
-#include <unistd.h>
 
-#include <condition_variable>
-#include <cstring>
-#include <mutex>
 #include <sstream>
-#include <thread>
 #include <utility>
 
 #include "distributed/arguments.h"
@@ -22,24 +16,14 @@
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
-#include "runtime/device/host_wait.h"
 
 namespace openreg {
 namespace {
 
-// Tags of the network. Tags of programs, which are not negative, are offset by kFirstTag.
-constexpr int kAgreementTag = 0;
-constexpr int kCollectiveTag = 1;
-constexpr int kExchangeTag = 2;
-constexpr int kFirstTag = 3;
 constexpr int kMostTags = 1 << 29;
 
 // Between a leader and the root on its machine. No message of a program has this tag.
 constexpr int kDeliveryTag = -3;
-
-// The text that leaders exchange before a collective, truncated or padded with zeros to this size.
-constexpr int64_t kAgreementBytes = 256;
-constexpr char kFailed = '!';
 
 // A rank of a machine waits this much longer than its leader, so that the leader's error, which has
 // more detail, is reported first.
@@ -77,181 +61,7 @@ std::string describe(const char* collective, const at::Tensor& tensor, int root)
   return text_of(describe(collective, tensor), ", root ", root);
 }
 
-// For an exchange that sends the same tensor to each machine.
-std::vector<at::Tensor> copies(const at::Tensor& tensor, int64_t machines) {
-  return std::vector<at::Tensor>(static_cast<size_t>(machines), tensor);
-}
-
 }  // namespace
-
-// The state that host functions use.
-class MachineTransport::State {
- public:
-  struct Task {
-    State& state;
-    std::function<void(State&)> function;
-  };
-
-  State(const Topology& topology, std::unique_ptr<Transport> local,
-        c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout)
-      : network(std::move(gloo), timeout), local(std::move(local)), topology_(topology) {}
-
-  Network network;
-  const std::unique_ptr<Transport> local;
-
-  // Ends the group on this machine.
-  void fail(const std::string& text) {
-    local->abort(text);
-    network.abort();
-  }
-
-  // Throws unless all leaders are about to run the same operation.
-  void agree(const std::string& what) {
-    const std::optional<std::string> ended = local->ended();
-    const std::string mine = ended.has_value() ? kFailed + *ended : what;
-    const auto padded = [](const std::string& text) {
-      at::Tensor bytes = at::zeros({kAgreementBytes}, at::kByte);
-      std::memcpy(bytes.mutable_data_ptr(), text.data(),
-                  std::min(text.size(), static_cast<size_t>(kAgreementBytes) - 1));
-      return bytes;
-    };
-    const auto machines = static_cast<int64_t>(topology_.machines.size());
-    const std::vector<at::Tensor> texts =
-        at::zeros({machines, kAgreementBytes}, at::kByte).unbind();
-    exchange(copies(padded(mine), machines), texts, kAgreementTag);
-    TORCH_CHECK_WITH(DistBackendError, !ended.has_value(), *ended);
-    const auto text_from = [&](size_t machine) {
-      return std::string(static_cast<const char*>(texts[machine].const_data_ptr()));
-    };
-    for (size_t i = 0; i < texts.size(); ++i) {
-      const std::string theirs = text_from(i);
-      const int leader = topology_.leader(static_cast<int64_t>(i));
-      TORCH_CHECK_WITH(DistBackendError, theirs[0] != kFailed, "on the machine of rank ", leader,
-                       ": ", theirs.substr(1));
-      TORCH_CHECK_WITH(DistBackendError, theirs == text_from(topology_.machine),
-                       "ranks called different operations: rank ", topology_.rank(), " called ",
-                       mine, ", rank ", leader, " called ", theirs);
-    }
-  }
-
-  // Sends the i-th tensor of `to` to the leader of machine i and receives the i-th tensor of `from`
-  // from it. Undefined tensors are skipped.
-  void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
-                int tag = kCollectiveTag) {
-    std::vector<Network::Message> sends, receives;
-    for (size_t i = 0; i < topology_.machines.size(); ++i) {
-      const int leader = topology_.leader(static_cast<int64_t>(i));
-      if (i != topology_.machine) {
-        if (i < to.size() && to[i].defined()) {
-          sends.push_back({leader, tag, to[i]});
-        }
-        if (i < from.size() && from[i].defined()) {
-          receives.push_back({leader, tag, from[i]});
-        }
-      } else if (i < to.size() && i < from.size() && to[i].defined() && from[i].defined()) {
-        from[i].copy_(to[i]);
-      }
-    }
-    network.transfer_agreed(sends, receives);
-  }
-
-  void begin_task() {
-    const std::lock_guard lock(mutex_);
-    if (!watcher_.joinable()) {
-      watcher_ = std::jthread([this](const std::stop_token& stop) { watch(stop); });
-    }
-    ++tasks_;
-  }
-  void end_task() {
-    const std::lock_guard lock(mutex_);
-    --tasks_;
-  }
-
-  void run(Task* task) {
-    {
-      const std::lock_guard lock(mutex_);
-      ++running_;
-      begun_.notify_one();
-    }
-    // The tensors may be inference tensors.
-    const at::AutoDispatchBelowADInplaceOrView guard;
-    try {
-      task->function(*this);
-    } catch (const c10::Error& error) {
-      fail(error.what_without_backtrace());
-    } catch (const std::exception& error) {
-      fail(error.what());
-    }
-    {
-      // A host function cannot free memory of the device.
-      const std::lock_guard lock(mutex_);
-      --running_;
-      done_.emplace_back(task);
-    }
-    end_task();
-  }
-
-  void drop_done() {
-    std::vector<std::unique_ptr<Task>> done;
-    const std::lock_guard lock(mutex_);
-    done.swap(done_);
-  }
-
-  // Whether this is a forked child, which has neither the threads nor the connections.
-  bool in_child() const { return getpid() != process_; }
-
-  // Waits until all functions have run. Returns false if some never will, because the process is
-  // exiting or this is a forked child.
-  bool wait_idle() {
-    if (in_child()) {
-      return false;
-    }
-    const HostWait wait;
-    const auto idle = [this] {
-      const std::lock_guard lock(mutex_);
-      return tasks_ == 0;
-    };
-    for (int round = 0; !idle(); ++round) {
-      if (round < 100) {
-        std::this_thread::yield();
-      } else if (orInit() == orErrorShutdown) {
-        return false;
-      } else {
-        std::this_thread::sleep_for(std::chrono::microseconds(200));
-      }
-    }
-    drop_done();
-    return true;
-  }
-
- private:
-  // While functions run, ends them if another rank of the machine has ended the communicator. The
-  // grace period lets the next function tell the other leaders the reason first.
-  void watch(const std::stop_token& stop) {
-    constexpr std::chrono::milliseconds kInterval{50};
-    constexpr int kGraceIntervals = 5;
-    int ended = 0;
-    std::unique_lock lock(mutex_);
-    while (begun_.wait(lock, stop, [this] { return running_ != 0; })) {
-      (void)begun_.wait_for(lock, stop, kInterval, [] { return false; });
-      lock.unlock();
-      ended = local->ended().has_value() ? ended + 1 : 0;
-      if (ended == kGraceIntervals) {
-        network.abort();
-      }
-      lock.lock();
-    }
-  }
-
-  const Topology& topology_;
-  const int process_ = getpid();
-  std::mutex mutex_;   // guards the next three members
-  int64_t tasks_ = 0;  // enqueued or running
-  int64_t running_ = 0;
-  std::vector<std::unique_ptr<Task>> done_;
-  std::condition_variable_any begun_;
-  std::jthread watcher_;
-};
 
 MachineTransport::MachineTransport(c10::Device device, Topology topology,
                                    std::unique_ptr<Transport> local,
@@ -259,31 +69,33 @@ MachineTransport::MachineTransport(c10::Device device, Topology topology,
                                    std::chrono::milliseconds timeout)
     : device_(device),
       topology_(std::move(topology)),
-      state_(std::make_unique<State>(topology_, std::move(local), std::move(gloo), timeout)),
+      exchange_(
+          std::make_unique<LeaderExchange>(topology_, std::move(local), std::move(gloo), timeout)),
       last_(kOpenRegType) {
   set_timeout(timeout);
 }
 
-Transport& MachineTransport::local() const { return *state_->local; }
+Transport& MachineTransport::local() const { return *exchange_->local; }
 
 MachineTransport::~MachineTransport() {
-  if (!state_->wait_idle()) {
-    (void)state_.release();  // one of its functions may still run
+  if (!exchange_->wait_idle()) {
+    (void)exchange_.release();  // one of its functions may still run
   }
 }
 
-void MachineTransport::on_host(std::function<void(State&)> function) {
-  state_->drop_done();
-  auto task = std::make_unique<State::Task>(State::Task{*state_, std::move(function)});
-  state_->begin_task();
+void MachineTransport::on_host(std::function<void(LeaderExchange&)> function) {
+  exchange_->drop_done();
+  auto task =
+      std::make_unique<LeaderExchange::Task>(LeaderExchange::Task{*exchange_, std::move(function)});
+  exchange_->begin_task();
   const auto run = [](void* data) {
-    auto* const task = static_cast<State::Task*>(data);
-    task->state.run(task);
+    auto* const task = static_cast<LeaderExchange::Task*>(data);
+    task->exchange.run(task);
   };
   if (const orError_t error =
           orLaunchHostFunc(current_native_stream(device_.index()), run, task.get());
       error != orSuccess) {
-    state_->end_task();
+    exchange_->end_task();
     OPENREG_CHECK(error);
   }
   (void)task.release();
@@ -297,11 +109,11 @@ void MachineTransport::on_host(std::function<void(State&)> function) {
 }
 
 void MachineTransport::between_leaders(const std::string& what,
-                                       std::function<void(State&)> function) {
+                                       std::function<void(LeaderExchange&)> function) {
   if (topology_.leads()) {
-    on_host([what, function = std::move(function)](State& state) {
-      state.agree(what);
-      function(state);
+    on_host([what, function = std::move(function)](LeaderExchange& leader) {
+      leader.agree(what);
+      function(leader);
     });
   }
 }
@@ -320,7 +132,7 @@ void MachineTransport::in_order(const std::function<void()>& enqueue) {
 void MachineTransport::check_not_ended() const {
   const std::optional<std::string> ended = this->ended(nullptr);
   if (ended.has_value()) {
-    state_->network.abort();  // the other machines may be waiting for this one
+    exchange_->network.abort();  // the other machines may be waiting for this one
   }
   TORCH_CHECK_WITH(DistBackendError, !ended.has_value(), "occl: ", *ended);
 }
@@ -366,11 +178,11 @@ void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp
       const at::Tensor used = flat(whole).narrow(0, 0, tensor.numel());
       used.copy_(flat(tensor), /*non_blocking=*/true);
       between_leaders(describe("all-reduce", tensor, op),
-                      [whole, op, ranks = topology_.ranks()](State& state) {
+                      [whole, op, ranks = topology_.ranks()](LeaderExchange& leader) {
                         const at::Tensor parts = at::empty_like(whole);
-                        state.exchange(whole.unbind(), parts.unbind());
+                        leader.exchange(whole.unbind(), parts.unbind());
                         const at::Tensor sum = reduce_on_host(parts, op, ranks);
-                        state.exchange(copies(sum, whole.size(0)), whole.unbind());
+                        leader.exchange(copies(sum, whole.size(0)), whole.unbind());
                       });
       flat(tensor).copy_(used, /*non_blocking=*/true);
     }
@@ -391,12 +203,13 @@ void MachineTransport::broadcast(const at::Tensor& output, const at::Tensor& inp
       if (is_here) {
         data.copy_(flat(output), /*non_blocking=*/true);
       }
-      between_leaders(describe("broadcast", output, root), [data, machine, is_here,
-                                                            machines = machines()](State& state) {
-        std::vector<at::Tensor> from(static_cast<size_t>(machines));
-        from[machine] = data;
-        is_here ? state.exchange(copies(data, machines), {}) : state.exchange({}, from);
-      });
+      between_leaders(describe("broadcast", output, root),
+                      [data, machine, is_here, machines = machines()](LeaderExchange& leader) {
+                        std::vector<at::Tensor> from(static_cast<size_t>(machines));
+                        from[machine] = data;
+                        is_here ? leader.exchange(copies(data, machines), {})
+                                : leader.exchange({}, from);
+                      });
       if (!is_here) {
         flat(output).copy_(data, /*non_blocking=*/true);
       }
@@ -429,8 +242,8 @@ void MachineTransport::all_gather(const at::Tensor& output, const at::Tensor& in
       const at::Tensor mine = pinned({topology_.most(), count}, input.scalar_type());
       const at::Tensor all = pinned({machines(), topology_.most(), count}, input.scalar_type());
       mine.narrow(0, 0, here()).copy_(gathered, /*non_blocking=*/true);
-      between_leaders(describe("all-gather", input), [mine, all](State& state) {
-        state.exchange(copies(mine, all.size(0)), all.unbind());
+      between_leaders(describe("all-gather", input), [mine, all](LeaderExchange& leader) {
+        leader.exchange(copies(mine, all.size(0)), all.unbind());
       });
       by_rank(output.view({topology_.ranks(), count}), all.to(device_, /*non_blocking=*/true));
     } else {
@@ -459,9 +272,9 @@ void MachineTransport::reduce_scatter(const at::Tensor& output, const at::Tensor
       const at::Tensor reduced = pinned({topology_.most(), count}, input.scalar_type());
       parts.copy_(sorted, /*non_blocking=*/true);
       between_leaders(describe("reduce-scatter", output, op),
-                      [parts, reduced, op, ranks = topology_.ranks()](State& state) {
+                      [parts, reduced, op, ranks = topology_.ranks()](LeaderExchange& leader) {
                         const at::Tensor theirs = at::empty_like(parts);
-                        state.exchange(parts.unbind(), theirs.unbind());
+                        leader.exchange(parts.unbind(), theirs.unbind());
                         reduced.copy_(reduce_on_host(theirs, op, ranks));
                       });
       result = reduced.narrow(0, 0, here()).to(device_, /*non_blocking=*/true);
@@ -487,8 +300,9 @@ void MachineTransport::all_to_all(const at::Tensor& output, const at::Tensor& in
       const at::Tensor to = pinned(sorted.sizes(), input.scalar_type());
       const at::Tensor from = pinned(sorted.sizes(), input.scalar_type());
       to.copy_(sorted, /*non_blocking=*/true);
-      between_leaders(describe("all-to-all", input),
-                      [to, from](State& state) { state.exchange(to.unbind(), from.unbind()); });
+      between_leaders(describe("all-to-all", input), [to, from](LeaderExchange& leader) {
+        leader.exchange(to.unbind(), from.unbind());
+      });
       const at::Tensor received = from.to(device_, /*non_blocking=*/true);
       result = at::empty({here(), ranks, count}, input.options());
       for (int64_t i = 0; i < here(); ++i) {
@@ -523,10 +337,10 @@ void MachineTransport::gather(const at::Tensor& output, const at::Tensor& input,
     const at::Tensor all =
         is_here ? pinned({machines(), topology_.most(), count}, input.scalar_type()) : at::Tensor();
     between_leaders(describe("gather", input, root),
-                    [mine, all, machine, machines = machines()](State& state) {
+                    [mine, all, machine, machines = machines()](LeaderExchange& leader) {
                       std::vector<at::Tensor> to(static_cast<size_t>(machines));
                       to[machine] = mine;
-                      state.exchange(to, all.defined() ? all.unbind() : std::vector<at::Tensor>());
+                      leader.exchange(to, all.defined() ? all.unbind() : std::vector<at::Tensor>());
                     });
     if (is_here) {
       const at::Tensor sorted = is_root ? output.view({topology_.ranks(), count})
@@ -562,12 +376,13 @@ void MachineTransport::scatter(const at::Tensor& output, const at::Tensor& input
         all = pinned({machines(), topology_.most(), count}, output.scalar_type());
         all.copy_(by_machine(whole.view({topology_.ranks(), count})), /*non_blocking=*/true);
       }
-      between_leaders(describe("scatter", output, root), [mine, all, machine,
-                                                          machines = machines()](State& state) {
-        std::vector<at::Tensor> from(static_cast<size_t>(machines));
-        from[machine] = mine;
-        state.exchange(all.defined() ? all.unbind() : std::vector<at::Tensor>(), from);
-      });
+      between_leaders(describe("scatter", output, root),
+                      [mine, all, machine, machines = machines()](LeaderExchange& leader) {
+                        std::vector<at::Tensor> from(static_cast<size_t>(machines));
+                        from[machine] = mine;
+                        leader.exchange(all.defined() ? all.unbind() : std::vector<at::Tensor>(),
+                                        from);
+                      });
       result = mine.narrow(0, 0, here()).to(device_, /*non_blocking=*/true);
     }
     local().scatter(output, result, 0);
@@ -577,7 +392,7 @@ void MachineTransport::scatter(const at::Tensor& output, const at::Tensor& input
 void MachineTransport::barrier() {
   in_order([&] {
     local().barrier();
-    between_leaders("barrier", [](State&) {});
+    between_leaders("barrier", [](LeaderExchange&) {});
     local().barrier();
   });
 }
@@ -621,7 +436,7 @@ void MachineTransport::pass(std::vector<Message> messages) {
   for (const Message& message : messages) {
     (message.sent ? sends : receives).push_back(message.network);
   }
-  on_host([sends, receives](State& state) { state.network.transfer(sends, receives); });
+  on_host([sends, receives](LeaderExchange& leader) { leader.network.transfer(sends, receives); });
   for (const Message& message : messages) {
     if (!message.sent) {
       flat(message.target).copy_(message.network.data, /*non_blocking=*/true);
@@ -678,17 +493,17 @@ std::optional<std::string> MachineTransport::ended(occlResult_t* result) const {
 
 void MachineTransport::set_timeout(std::chrono::milliseconds timeout) {
   local().set_timeout(timeout + kExtraTimeout);
-  state_->network.set_timeout(timeout);
+  exchange_->network.set_timeout(timeout);
 }
 
 void MachineTransport::abort(const std::string& reason) {
-  if (!state_->in_child()) {
-    state_->fail(reason);
+  if (!exchange_->in_child()) {
+    exchange_->fail(reason);
   }
 }
 
 void MachineTransport::finalize() {
-  if (state_->wait_idle()) {
+  if (exchange_->wait_idle()) {
     local().finalize();
   }
 }

@@ -22,6 +22,7 @@
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <vector>
 
+#include "distributed/leader_exchange.h"
 #include "distributed/network.h"
 #include "distributed/topology.h"
 #include "distributed/transport.h"
@@ -61,8 +62,6 @@ class MachineTransport final : public Transport {
   void finalize() override;
 
  private:
-  class State;
-
   // A message of the network and, if it is received, its destination tensor.
   struct Message {
     Network::Message network;
@@ -83,9 +82,9 @@ class MachineTransport final : public Transport {
   void check_rank(const char* name, int rank) const;
   // Runs a function on the host, in the order of the current stream. An exception of the function
   // ends the transport.
-  void on_host(std::function<void(State&)> function);
+  void on_host(std::function<void(LeaderExchange&)> function);
   // Runs the leaders' part of a collective, after they have checked that `what` is the same on all.
-  void between_leaders(const std::string& what, std::function<void(State&)> function);
+  void between_leaders(const std::string& what, std::function<void(LeaderExchange&)> function);
   // Converts the rows of a [ranks, n] tensor to [machines, most(), n], and back.
   at::Tensor by_machine(const at::Tensor& by_rank) const;
   void by_rank(const at::Tensor& output, const at::Tensor& by_machine) const;
@@ -95,7 +94,7 @@ class MachineTransport final : public Transport {
 
   const c10::Device device_;
   const Topology topology_;
-  std::unique_ptr<State> state_;
+  std::unique_ptr<LeaderExchange> exchange_;
   c10::Event last_;  // at the end of the last collective
   int groups_ = 0;
   std::vector<Message> messages_;  // of the current group

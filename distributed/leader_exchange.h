@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// leader_exchange.h - the part of a machine transport that runs on the host: messages between the
+// leaders of machines, and the host functions that send and receive them.
+//
+// A host function cannot free memory of the device, so finished tasks wait for drop_done(). While
+// functions run, a thread watches the communicator of the machine and ends them if another rank has
+// ended it. Threads: any; agree() and exchange() belong to the host functions, which run one after
+// the other.
+#ifndef DISTRIBUTED_LEADER_EXCHANGE_H_
+#define DISTRIBUTED_LEADER_EXCHANGE_H_
+
+#include <ATen/core/Tensor.h>
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <vector>
+
+#include "distributed/network.h"
+#include "distributed/topology.h"
+#include "distributed/transport.h"
+
+namespace openreg {
+
+// Tags of the network. Tags of programs, which are not negative, are offset by kFirstTag.
+enum NetworkTag : int { kAgreementTag, kCollectiveTag, kExchangeTag, kFirstTag };
+
+// For an exchange that sends the same tensor to each machine.
+std::vector<at::Tensor> copies(const at::Tensor& tensor, int64_t machines);
+
+class LeaderExchange {
+ public:
+  // A host function, with the exchange that runs it.
+  struct Task {
+    LeaderExchange& exchange;
+    std::function<void(LeaderExchange&)> function;
+  };
+
+  // `topology` must outlive the exchange; `gloo` must contain all ranks of the group.
+  LeaderExchange(const Topology& topology, std::unique_ptr<Transport> local,
+                 c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
+
+  // Ends the group on this machine.
+  void fail(const std::string& text);
+
+  // Throws unless all leaders are about to run the same operation.
+  void agree(const std::string& what);
+
+  // Sends the i-th tensor of `to` to the leader of machine i and receives the i-th tensor of `from`
+  // from it. Undefined tensors are skipped.
+  void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
+                int tag = kCollectiveTag);
+
+  // A task that is enqueued: begin_task() comes before the launch; run() or, if the launch fails,
+  // end_task() ends it. run() takes ownership of the task.
+  void begin_task();
+  void end_task();
+  void run(Task* task);
+
+  // Destroys tasks that have run.
+  void drop_done();
+
+  // Whether this is a forked child, which has neither the threads nor the connections.
+  bool in_child() const;
+
+  // Waits until all functions have run. Returns false if some never will, because the process is
+  // exiting or this is a forked child.
+  bool wait_idle();
+
+  Network network;
+  const std::unique_ptr<Transport> local;
+
+ private:
+  void watch(const std::stop_token& stop);
+
+  const Topology& topology_;
+  const int process_;
+  std::mutex mutex_;   // guards the next three members
+  int64_t tasks_ = 0;  // enqueued or running
+  int64_t running_ = 0;
+  std::vector<std::unique_ptr<Task>> done_;
+  std::condition_variable_any begun_;
+  std::jthread watcher_;
+};
+
+}  // namespace openreg
+
+#endif  // DISTRIBUTED_LEADER_EXCHANGE_H_
