@@ -120,9 +120,9 @@ def broken_links(root: Path, files: Sequence[str]) -> list[str]:
     if INDEX in files:
         listed = {match[1] for match in _LINK.finditer((root / INDEX).read_text())}
         for page in pages(files):
-            path = PurePosixPath(page)
-            if path.parent == PurePosixPath("docs") and page != INDEX and path.name not in listed:
-                found.append(f"{INDEX}: does not list {path.name}")
+            folder, _, name = page.rpartition("/")
+            if folder == "docs" and page != INDEX and name not in listed:
+                found.append(f"{INDEX}: does not list {name}")
     return found
 
 
@@ -269,10 +269,10 @@ def settings(root: Path, files: Sequence[str]) -> list[str]:
         return [f"{SETTINGS}: missing"]
     read: dict[str, str] = {}
     for name in files:
-        path = PurePosixPath(name)
-        if name.endswith((".md", ".lock")) or "testdata" in path.parts or path.name == "BUILD.bazel":
+        folders = PurePosixPath(name).parts
+        if "testdata" in folders or folders[:2] == ("tools", "linters"):
             continue
-        if name.startswith("tools/linters/"):
+        if name.endswith((".md", ".lock", "/BUILD.bazel")):
             continue
         try:
             text = (root / name).read_text()

@@ -10,7 +10,8 @@ from tools.linters import documentation
 SOUND = {
     "README.md": """# Top
 
-See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h` and `//runtime/device`.
+See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h` and
+`//runtime/device`.
 
     ./bazelw test //runtime/device:stream_test    # and https://example.org/x
 """,

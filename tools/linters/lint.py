@@ -59,8 +59,8 @@ def is_prose(name: str) -> bool:
     return not (
         path.suffix == ".lock"
         or "testdata" in path.parts
-        or path.parent == Path("tools/linters")
-        and (path.suffix == ".txt" or path.name == "words_test.py")
+        or (path.parent == Path("tools/linters") and path.suffix == ".txt")
+        or path == Path("tools/linters/words_test.py")
     )
 
 

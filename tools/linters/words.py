@@ -26,7 +26,7 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
         files: what to read, relative to root.
         dictionary: our words, relative to root; codespell has its own ones besides.
     """
-    command = [Path(sys.prefix) / "bin" / "codespell", "-D", "-", "-D", dictionary, "--", *files]
+    command = [f"{sys.prefix}/bin/codespell", "-D", "-", "-D", dictionary, "--", *files]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
     found = done.stdout + done.stderr
     return (found or f"codespell: exit status {done.returncode}\n") if done.returncode else ""

@@ -33,7 +33,14 @@ def test_planted_phrases(tmp_path: Path, text: str, line: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["It cannot.\n", "can_not = 1\n", "Ask Who.\n", "the one who waits\n", "It scan notes.\n"]
+    "text",
+    [
+        "It cannot.\n",
+        "can_not = 1\n",
+        "Those who wait.\n",
+        "the one who waits\n",
+        "It scan notes.\n",
+    ],
 )
 def test_what_only_looks_like_a_phrase(tmp_path: Path, text: str) -> None:
     assert phrases_in(tmp_path, text) == ""
