@@ -61,7 +61,8 @@ def x() -> torch.Tensor:
 def test_import_torch_finds_it(installed: Path) -> None:
     path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
     program = "import torch; print(torch.ones(2, device='acme').device)"
-    assert run(sys.executable, "-c", program, PYTHONPATH=path) == "acme:0\n"
+    autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
+    assert run(sys.executable, "-c", program, PYTHONPATH=path, **autoload) == "acme:0\n"
 
 
 needs_cmake = pytest.mark.skipif(

@@ -288,33 +288,79 @@ def settings(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def internals(root: Path, files: Sequence[str]) -> list[str]:
-    """Rows of docs/torch_internals.md, | symbol | files | test |, that the tree does not bear out.
+    """What docs/torch_internals.md, | symbol | files | test |, says and the tree does not.
 
-    Each code span of the first cell has to be in one of the files of the second; what is looked for
-    is the last name of it (`torch._C._foo` is `_foo`). The third cell names a file or a target.
+    Each code span of the first cell has to be in one of the files of the second: a module of torch
+    and a header as a whole, of other symbols the last name. The last cell names a file or a target.
+    Each private module and header of torch that a component uses needs a row.
     """
     if INTERNALS not in files:
         return [f"{INTERNALS}: missing"]
     found = []
-    by_tail = {tail: name for name in files for tail in _tails(name)}
+    named: set[str] = set()
+    by_tail: dict[str, list[str]] = {}
+    for name in files:
+        for tail in _tails(name):
+            by_tail.setdefault(tail, []).append(name)
     for number, line in enumerate((root / INTERNALS).read_text().split("\n"), 1):
         cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
         if not line.startswith("| `") or len(cells) < 3:
             continue
         symbols, sources = (_CODE_SPAN.findall(cell) for cell in cells[:2])
+        named.update(symbols)
         unknown = [name for name in sources if name not in by_tail]
         found += [f"{INTERNALS}:{number}: {name}: no such file" for name in unknown]
-        texts = [(root / by_tail[name]).read_text() for name in sources if name in by_tail]
+        texts = [(root / name).read_text() for tail in sources for name in by_tail.get(tail, [])]
         for symbol in symbols:
-            last = re.split(r"\.|::|/", symbol.removesuffix("()"))[-1]
-            if not any(last in text for text in texts):
+            whole, _, last = symbol.rpartition(".")
+            needle = symbol if "/" in symbol else re.split(r"\.|::", symbol)[-1]
+            imports = f"from {whole} import {last}"
+            if _PRIVATE_MODULE.fullmatch(symbol):
+                present = any(symbol in text or imports in text for text in texts)
+            else:
+                present = any(needle in text for text in texts)
+            if not present:
                 found.append(f"{INTERNALS}:{number}: {symbol} is not in {', '.join(sources)}")
-        for test in _CODE_SPAN.findall(cells[-1]):
-            if not test.startswith("//") and test not in by_tail:
-                found.append(f"{INTERNALS}:{number}: {test}: no such test")
-        if not _CODE_SPAN.search(cells[-1]):
+        tests = _CODE_SPAN.findall(cells[-1])
+        found += [
+            f"{INTERNALS}:{number}: {test}: no such test"
+            for test in tests
+            if not test.startswith("//") and test not in by_tail
+        ]
+        if not tests:
             found.append(f"{INTERNALS}:{number}: names no test")
-    return found
+    return found + _unnamed(root, files, named)
+
+
+# Components whose use of private parts of torch has to be in docs/torch_internals.md.
+_COMPONENTS = re.compile(
+    r"(amp|aten|autoload|compile|distributed|profiler|python|runtime)/(?!.*_(test|benchmark)\.)"
+)
+_PRIVATE_MODULE = re.compile(r"torch(?:\.[a-z]\w*)*\._\w+(?:\.\w+)*")
+_IMPORT = re.compile(r"^\s*(?:from|import) (torch(?:\.[a-z]\w*)*\._\w+(?:\.\w+)*)", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"\b(torch\._C\._[A-Za-z]\w+|torch\._[a-z]\w+)(?:\(|\.)")
+_PRIVATE_HEADER = re.compile(
+    r"#include <((?:torch/csrc/(?!api)|ATen/(?:native|detail)/|c10/core/impl/)[^>]+)>"
+)
+
+
+def _unnamed(root: Path, files: Sequence[str], named: set[str]) -> list[str]:
+    """Private modules and headers of torch that components use and no row names."""
+    used: dict[str, str] = {}
+    for name in files:
+        if not _COMPONENTS.match(name) or not name.endswith((".py", ".cc", ".h", ".cc.jinja")):
+            continue
+        text = (root / name).read_text()
+        for pattern in (_IMPORT, _ATTRIBUTE) if name.endswith(".py") else (_PRIVATE_HEADER,):
+            for match in pattern.finditer(text):
+                used.setdefault(match[1], name)
+    return [
+        f"{INTERNALS}: no row for {symbol}, which {name} uses"
+        for symbol, name in sorted(used.items())
+        if not any(
+            f"{symbol}.".startswith(f"{row}.") or row.startswith(f"{symbol}.") for row in named
+        )
+    ]
 
 
 def check(root: Path, files: Sequence[str]) -> str:

@@ -78,15 +78,18 @@ at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   return copy_from(from, to, false);
 }
 
-// A storage that is too small grows by the hook resizePrivateUse1Bytes.
+// A storage that is too small grows by the hook resizePrivateUse1Bytes. A tensor that has the sizes
+// already keeps its strides.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> format) {
-  const size_t bytes = at::detail::computeStorageNbytesContiguous(
-      sizes, self.element_size(), static_cast<size_t>(self.storage_offset()));
-  if (bytes > self.storage().nbytes()) {
-    at::native::resize_bytes_nocuda(self.storage(), static_cast<int64_t>(bytes));
+  if (self.sizes() != sizes) {
+    const size_t bytes = at::detail::computeStorageNbytesContiguous(
+        sizes, self.element_size(), static_cast<size_t>(self.storage_offset()));
+    if (bytes > self.storage().nbytes()) {
+      at::native::resize_bytes_nocuda(self.storage(), static_cast<int64_t>(bytes));
+    }
+    self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   }
-  self.unsafeGetTensorImpl()->set_sizes_contiguous(sizes);
   if (format.has_value()) {
     self.unsafeGetTensorImpl()->empty_tensor_restride(*format);
   }
