@@ -48,7 +48,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<Generator>(resolve(device));
   }
 
-  // No pinned memory: a copy to the host with non_blocking=True asks for the allocator.
+  // No pinned memory: pin_memory() copies into ordinary memory of the host.
   bool isPinnedPtr(const void* /*pointer*/) const override { return false; }
   at::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::DeviceType::CPU);
