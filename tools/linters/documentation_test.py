@@ -133,6 +133,38 @@ def test_internals(tmp_path: Path, row: str, finding: str) -> None:
     assert finding in check(tmp_path, internals=row + "\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "finding"),
+    [
+        ("import torch._none\n", "no row for torch._none, which python/a.py uses"),
+        ("from torch._none.part import x\n", "no row for torch._none.part"),
+        ("x = torch._C._none(1)\n", "no row for torch._C._none"),
+        ("import torch._named.part\nimport torch.nn\n", ""),
+    ],
+)
+def test_private_modules_without_a_row(tmp_path: Path, text: str, finding: str) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "python").mkdir()
+    page = "| `torch._named` | `a.py` | `a_test.py` |\n"
+    (tmp_path / "docs" / "torch_internals.md").write_text(page)
+    (tmp_path / "python" / "a.py").write_text(text + "torch._named\n")
+    (tmp_path / "python" / "a_test.py").write_text("import torch._other\n")
+    files = ["docs/torch_internals.md", "python/a.py", "python/a_test.py"]
+    found = documentation.internals(tmp_path, files)
+    assert any(finding in line for line in found) if finding else found == []
+
+
+def test_private_headers_without_a_row(tmp_path: Path) -> None:
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "aten").mkdir()
+    (tmp_path / "docs" / "torch_internals.md").write_text("\n")
+    includes = "#include <ATen/native/None.h>\n#include <ATen/ops/add.h>\n"
+    (tmp_path / "aten" / "a.cc").write_text(includes)
+    assert documentation.internals(tmp_path, ["docs/torch_internals.md", "aten/a.cc"]) == [
+        "docs/torch_internals.md: no row for ATen/native/None.h, which aten/a.cc uses"
+    ]
+
+
 def test_a_page_that_the_index_lacks(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir(parents=True)
     (tmp_path / "docs" / "README.md").write_text("\n")
