@@ -12,6 +12,8 @@ _SECTION = re.compile(r"// -{8,} *(.+)")
 _SCAFFOLD = re.compile(
     r'#(ifndef|ifdef|endif|if|else|include|define OPENREG_API|define \w+_H_)\b|extern "C"|}'
 )
+# A function, type or constant of the interface, or a header.
+_NAME = re.compile(r"(?<!`)\b(?:or[A-Z]\w*(?:\(\))?|OPENREG_\w+|\w+\.h\b)(?!`)")
 # `//   orErrorInvalidCopy   what it means`: a row of errors.
 _ERROR_ROW = re.compile(r" {2,}(\S+) {2,}(\S.*)")
 
@@ -60,9 +62,15 @@ def _prose(comment: list[str]) -> list[str]:
             paragraphs[-1] += " " + text.strip()
         else:
             paragraphs.append(text.strip())
-    # Markup of Markdown that a comment does not mean.
-    escaped = [re.sub(r"(?<!`)([*_<>\[])(?!`)", r"\\\1", text) for text in paragraphs]
-    return ["\n".join(group) for group in _grouped(escaped)]
+    return ["\n".join(group) for group in _grouped([_marked_up(text) for text in paragraphs])]
+
+
+def _marked_up(text: str) -> str:
+    """Names of the interface as code; what Markdown would take for markup is escaped."""
+    parts = re.split(r"(`[^`]*`)", _NAME.sub(r"`\g<0>`", text))
+    return "".join(
+        part if part.startswith("`") else re.sub(r"[*_<>\[]", r"\\\g<0>", part) for part in parts
+    )
 
 
 def _grouped(paragraphs: list[str]) -> list[list[str]]:

@@ -53,7 +53,7 @@ extern "C" {
 // ---------------------------------------- memory
 // Tier 1.
 
-// Frees *pointer.
+// orFree() frees *pointer.
 //   orErrorOne    the first
 //   orErrorTwo    the second
 OPENREG_API int orFree(void* pointer);
@@ -73,8 +73,8 @@ typedef struct orThing {
 
 def test_a_header() -> None:
     assert c_header.markdown("x.h", HEADER) == (
-        "# x.h\n\nx.h - an interface.\n\nThreads: any\\_thread.\n\n"
-        "## Memory\n\nTier 1.\n\nFrees \\*pointer.\n\n"
+        "# x.h\n\n`x.h` - an interface.\n\nThreads: any\\_thread.\n\n"
+        "## Memory\n\nTier 1.\n\n`orFree()` frees \\*pointer.\n\n"
         "- `orErrorOne`: the first\n- `orErrorTwo`: the second\n\n"
         "```c\nOPENREG_API int orFree(void* pointer);\nOPENREG_API int orOther(void);\n```\n\n"
         "```c\ntypedef struct orThing {\n  int a;\n} orThing;\n```\n"
