@@ -7,6 +7,7 @@ link or a page without a place in the table of contents fails the build. Prints 
 
 import argparse
 import hashlib
+import os
 import shutil
 import subprocess
 import sys
@@ -88,7 +89,8 @@ def main() -> int:
     parser.add_argument(
         "folder", nargs="?", type=Path, default=root / ".bazel" / "site", metavar="FOLDER"
     )
-    folder = parser.parse_args().folder
+    # A relative path means the folder where the command was typed.
+    folder = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), parser.parse_args().folder)
     python = environment(root / "docs" / "site" / "requirements.lock")
     with tempfile.TemporaryDirectory() as staged:
         stage(root, Path(staged))
