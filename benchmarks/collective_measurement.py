@@ -106,7 +106,7 @@ def alternate(case: CollectiveCase, effort: Effort) -> Measured:
         call = make(case, device)
         sides.append((call, calls_within(call, effort.window), []))
     for number in range(effort.rounds):
-        # Who begins alternates: what one leaves behind (caches, clock) is the other's as often.
+        # The sides take turns at going first: caches and clock then favor neither of them.
         for call, calls, times in sides[:: 1 if number % 2 == 0 else -1]:
             window(call, max(1, calls // 4))
             times.append(1e6 * slowest(window(call, calls)) / calls)

@@ -20,7 +20,7 @@ from benchmarks.collective_cases import (
 from benchmarks.collective_measurement import Measured
 from benchmarks.report import aligned, verdict
 
-#: Sizes of the cases that each goal is about, and the goal in words.
+#: Sizes of the cases that each goal is about, and the goal as text.
 GOALS = {
     SIZES[0]: f"latency at {size_text(SIZES[0])} <= {LATENCY_BOUND:g} of Gloo's",
     SIZES[-1]: f"bandwidth at {size_text(SIZES[-1])} >= {1 / BANDWIDTH_BOUND:g} times Gloo's",

@@ -242,7 +242,7 @@ def alternate(
     apart = any(worker is not sides[0][0] for worker, _ in sides)
     seconds: list[list[float]] = [[] for _ in sides]
     for number in range(effort.rounds):
-        # Who begins alternates: what one leaves behind (caches, clock) is the other's as often.
+        # The sides take turns at going first: caches and clock then favor neither of them.
         for side in range(len(sides))[:: 1 if number % 2 == 0 else -1]:
             if apart:
                 time.sleep(SETTLE)

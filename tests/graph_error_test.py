@@ -79,7 +79,7 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
     with pytest.raises(RuntimeError, match="without a captured graph"):
         graph.replay()
     assert x.add_(1).tolist() == [1.0] * 16
-    with torch.openreg.graph(graph):  # the same object captures anew
+    with torch.openreg.graph(graph):  # the same object captures again
         x.add_(1)
     graph.replay()
     assert x.tolist() == [2.0] * 16

@@ -160,7 +160,7 @@ def test_a_package_and_its_module(folder: Path) -> None:
 
 
 def test_a_module_that_fails(folder: Path) -> None:
-    write(folder, "failing", "import sys\nif not hasattr(sys, 'mended'): 1 / 0\n")
+    write(folder, "failing", "import sys\nif not hasattr(sys, 'fixed'): 1 / 0\n")
     seen: list[ModuleType] = []
     call_after_import("failing", seen.append)
     call_after_import("absent", seen.append)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of old: torch.openreg.FloatTensor, torch.openreg.FloatStorage and their like."""
+"""Legacy types: torch.openreg.FloatTensor, torch.openreg.FloatStorage and their like."""
 
 import io
 import warnings

@@ -236,7 +236,7 @@ def interprocess_event() -> Generator[None, None, Any]:
 
 
 def _full_device() -> torch.Tensor:
-    """Fill the device but for a segment that is free on another stream: an allocation waits."""
+    """Fill the device except for a segment that is free on another stream: allocations wait."""
     torch.openreg.empty_cache()
     torch.openreg.set_per_process_memory_fraction(1e9 / torch.openreg.mem_get_info()[1])
     stream = torch.openreg.Stream()

@@ -18,7 +18,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
     Args:
         run: the run on the device.
         reference: the run on the CPU.
-        digits: the images that both learnt from.
+        digits: the images that both learned from.
         path: the file; its suffix is the format.
     """
     figure = Figure(figsize=(11, 8), layout="constrained")

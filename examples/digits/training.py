@@ -221,7 +221,7 @@ def train(
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, T_max=epochs)
     batches = training_batches(digits, seed)
     # The first step also sets the device and libraries up, and compiles: done before, so that it is
-    # not timed, on a network of its own, so that nothing is learnt from it. Only the optimizer is
+    # not timed, on a network of its own, so that nothing is learned from it. Only the optimizer is
     # compiled again, which is one of its own as well.
     first_batch = digits.train[:BATCH]
     Learner(device, mode).step(*first_batch).item()

@@ -74,7 +74,7 @@ class Operator(Entry):
         return self.op
 
     def around(self, device: torch.device) -> AbstractContextManager[Any]:
-        """What the operator is called in, but for its backward."""
+        """The context of the forward call; backward runs outside of it."""
         return nullcontext()
 
     def backward(self, dtype: torch.dtype) -> bool:

@@ -15,7 +15,7 @@ def score(outcomes: Iterable[Outcome]) -> tuple[int, int]:
 
 
 def percent(agree: int, count: int) -> str:
-    """A share in words."""
+    """A share as text."""
     return f"{agree / count:.1%}" if count else "nothing to compare"
 
 

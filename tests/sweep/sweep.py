@@ -71,7 +71,7 @@ def sweep(
                 except Silent as silent:
                     done.put(Outcome(case, TIMED_OUT, message=str(silent)))
                     worker = None
-        except BaseException as error:  # else the reader would wait for ever
+        except BaseException as error:  # otherwise the reader would wait forever
             done.put(error)
         finally:
             if worker:

@@ -15,9 +15,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tools import bazel_workspace
+from tools.linters import documentation, words
 
 # Programs of the environment that runs this one.
 _BIN = Path(sys.prefix) / "bin"
+# The dictionary of codespell, and the phrases that it cannot have.
+_WORDS = "tools/linters/words.txt"
+_PHRASES = "tools/linters/phrases.txt"
 
 
 @dataclass(frozen=True)
@@ -27,10 +31,10 @@ class Linter:
     name: str
     # The files it is about, relative to the top of the tree.
     files: Sequence[str]
-    # Returns what was found, empty if nothing; mends it first where the argument says so.
+    # Returns the findings, empty if there are none; fixes them first if the argument says so.
     run: Callable[[bool], str]
-    # Whether it mends anything itself.
-    mends: bool = True
+    # Whether it fixes anything itself.
+    fixes: bool = True
 
 
 def is_shell(path: Path) -> bool:
@@ -44,6 +48,20 @@ def is_shell(path: Path) -> bool:
 def is_starlark(path: Path) -> bool:
     """Whether Bazel reads a file."""
     return path.suffix == ".bzl" or path.name in {"BUILD.bazel", "WORKSPACE"}
+
+
+def is_prose(name: str) -> bool:
+    """Whether comments, docs or messages of this project may be in a file.
+
+    Lists of what not to write are none, nor are outputs of programs.
+    """
+    path = Path(name)
+    return not (
+        path.suffix == ".lock"
+        or "testdata" in path.parts
+        or (path.parent == Path("tools/linters") and path.suffix == ".txt")
+        or path == Path("tools/linters/words_test.py")
+    )
 
 
 def source_files(root: Path, folders: Sequence[str]) -> list[str]:
@@ -112,6 +130,7 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
     python = [name for name in files if name.endswith((".py", ".pyi"))]
     shell = [name for name in files if is_shell(root / name)]
     starlark = [name for name in files if is_starlark(root / name)]
+    prose = [name for name in files if is_prose(name)]
 
     def clang_format(fix: bool) -> str:
         mode = ["-i"] if fix else ["--dry-run", "-Werror"]
@@ -120,7 +139,7 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
     def ruff(fix: bool) -> str:
         check = ["check", "--quiet", "--fix"] if fix else ["check", "--quiet"]
         layout = ["format", "--quiet"] if fix else ["format", "--quiet", "--diff"]
-        # Laid out last: a line that the first mends may get another length.
+        # Laid out last: a line that the first fixes may get another length.
         return command_output(
             root, [_BIN / "ruff", *check, *python], [_BIN / "ruff", *layout, *python]
         )
@@ -140,13 +159,24 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
             root, [_BIN / "mypy", "--no-error-summary", "--cache-dir", cache, *python]
         )
 
+    def wording(_fix: bool) -> str:
+        return words.find_words(root, prose, _WORDS) + words.find_phrases(
+            root, prose, words.read_phrases((root / _PHRASES).read_text())
+        )
+
+    def docs(_fix: bool) -> str:
+        # The whole tree: a page may name any file.
+        return documentation.check(root, source_files(root, []))
+
     return [
+        Linter("words", prose, wording, fixes=False),
+        Linter("docs", files, docs, fixes=False),
         Linter("clang-format", cpp, clang_format),
         Linter("ruff", python, ruff),
         Linter("buildifier", starlark, starlark_format),
-        Linter("shellcheck", shell, shellcheck, mends=False),
-        Linter("mypy", python, mypy, mends=False),
-        Linter("clang-tidy", cpp, lambda _fix: clang_tidy(folders), mends=False),
+        Linter("shellcheck", shell, shellcheck, fixes=False),
+        Linter("mypy", python, mypy, fixes=False),
+        Linter("clang-tidy", cpp, lambda _fix: clang_tidy(folders), fixes=False),
     ]
 
 
@@ -155,7 +185,7 @@ def report(tools: Sequence[Linter], fix: bool) -> int:
 
     Args:
         tools: what to run, in this order.
-        fix: whether tools mend what they can.
+        fix: whether tools fix what they can.
 
     Returns:
         The exit status: 0 where nothing was found.
@@ -177,15 +207,15 @@ def report(tools: Sequence[Linter], fix: bool) -> int:
         f"{len(failed)} of {len(tools)} linters found something: "
         + ", ".join(t.name for t in failed)
     )
-    if not fix and any(tool.mends for tool in failed):
-        print("mend what can be mended by itself: ./bazelw run //tools:lint -- --fix")
+    if not fix and any(tool.fixes for tool in failed):
+        print("fix what the tools can fix: ./bazelw run //tools:lint -- --fix")
     return 1
 
 
 def main() -> int:
     """Reads the command line and runs the linters."""
     parser = argparse.ArgumentParser(prog="./bazelw run //tools:lint --", allow_abbrev=False)
-    parser.add_argument("--fix", action="store_true", help="mend what the tools can mend")
+    parser.add_argument("--fix", action="store_true", help="fix what the tools can fix")
     parser.add_argument(
         "--only", metavar="TOOL", action="append", help="run this tool (again for more)"
     )

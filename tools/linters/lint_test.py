@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.linters.lint import Linter, command_output, is_shell, is_starlark, report
+from tools.linters.lint import Linter, command_output, is_prose, is_shell, is_starlark, report
 
 
 def test_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
@@ -16,7 +16,7 @@ def test_nothing_found(capsys: pytest.CaptureFixture[str]) -> None:
     assert "2 linters, nothing found" in capsys.readouterr().out
 
 
-def test_a_finding_fails_and_says_how_to_mend_it(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_finding_fails_and_says_how_to_fix_it(capsys: pytest.CaptureFixture[str]) -> None:
     tools = [Linter("one", ["a"], lambda fix: "a:1: bad\n"), Linter("two", ["a"], lambda fix: "")]
     assert report(tools, False) == 1
     out = capsys.readouterr().out
@@ -59,3 +59,12 @@ def test_starlark_files() -> None:
     assert is_starlark(Path("a/BUILD.bazel"))
     assert is_starlark(Path("tools/cc.bzl"))
     assert not is_starlark(Path("tools/bazel"))
+
+
+def test_prose() -> None:
+    assert is_prose("docs/bazel.md")
+    assert is_prose("bazelw")
+    assert is_prose("tools/linters/words.py")
+    assert not is_prose("requirements.lock")
+    assert not is_prose("aten/structured/testdata/out.cc")
+    assert not is_prose("tools/linters/phrases.txt")

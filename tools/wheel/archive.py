@@ -36,7 +36,7 @@ def pack(out: Path, members: Mapping[str, bytes], dist_info: str, tag: str) -> N
 
     Args:
         out: the archive to write.
-        members: path in the archive to contents; those of dist_info included, but for WHEEL and
+        members: path in the archive to contents; those of dist_info included, except WHEEL and
             RECORD, which are made here.
         dist_info: name of the folder NAME-VERSION.dist-info.
         tag: PYTHON-ABI-PLATFORM.

@@ -62,7 +62,7 @@ class Worker(Generic[Request, Answer]):
 
         Args:
             request: what is asked; it is pickled.
-            timeout: seconds from when the process is prepared; None waits for ever.
+            timeout: seconds from when the process is prepared; None waits forever.
 
         Raises:
             Died: the process ended; the worker is closed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Types of old: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage``, one for each dtype.
+"""Legacy types: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage``, one for each dtype.
 
 torch reads them where it pickles a storage and where it writes or takes the type of a tensor as a
 string. New code has no use for them: ``torch.empty(..., dtype=..., device="openreg")`` does it.

@@ -58,8 +58,8 @@ def _record_memory_history(
         context: whose call stacks are kept. ``"state"``: those of memory that is held.
             ``"alloc"``: those of allocations that are over, too. ``"all"``: those of frees, too.
             None: none.
-        stacks: ``"python"``, or ``"all"`` with frames of C++, which takes longer, and much longer
-            to have in words.
+        stacks: ``"python"``, or ``"all"`` to add C++ frames. Recording them takes longer, and
+            turning them into text takes much longer.
         max_entries: how many events of each device are kept; the oldest are dropped. An event takes
             75 bytes, and a stack some 200 to 700.
         clear_history: forget the events of an earlier call first.

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// What the files of this backend share. Its device is the host's memory and runs everything at the
+// call; a real one calls its driver where a comment says "driver". Threads: any.
+#ifndef EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
+#define EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
+
+#include <c10/core/Allocator.h>
+#include <c10/core/Device.h>
+#include <c10/util/Exception.h>
+
+namespace acme {
+
+inline constexpr c10::DeviceType kType = c10::DeviceType::PrivateUse1;
+inline constexpr c10::DeviceIndex kDevices = 2;
+
+// The current device of the calling thread.
+inline thread_local c10::DeviceIndex current_device = 0;
+
+// An index, checked; -1 is the current device.
+inline c10::DeviceIndex resolve(c10::DeviceIndex index) {
+  TORCH_CHECK(index < kDevices, "acme: device index ", static_cast<int>(index),
+              " is out of range: ", static_cast<int>(kDevices), " devices");
+  return index < 0 ? current_device : index;
+}
+
+inline c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
+  const c10::DeviceIndex previous = current_device;
+  current_device = resolve(index);
+  return previous;
+}
+
+// Lives as long as the process.
+c10::Allocator* allocator();
+
+}  // namespace acme
+
+#endif  // EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_

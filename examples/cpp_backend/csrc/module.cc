@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The extension module torch_acme._C. Its import loads the library, whose static initializers
+// register guard, allocator, hooks and operators. Functions need the GIL, as all of Python do.
+#include <ATen/Context.h>
+#include <Python.h>
+#include <torch/csrc/Generator.h>
+
+#include "device.h"
+
+namespace {
+
+// torch has no function in Python for the default generator of a device.
+PyObject* default_generator(PyObject* /*self*/, PyObject* index) {
+  const long device = PyLong_AsLong(index);
+  if (device == -1 && PyErr_Occurred() != nullptr) {
+    return nullptr;
+  }
+  return THPGenerator_Wrap(
+      at::globalContext().defaultGenerator({acme::kType, static_cast<c10::DeviceIndex>(device)}));
+}
+
+PyObject* device_count(PyObject* /*self*/, PyObject* /*none*/) {
+  return PyLong_FromLong(acme::kDevices);
+}
+
+PyMethodDef methods[] = {{"default_generator", &default_generator, METH_O, nullptr},
+                         {"device_count", &device_count, METH_NOARGS, nullptr},
+                         {}};
+PyModuleDef definition{
+    PyModuleDef_HEAD_INIT, "_C", nullptr, -1, methods, nullptr, nullptr, nullptr, nullptr};
+
+}  // namespace
+
+// PyMODINIT_FUNC also makes it visible, which -fvisibility=hidden takes from all other functions.
+// NOLINTNEXTLINE(readability-identifier-naming): the name that Python looks for.
+PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }

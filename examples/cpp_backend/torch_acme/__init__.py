@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Device ``acme``: importing the package registers it with torch."""
+
+import torch
+from torch.utils.backend_registration import (
+    generate_methods_for_privateuse1_backend,
+    rename_privateuse1_backend,
+)
+
+# The order matters: libraries, name, module, methods. The module has to be there before the first
+# tensor is made, and methods are made from the name.
+from torch_acme import _C  # noqa: F401  loads the library
+from torch_acme import device as _device
+
+rename_privateuse1_backend("acme")
+torch._register_device_module("acme", _device)
+generate_methods_for_privateuse1_backend(for_storage=True)
+
+
+def load() -> None:
+    """Entry point of group torch.backends: `import torch` calls it, and the import did the work."""

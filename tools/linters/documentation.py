@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What the pages say about the tree, checked against the tree.
+
+- Lines have at most 120 characters.
+- Links to files and headings have a target. docs/README.md lists all pages of docs/.
+- Files, folders and targets that stand in backticks exist. A file without a folder may be anywhere.
+- ./bazelw commands name targets that a BUILD file has.
+- A code block below `<!-- from: FILE -->` is in that file, word by word. A line `...` of the block
+  stands for what is left out.
+- docs/settings.md has a row for each variable OPENREG_* that the sources read, and for no other.
+- docs/torch_internals.md names files that contain the symbol of the row, and tests that exist.
+
+All functions take the tree as `files`, names relative to root, and return findings, one a line.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+LINE_LENGTH = 120
+INDEX = "docs/README.md"
+SETTINGS = "docs/settings.md"
+INTERNALS = "docs/torch_internals.md"
+
+_CODE_SUFFIXES = (".cc", ".h", ".py", ".pyi", ".bzl", ".sh", ".yaml", ".md")
+_CODE_SPAN = re.compile(r"`([^`\n]+)`")
+_LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
+_LABEL = re.compile(r"(?<![\w/@=])//([\w/.\-]*)(?::([\w.\-/]+))?(?:/?\.\.\.)?")
+_INCLUDE = re.compile(r"<!-- from: (\S+) -->")
+_VARIABLE = re.compile(r"(?:[\"'`]|\$\{?)(OPENREG_[A-Z0-9_]*[A-Z0-9])\b")
+
+
+def pages(files: Iterable[str]) -> list[str]:
+    """The pages among files."""
+    return [name for name in files if name.endswith(".md")]
+
+
+def slug(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).replace("`", "").strip().lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors of a page; of two equal headings the second one gets a number."""
+    found: dict[str, int] = {}
+    result = set()
+    for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
+        name = slug(heading)
+        result.add(f"{name}-{found[name]}" if name in found else name)
+        found[name] = found.get(name, 0) + 1
+    return result
+
+
+def code_lines(lines: Sequence[str]) -> list[bool]:
+    """Which lines of a page are code: fenced, or indented below an empty line."""
+    result = []
+    fenced = False
+    indented = False
+    in_list = False
+    blank = True
+    for line in lines:
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            result.append(True)
+            blank = False
+            continue
+        if not line.strip():
+            result.append(fenced)
+            blank = True
+            continue
+        depth = len(line) - len(line.lstrip())
+        if depth == 0:
+            in_list = re.match(r"([-*]|\d+\.) ", line) is not None
+        indented = depth >= (6 if in_list else 4) and (blank or indented)
+        result.append(fenced or indented)
+        blank = False
+    return result
+
+
+def prose(text: str) -> str:
+    """A page without its code blocks; lines keep their numbers."""
+    lines = text.split("\n")
+    return "\n".join(
+        "" if code else line for line, code in zip(lines, code_lines(lines), strict=True)
+    )
+
+
+def matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
+    """Matches with the numbers of their lines."""
+    for number, line in enumerate(text.split("\n"), 1):
+        for match in pattern.finditer(line):
+            yield number, match
+
+
+def long_lines(root: Path, files: Sequence[str]) -> list[str]:
+    """Lines of pages that are too long."""
+    return [
+        f"{page}:{number}: {len(line)} characters, at most {LINE_LENGTH}"
+        for page in pages(files)
+        for number, line in enumerate((root / page).read_text().split("\n"), 1)
+        if len(line) > LINE_LENGTH
+    ]
+
+
+def broken_links(root: Path, files: Sequence[str]) -> list[str]:
+    """Relative links without a target, and pages of docs/ that the index does not list."""
+    found = []
+    for page in pages(files):
+        text = (root / page).read_text()
+        for number, match in matches(prose(text), _LINK):
+            target, _, anchor = match[1].partition("#")
+            if "://" in target or target.startswith("mailto:"):
+                continue
+            path = (root / page).parent / target if target else root / page
+            if not path.exists():
+                found.append(f"{page}:{number}: link to {target}: no such file")
+            elif anchor and anchor not in anchors(path.read_text()):
+                found.append(f"{page}:{number}: link to {match[1]}: no such heading")
+    if INDEX in files:
+        listed = {match[1] for match in _LINK.finditer((root / INDEX).read_text())}
+        for page in pages(files):
+            folder, _, name = page.rpartition("/")
+            if folder == "docs" and page != INDEX and name not in listed:
+                found.append(f"{INDEX}: does not list {name}")
+    return found
+
+
+def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
+    """Files and folders in backticks that the tree does not have."""
+    top = {name.partition("/")[0] for name in files if "/" in name}
+    names = {PurePosixPath(name).name for name in files}
+    suffixes = {suffix for name in files for suffix in _tails(name)}
+    folders = {str(parent) for name in files for parent in PurePosixPath(name).parents}
+    found = []
+    for page in pages(files):
+        for number, match in matches(prose((root / page).read_text()), _CODE_SPAN):
+            text = match[1].rstrip("/")
+            if not re.fullmatch(r"[\w.\-]+(/[\w.\-]+)*", text):
+                continue
+            in_tree = "/" in text and text.partition("/")[0] in top
+            is_source = text.endswith(_CODE_SUFFIXES) and not text.startswith(".")
+            if not in_tree and not (is_source and "/" not in text):
+                continue
+            here = str(PurePosixPath(page).parent / text)
+            if text in suffixes or text in folders or here in folders or text in names:
+                continue
+            found.append(f"{page}:{number}: `{match[1]}`: no such file or folder")
+    return found
+
+
+def _tails(name: str) -> Iterator[str]:
+    """The path of a file, and what is left of it below each of its folders."""
+    parts = name.split("/")
+    for start in range(len(parts)):
+        yield "/".join(parts[start:])
+
+
+def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
+    """Labels in backticks and in commands that no BUILD file has.
+
+    The names of targets are looked up as text: a target may come from a list in the BUILD file.
+    """
+    builds = {
+        str(PurePosixPath(name).parent): (root / name).read_text()
+        for name in files
+        if PurePosixPath(name).name == "BUILD.bazel"
+    }
+    found = []
+    for page in pages(files):
+        text = (root / page).read_text()
+        lines = text.split("\n")
+        code = code_lines(lines)
+        for number, line in enumerate(lines, 1):
+            spans = [line] if code[number - 1] else _CODE_SPAN.findall(line)
+            for span in spans:
+                if "://" in span or not ("bazelw" in span or span.startswith("//")):
+                    continue
+                # Alone, a package needs no target of its name.
+                command = "bazelw" in span
+                for match in _LABEL.finditer(span.partition(" #")[0]):
+                    if not (
+                        _target_exists(match, builds)
+                        or (not command and match[2] is None and match[1].rstrip("/") in builds)
+                    ):
+                        found.append(f"{page}:{number}: {match[0]}: no such target")
+    return found
+
+
+def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
+    package, target = match[1].rstrip("/.") or ".", match[2]
+    if match[0].endswith("..."):
+        return package == "." or any(
+            name == package or name.startswith(package + "/") for name in builds
+        )
+    if package not in builds:
+        return False
+    name = target or PurePosixPath(package).name
+    if name == "all":
+        return True
+    # first_launches_in_%s_test: a name with a part from a list.
+    candidates = re.findall(r'"([\w.%\-/]+)"', builds[package])
+    return any(
+        name == found or ("%s" in found and re.fullmatch(found.replace("%s", r"\w+"), name))
+        for found in candidates
+    ) or any(name.startswith(found) for found in re.findall(r'name = "(\w+)"', builds[package]))
+
+
+def changed_code(root: Path, files: Sequence[str]) -> list[str]:
+    """Code blocks that say where they are from, and are not there."""
+    found = []
+    for page in pages(files):
+        lines = (root / page).read_text().split("\n")
+        code = code_lines(lines)
+        for number, line in enumerate(lines):
+            match = _INCLUDE.search(line)
+            if match is None:
+                continue
+            if match[1] not in files:
+                found.append(f"{page}:{number + 1}: {match[1]}: no such file")
+                continue
+            block = _block(lines, code, number + 1)
+            if not block:
+                found.append(f"{page}:{number + 1}: no code block below")
+                continue
+            source = [text.strip() for text in (root / match[1]).read_text().split("\n")]
+            lost = _lost(block, [text for text in source if text])
+            if lost:
+                found.append(f"{page}:{number + 1}: not in {match[1]}: {lost}")
+    return found
+
+
+def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
+    """The lines of the code block that begins at or below start, without indentation."""
+    while start < len(lines) and not lines[start].strip():
+        start += 1
+    block = []
+    for line, is_code in zip(lines[start:], code[start:], strict=True):
+        if line.strip() and not is_code:
+            break
+        if line.strip() and not line.lstrip().startswith("```"):
+            block.append(line.strip())
+        if block and line.lstrip().startswith("```"):
+            break
+    return block
+
+
+def _lost(block: Sequence[str], source: Sequence[str]) -> str:
+    """The first line of a part of block that source does not have; empty if it has all."""
+    position = 0
+    parts: list[list[str]] = [[]]
+    for line in block:
+        if line == "...":
+            parts.append([])
+        else:
+            parts[-1].append(line)
+    for part in parts:
+        starts = range(position, len(source) - len(part) + 1)
+        at = next((s for s in starts if list(source[s : s + len(part)]) == part), None)
+        if at is None:
+            return next((line for line in part if line not in source), part[0])
+        position = at + len(part)
+    return ""
+
+
+def settings(root: Path, files: Sequence[str]) -> list[str]:
+    """Variables that sources read and docs/settings.md does not have, and the other way round."""
+    if SETTINGS not in files:
+        return [f"{SETTINGS}: missing"]
+    read: dict[str, str] = {}
+    for name in files:
+        folders = PurePosixPath(name).parts
+        if "testdata" in folders or folders[:2] == ("tools", "linters"):
+            continue
+        if name.endswith((".md", ".lock", "/BUILD.bazel")):
+            continue
+        try:
+            text = (root / name).read_text()
+        except UnicodeDecodeError:
+            continue
+        for match in _VARIABLE.finditer(text):
+            read.setdefault(match[1], name)
+    table = set(re.findall(r"^\| `(OPENREG_\w+)`", (root / SETTINGS).read_text(), re.MULTILINE))
+    return [
+        f"{SETTINGS}: no row for {name}, which {read[name]} reads"
+        for name in sorted(read.keys() - table)
+    ] + [f"{SETTINGS}: {name}: nothing reads it" for name in sorted(table - read.keys())]
+
+
+def internals(root: Path, files: Sequence[str]) -> list[str]:
+    """What docs/torch_internals.md, | symbol | files | test |, says and the tree does not.
+
+    Each code span of the first cell has to be in one of the files of the second: a module of torch
+    and a header as a whole, of other symbols the last name. The last cell names a file or a target.
+    Each private module and header of torch that a component uses needs a row.
+    """
+    if INTERNALS not in files:
+        return [f"{INTERNALS}: missing"]
+    found = []
+    named: set[str] = set()
+    by_tail: dict[str, list[str]] = {}
+    for name in files:
+        for tail in _tails(name):
+            by_tail.setdefault(tail, []).append(name)
+    for number, line in enumerate((root / INTERNALS).read_text().split("\n"), 1):
+        cells = [cell.strip() for cell in line.strip().strip("|").split(" | ")]
+        if not line.startswith("| `") or len(cells) < 3:
+            continue
+        symbols, sources = (_CODE_SPAN.findall(cell) for cell in cells[:2])
+        named.update(symbols)
+        unknown = [name for name in sources if name not in by_tail]
+        found += [f"{INTERNALS}:{number}: {name}: no such file" for name in unknown]
+        texts = [(root / name).read_text() for tail in sources for name in by_tail.get(tail, [])]
+        for symbol in symbols:
+            whole, _, last = symbol.rpartition(".")
+            needle = symbol if "/" in symbol else re.split(r"\.|::", symbol)[-1]
+            imports = f"from {whole} import {last}"
+            if _PRIVATE_MODULE.fullmatch(symbol):
+                present = any(symbol in text or imports in text for text in texts)
+            else:
+                present = any(needle in text for text in texts)
+            if not present:
+                found.append(f"{INTERNALS}:{number}: {symbol} is not in {', '.join(sources)}")
+        tests = _CODE_SPAN.findall(cells[-1])
+        found += [
+            f"{INTERNALS}:{number}: {test}: no such test"
+            for test in tests
+            if not test.startswith("//") and test not in by_tail
+        ]
+        if not tests:
+            found.append(f"{INTERNALS}:{number}: names no test")
+    return found + _unnamed(root, files, named)
+
+
+# Components whose use of private parts of torch has to be in docs/torch_internals.md.
+_COMPONENTS = re.compile(
+    r"(amp|aten|autoload|compile|distributed|profiler|python|runtime)/(?!.*_(test|benchmark)\.)"
+)
+_PRIVATE_MODULE = re.compile(r"torch(?:\.[a-z]\w*)*\._\w+(?:\.\w+)*")
+_IMPORT = re.compile(r"^\s*(?:from|import) (torch(?:\.[a-z]\w*)*\._\w+(?:\.\w+)*)", re.MULTILINE)
+_ATTRIBUTE = re.compile(r"\b(torch\._C\._[A-Za-z]\w+|torch\._[a-z]\w+)(?:\(|\.)")
+_PRIVATE_HEADER = re.compile(
+    r"#include <((?:torch/csrc/(?!api)|ATen/(?:native|detail)/|c10/core/impl/)[^>]+)>"
+)
+
+
+def _unnamed(root: Path, files: Sequence[str], named: set[str]) -> list[str]:
+    """Private modules and headers of torch that components use and no row names."""
+    used: dict[str, str] = {}
+    for name in files:
+        if not _COMPONENTS.match(name) or not name.endswith((".py", ".cc", ".h", ".cc.jinja")):
+            continue
+        text = (root / name).read_text()
+        for pattern in (_IMPORT, _ATTRIBUTE) if name.endswith(".py") else (_PRIVATE_HEADER,):
+            for match in pattern.finditer(text):
+                used.setdefault(match[1], name)
+    return [
+        f"{INTERNALS}: no row for {symbol}, which {name} uses"
+        for symbol, name in sorted(used.items())
+        if not any(
+            f"{symbol}.".startswith(f"{row}.") or row.startswith(f"{symbol}.") for row in named
+        )
+    ]
+
+
+def check(root: Path, files: Sequence[str]) -> str:
+    """Runs all checks.
+
+    Args:
+        root: the top of the source tree.
+        files: all files of it, relative to root.
+
+    Returns:
+        What was found, one finding a line; empty if nothing was.
+    """
+    checks = (
+        long_lines,
+        broken_links,
+        missing_paths,
+        missing_targets,
+        changed_code,
+        settings,
+        internals,
+    )
+    return "".join(f"{finding}\n" for run in checks for finding in run(root, files))
