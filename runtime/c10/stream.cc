@@ -78,7 +78,7 @@ constexpr int kMaxPriorities = 8;
 
 orStream_t native_stream(const c10::Stream& stream) {
   TORCH_CHECK(stream.device_type() == kOpenRegType,
-              "expected a stream of device openreg, but got a stream of ",
+              "expected a stream of device openreg, but got a stream of ", stream.device());
   if (stream.id() == 0) {
     return default_handle(resolve_device(stream.device_index()));
   }
