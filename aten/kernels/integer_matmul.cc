@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_int_mm_cpu_dispatch.h>
 #include <ATen/ops/_weight_int8pack_mm_cpu_dispatch.h>
+#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
 #include "aten/launch/cpu_kernel.h"
@@ -68,6 +69,16 @@ at::Tensor& int_mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tenso
   return out;
 }
 
+// The CPU's kernels for reduced types read whole vectors of 32 columns, past the last row too.
+constexpr int64_t kVector = 32;
+
+at::Tensor multiply_int8(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scales) {
+  if (self.size(1) % kVector == 0) {
+    return at::cpu::_weight_int8pack_mm(self, mat2, scales);
+  }
+  return at::mm(self.to(at::kFloat), mat2.t().to(at::kFloat)).mul_(scales);
+}
+
 at::Tensor weight_int8pack_mm(const at::Tensor& self, const at::Tensor& mat2,
                               const at::Tensor& scales) {
   Operands operands;
@@ -95,7 +106,7 @@ at::Tensor weight_int8pack_mm(const at::Tensor& self, const at::Tensor& mat2,
                   [&](AliasPool& aliases) {
                     return [self = aliases.alias(self), mat2 = aliases.alias(mat2),
                             scales = aliases.alias(scales), out = aliases.alias(out)] {
-                      store(at::cpu::_weight_int8pack_mm(self, mat2, scales), out);
+                      store(multiply_int8(self, mat2, scales), out);
                     };
                   });
   }
