@@ -40,6 +40,7 @@ CONFIGURATIONS: dict[str, Callable[[], Any]] = {
     ),
     "float8 weights": quantization.Float8WeightOnlyConfig,
 }
+HOLD_ENUMS = {"int8 weights and inputs", "float8 weights"}
 TOLERANCES = {torch.float32: 1e-4, torch.bfloat16: 2e-2}
 
 
@@ -89,8 +90,10 @@ def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
             ), key
     if compiled:
         ours = torch.compile(ours, fullgraph=True)
+    # Generated code divides by a scale in another way: an input may be rounded to the next number.
+    flips = compiled and name == "int8 weights and inputs"
     with torch.no_grad():
-        close(ours(x.to(DEVICE)), theirs(x), TOLERANCES[dtype])
+        close(ours(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -105,7 +108,10 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         torch.save(moved.state_dict(), tmp_path / "model.pt")
         for device in (DEVICE, torch.device("cpu")):
             loaded = Block().eval().to(device)
-            state = torch.load(tmp_path / "model.pt", map_location=device, weights_only=True)
+            # An enum of torchao's in it needs more than weights, whatever the device.
+            state = torch.load(
+                tmp_path / "model.pt", map_location=device, weights_only=name not in HOLD_ENUMS
+            )
             loaded.load_state_dict(state, assign=True)
             assert_close(loaded(x.to(device)).cpu(), expected, rtol=1e-4, atol=1e-4)
 
