@@ -148,7 +148,9 @@ def replaced(model: nn.Module, way: str) -> nn.Module:
 
 def megabytes(model: nn.Module) -> float:
     """Of all parameters and buffers of linear layers, of whatever kind."""
-    layers = [m for m in model.modules() if type(m) in (nn.Linear, Int8Weight, Int8Linear, Int4Weight)]
+    layers = [
+        m for m in model.modules() if type(m) in (nn.Linear, Int8Weight, Int8Linear, Int4Weight)
+    ]
     tensors = [t for layer in layers for t in layer.state_dict().values()]
     return sum(t.numel() * t.itemsize for t in tensors) / 1e6
 
@@ -170,7 +172,9 @@ def measure(where: torch.device, name: str, rows: int, rounds: int) -> list[Row]
         return time.perf_counter() - start
 
     exact = models["float32"](x)
-    errors = {way: ((model(x) - exact).norm() / exact.norm()).item() for way, model in models.items()}
+    errors = {
+        way: ((model(x) - exact).norm() / exact.norm()).item() for way, model in models.items()
+    }
     calls = {way: 1 + int(WINDOW / seconds(model, 3) * 3) for way, model in models.items()}
     times: dict[str, list[float]] = {way: [] for way in WAYS}
     for _ in range(rounds):

@@ -10,7 +10,9 @@ import torch
 from benchmarks import quantized
 
 
-def test_table(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_table(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(quantized, "WIDTH", 128)
     monkeypatch.setattr(quantized, "HEADS", 4)
     monkeypatch.setattr(quantized, "WINDOW", 0.001)

@@ -28,9 +28,7 @@ def short(dtype: torch.dtype) -> str:
 def differences() -> dict[str, frozenset[str]]:
     """Dtypes that an operator takes on CUDA and not on the CPU, for each operator with any."""
     found = {
-        name_of(op): frozenset(
-            map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu"))
-        )
+        name_of(op): frozenset(map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu")))
         for op in op_db
     }
     return {name: dtypes for name, dtypes in found.items() if dtypes}

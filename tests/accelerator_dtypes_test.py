@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of dtypes that accelerators take and the CPU does not: it is complete, and it is true."""
+"""The table of dtypes that accelerators take and the CPU does not: is it complete, is it true."""
 
 import re
 from collections.abc import Iterator
@@ -68,7 +68,9 @@ def _cases(taken: bool) -> list[Any]:
 
 def _results(name: str, arguments: Any) -> list[Tensor]:
     sample, args, kwargs = arguments
-    return [x for x in tree_leaves(OPERATORS[name](sample, *args, **kwargs)) if isinstance(x, Tensor)]
+    return [
+        x for x in tree_leaves(OPERATORS[name](sample, *args, **kwargs)) if isinstance(x, Tensor)
+    ]
 
 
 def _cpu_takes(name: str, dtype: torch.dtype) -> bool:

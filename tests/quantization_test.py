@@ -14,7 +14,8 @@ from torch.nn import functional
 from torch.testing import assert_close
 
 from tests.differential import check, check_error, is_queued, to_device
-from tests.graph_capture import capture, quiet_devices as quiet_devices
+from tests.graph_capture import capture
+from tests.graph_capture import quiet_devices as quiet_devices
 
 DEVICE = "openreg"
 FLOAT8 = torch.float8_e4m3fn
@@ -40,9 +41,7 @@ def float8(*sizes: int) -> Tensor:
     unsigned=st.booleans(),
     transposed=st.tuples(st.booleans(), st.booleans()),
 )
-def test_int_mm(
-    m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, bool]
-) -> None:
+def test_int_mm(m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, bool]) -> None:
     left = int8(k, m).t() if transposed[0] else int8(m, k)
     right = int8(n, k).t() if transposed[1] else int8(k, n)
     if unsigned:
@@ -67,7 +66,11 @@ def test_int_mm_to_a_given_tensor() -> None:
         torch.empty(7, 5, dtype=torch.int32).t(),
     ):
         check_error(
-            lambda a, b, out: torch._int_mm(a, b, out=out), left, right, out, words="Expected result"
+            lambda a, b, out: torch._int_mm(a, b, out=out),
+            left,
+            right,
+            out,
+            words="Expected result",
         )
 
 
@@ -282,7 +285,9 @@ def test_scaled_mm(
 
     check(product, a, b, *scales, *([] if extra is None else [extra]))
     if out == torch.float32:
-        result = product(*map(to_device, (a, b, *scales)), *([] if extra is None else [extra.to(DEVICE)]))
+        result = product(
+            *map(to_device, (a, b, *scales)), *([] if extra is None else [extra.to(DEVICE)])
+        )
         expected = (a.double() * scales[0]) @ (b.double() * scales[1])
         expected = expected if extra is None else expected + extra
         assert_close(result.cpu().double(), expected, rtol=1e-4, atol=1e-4)
@@ -337,6 +342,10 @@ ONE = torch.tensor(1.0)
         ({"b": float8(32)}, "mat2 must be a matrix"),
         ({"b": float8(31, 16)}, "mat1 and mat2 shapes cannot be multiplied (4x32 and 31x16)"),
         ({"a": torch.ones(4, 32)}, "Invalid scaling configuration."),
+        (
+            {"a": torch.ones(4, 32), "b": torch.ones(32, 16)},
+            "Expected mat1 to be Float8 matrix got Float",
+        ),
         ({"scale_a": torch.ones(4, 1)}, "Invalid scaling configuration."),
         ({"scale_a": torch.ones(4)}, "Invalid scaling configuration."),
         (
@@ -397,9 +406,7 @@ def test_wrong_arguments_of_scaled_mm_v2(change: dict[str, Any], words: str) -> 
     def product(
         a: Tensor, b: Tensor, scale_a: Tensor, ra: Any, sa: Any, scale_b: Tensor, rb: Any, sb: Any
     ) -> Tensor:
-        return torch._scaled_mm_v2(
-            a, b, [scale_a], ra, sa, [scale_b], rb, sb, None, torch.bfloat16
-        )
+        return torch._scaled_mm_v2(a, b, [scale_a], ra, sa, [scale_b], rb, sb, None, torch.bfloat16)
 
     check_error(product, *arguments.values(), words=words)
 
@@ -447,7 +454,9 @@ def test_offsets_of_groups_may_be_wrong() -> None:
     a, b = torch.randn(8, 16), torch.randn(3, 16, 8)
     for ends, rows in (([1, 2, 5], 5), ([1, 2, 9], 8), ([3, 2, 8], 8)):
         offsets = torch.tensor(ends, dtype=torch.int32)
-        check(lambda a, b, offs, rows=rows: torch._grouped_mm(a, b, offs=offs)[:rows], a, b, offsets)
+        check(
+            lambda a, b, offs, rows=rows: torch._grouped_mm(a, b, offs=offs)[:rows], a, b, offsets
+        )
 
 
 @pytest.mark.parametrize(
@@ -506,9 +515,7 @@ OPERATORS: dict[str, tuple[Callable[..., Any], Callable[[], tuple[Any, ...]]]] =
         lambda: (float8(16, 32), float8(16, 32).t(), torch.rand(16, 1), torch.rand(1, 16)),
     ),
     "_scaled_mm_v2": (
-        lambda a, b, s: torch._scaled_mm_v2(
-            a, b, [s], [0], [], [s], [0], [], None, torch.bfloat16
-        ),
+        lambda a, b, s: torch._scaled_mm_v2(a, b, [s], [0], [], [s], [0], [], None, torch.bfloat16),
         lambda: (float8(16, 32), float8(16, 32).t(), torch.tensor(0.5)),
     ),
     "_grouped_mm": (
@@ -544,7 +551,9 @@ def test_is_queued_and_then_right() -> None:
 @pytest.mark.parametrize("name", OPERATORS)
 def test_graphs_compute_with_new_numbers(name: str) -> None:
     function, make = OPERATORS[name]
-    arguments, others = ([to_device(a) if isinstance(a, Tensor) else a for a in make()] for _ in "ab")
+    arguments, others = (
+        [to_device(a) if isinstance(a, Tensor) else a for a in make()] for _ in "ab"
+    )
     graph, result = capture(lambda: function(*arguments))
     for argument, other in zip(arguments, others, strict=True):
         if isinstance(argument, Tensor):
@@ -560,9 +569,7 @@ def test_fake_tensors_are_like_real_ones(name: str) -> None:
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
     real = function(*arguments)
     with FakeTensorMode() as mode:
-        fake = function(
-            *[mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments]
-        )
+        fake = function(*[mode.from_tensor(a) if isinstance(a, Tensor) else a for a in arguments])
     assert (fake.dtype, fake.shape, fake.stride(), fake.device) == (
         real.dtype,
         real.shape,

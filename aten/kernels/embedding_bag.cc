@@ -2,10 +2,10 @@
 //
 // Sums, means and maxima of bags of embeddings, and their gradients.
 //
-// Results have the sizes that torch's compiler expects of an accelerator, not the CPU's: offset2bag,
-// the bag of each index, is always filled in; bag_size has one element for each offset; there are
-// max_indices only where the mode is max. Indices out of range and wrong offsets are found where
-// the kernel runs, and thrown at the next synchronization. Threads: any.
+// Results have the sizes that torch's compiler expects of an accelerator, not the CPU's:
+// offset2bag, the bag of each index, is always filled in; bag_size has one element for each offset;
+// there are max_indices only where the mode is max. Indices out of range and wrong offsets are
+// found where the kernel runs, and thrown at the next synchronization. Threads: any.
 #include <ATen/Dispatch.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
@@ -141,22 +141,22 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> embedding_bag(
   bags.output = empty_on(device, {count, weight.size(1)}, weight.scalar_type());
   bags.offset2bag = empty_on(device, {indices.size(0)}, dtype);
   bags.bag_size = empty_on(device, offsets.sizes(), dtype);
-  bags.max_indices = mode == kMax ? empty_on(device, bags.output.sizes(), dtype)
-                                  : empty_on(device, {0}, dtype);
+  bags.max_indices =
+      mode == kMax ? empty_on(device, bags.output.sizes(), dtype) : empty_on(device, {0}, dtype);
   launch_kernel({"aten::_embedding_bag", indices.numel() * (4 + weight.size(1))}, device,
                 [&](AliasPool& aliases) {
-                  return EmbeddingBag{aliases.alias(weight),
-                                      aliases.alias(indices),
-                                      aliases.alias(offsets),
-                                      scale_grad_by_freq,
-                                      mode,
-                                      sparse,
-                                      Owned<Optional>(aliases, per_sample_weights),
-                                      include_last_offset,
-                                      padding_idx,
-                                      {aliases.alias(bags.output), aliases.alias(bags.offset2bag),
-                                       aliases.alias(bags.bag_size),
-                                       aliases.alias(bags.max_indices)}};
+                  return EmbeddingBag{
+                      aliases.alias(weight),
+                      aliases.alias(indices),
+                      aliases.alias(offsets),
+                      scale_grad_by_freq,
+                      mode,
+                      sparse,
+                      Owned<Optional>(aliases, per_sample_weights),
+                      include_last_offset,
+                      padding_idx,
+                      {aliases.alias(bags.output), aliases.alias(bags.offset2bag),
+                       aliases.alias(bags.bag_size), aliases.alias(bags.max_indices)}};
                 });
   return {bags.output, bags.offset2bag, bags.bag_size, bags.max_indices};
 }
@@ -181,22 +181,21 @@ at::Tensor embedding_bag_dense_backward(const at::Tensor& grad, const at::Tensor
   check_weights(grad, indices, per_sample_weights, mode);
   at::Tensor grad_weight =
       empty_on(operands.device(), {num_weights, grad.size(1)}, grad.scalar_type());
-  launch_kernel({"aten::_embedding_bag_dense_backward",
-                 grad_weight.numel() + indices.numel() * (4 + 2 * grad.size(1))},
-                operands.device(), [&](AliasPool& aliases) {
-                  return [grad = aliases.alias(grad), indices = aliases.alias(indices),
-                          offset2bag = aliases.alias(offset2bag),
-                          bag_size = aliases.alias(bag_size),
-                          maximum_indices = aliases.alias(maximum_indices), num_weights,
-                          scale_grad_by_freq, mode,
-                          per_sample_weights = Owned<Optional>(aliases, per_sample_weights),
-                          padding_idx, grad_weight = aliases.alias(grad_weight)] {
-                    store(at::cpu::_embedding_bag_dense_backward(
-                              grad, indices, offset2bag, bag_size, maximum_indices, num_weights,
-                              scale_grad_by_freq, mode, per_sample_weights, padding_idx),
-                          grad_weight);
-                  };
-                });
+  launch_kernel(
+      {"aten::_embedding_bag_dense_backward",
+       grad_weight.numel() + indices.numel() * (4 + 2 * grad.size(1))},
+      operands.device(), [&](AliasPool& aliases) {
+        return [grad = aliases.alias(grad), indices = aliases.alias(indices),
+                offset2bag = aliases.alias(offset2bag), bag_size = aliases.alias(bag_size),
+                maximum_indices = aliases.alias(maximum_indices), num_weights, scale_grad_by_freq,
+                mode, per_sample_weights = Owned<Optional>(aliases, per_sample_weights),
+                padding_idx, grad_weight = aliases.alias(grad_weight)] {
+          store(at::cpu::_embedding_bag_dense_backward(
+                    grad, indices, offset2bag, bag_size, maximum_indices, num_weights,
+                    scale_grad_by_freq, mode, per_sample_weights, padding_idx),
+                grad_weight);
+        };
+      });
   return grad_weight;
 }
 

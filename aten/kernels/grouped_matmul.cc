@@ -45,9 +45,8 @@ at::DimVector grouped_sizes(const at::Tensor& self, const at::Tensor& mat2, cons
 
 // As if every row of a matrix were in a group of its own.
 int64_t grouped_cost(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
-  return mat2.numel() + (self.dim() == 2 && mat2.dim() == 2
-                             ? self.numel() * mat2.size(1) / 8
-                             : matmul_cost(self, out));
+  return mat2.numel() + (self.dim() == 2 && mat2.dim() == 2 ? self.numel() * mat2.size(1) / 8
+                                                            : matmul_cost(self, out));
 }
 
 at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Optional& offs,
@@ -69,16 +68,14 @@ at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Opti
               "expected m1 and m2 to have the same dtype, but got: ", self.dtype(),
               " != ", mat2.dtype());
   out = empty_on(operands.device(), grouped_sizes(self, mat2, offs), dtype);
-  launch_kernel({.name = "aten::_grouped_mm",
-                 .cost = grouped_cost(self, mat2, out),
-                 .check = Check::kNever},
-                operands.device(), [&](AliasPool& aliases) {
-                  return [self = aliases.alias(self), mat2 = aliases.alias(mat2),
-                          offs = Owned<Optional>(aliases, offs), out = aliases.alias(out)] {
-                    at::native::_grouped_mm_fallback(self, mat2, offs, std::nullopt, std::nullopt,
-                                                     out);
-                  };
-                });
+  launch_kernel(
+      {.name = "aten::_grouped_mm", .cost = grouped_cost(self, mat2, out), .check = Check::kNever},
+      operands.device(), [&](AliasPool& aliases) {
+        return [self = aliases.alias(self), mat2 = aliases.alias(mat2),
+                offs = Owned<Optional>(aliases, offs), out = aliases.alias(out)] {
+          at::native::_grouped_mm_fallback(self, mat2, offs, std::nullopt, std::nullopt, out);
+        };
+      });
   return out;
 }
 

@@ -1,39 +1,39 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products with weights of 4 bits: _convert_weight_to_int4pack and _weight_int4pack_mm, which
-// torch has for accelerators only. (The CPU has operators of its own, with another packing.)
+// Matrix products with weights of 4 bits: _convert_weight_to_int4pack and _weight_int4pack_mm,
+// which torch has for accelerators only. (The CPU has operators of its own, with another packing.)
 //
-// A weight is a matrix of N rows and K columns of numbers from 0 to 15. Groups of G columns of a row
-// have a scale and a zero: the weight's value is (number - 8) * scale + zero. The packed weight is
-// an int32 tensor of sizes (N / 8, K / (16 T), 32, T / 2), with T the argument innerKTiles. Only
+// A weight is a matrix of N rows and K columns of numbers from 0 to 15. Groups of G columns of a
+// row have a scale and a zero: the weight's value is (number - 8) * scale + zero. The packed weight
+// is an int32 tensor of sizes (N / 8, K / (16 T), 32, T / 2), with T the argument innerKTiles. Only
 // these sizes are torch's: the order of the bits is each device's own. Here a tile, the last two
 // dimensions, has 8 rows of 16 T numbers, one after the other, so that a slice of tiles is a packed
 // weight as well. The 8 T bytes of a row have its first half in their lower 4 bits, and the second
 // in the upper ones: what is read in one go is 16 columns side by side.
 //
-// The product unpacks a block of rows to float, as large as a cache, and leaves the rest to the
-// product of float matrices. Threads: any.
+// The product is one of floats, a block of rows at a time (weight_blocks.h). Threads: any.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
-#include <algorithm>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
+#include <vector>
 
+#include "aten/kernels/weight_blocks.h"
 #include "aten/launch/launch.h"
+#include "aten/launch/store.h"
 #include "aten/tensors/factories.h"
 
 namespace openreg {
 namespace {
 
-constexpr int64_t kTileRows = 8;
-constexpr int64_t kTileColumns = 16;   // times T
-constexpr int64_t kRun = 16;           // bytes, and columns, that are unpacked in one go
-constexpr int64_t kZero = 8;           // the number in the middle
-constexpr int64_t kBlock = 256 * 1024;  // numbers that are unpacked at a time: a megabyte of floats
+constexpr int64_t kTileRows = kWeightBlockRows;
+constexpr int64_t kTileColumns = 16;  // times T
+constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked in one go
+constexpr float kZero = 8;            // the number in the middle
 constexpr int64_t kMultiplyAddsPerCost = 8;
 
 // How a packed weight is laid out.
@@ -51,19 +51,21 @@ struct Packing {
 };
 
 Packing packing_of(int64_t rows, int64_t columns, int64_t inner_k_tiles) {
-  return {rows, columns, columns / (kTileColumns * inner_k_tiles), kTileColumns * inner_k_tiles / 2};
+  return {rows, columns, columns / (kTileColumns * inner_k_tiles),
+          kTileColumns * inner_k_tiles / 2};
 }
 
 // From two numbers a byte, the first of which is in the upper bits.
 void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   const auto number = [source](int64_t column) {
-    return static_cast<uint8_t>(column % 2 == 0 ? source[column / 2] >> 4 : source[column / 2] & 15);
+    return static_cast<uint8_t>(column % 2 == 0 ? source[column / 2] >> 4
+                                                : source[column / 2] & 15);
   };
   for (int64_t tile = 0; tile < packing.tiles; ++tile) {
     const int64_t first = tile * 2 * packing.row_bytes;
     for (int64_t i = 0; i < packing.row_bytes; ++i) {
-      packed[tile * packing.tile_bytes() + i] = static_cast<uint8_t>(
-          number(first + i) | (number(first + packing.row_bytes + i) << 4));
+      packed[tile * packing.tile_bytes() + i] =
+          static_cast<uint8_t>(number(first + i) | (number(first + packing.row_bytes + i) << 4));
     }
   }
 }
@@ -74,8 +76,9 @@ struct Group {
   float offset;
 };
 
-[[gnu::always_inline]] inline void unpack_run(const uint8_t* __restrict__ packed, Group low, Group high,
-                       float* __restrict__ lows, float* __restrict__ highs) {
+[[gnu::always_inline]] inline void unpack_run(const uint8_t* __restrict__ packed, Group low,
+                                              Group high, float* __restrict__ lows,
+                                              float* __restrict__ highs) {
   for (int64_t i = 0; i < kRun; ++i) {
     lows[i] = static_cast<float>(packed[i] & 15) * low.scale + low.offset;
   }
@@ -84,39 +87,46 @@ struct Group {
   }
 }
 
-// A row as floats; group(column) is the group of a column.
-template <class GroupOf>
-[[gnu::always_inline]] inline void unpack_row(const Packing& packing, const uint8_t* packed,
-                                              const GroupOf& group, float* values) {
+// A row as floats. Columns of group i are those that are i when shifted.
+[[gnu::always_inline]] inline void unpack_row_inline(const Packing& packing, const uint8_t* packed,
+                                                     const Group* groups, int group_shift,
+                                                     float* values) {
   for (int64_t tile = 0; tile < packing.tiles; ++tile) {
     for (int64_t i = 0; i < packing.row_bytes; i += kRun) {
       const int64_t low = tile * 2 * packing.row_bytes + i;
       const int64_t high = low + packing.row_bytes;
-      unpack_run(packed + tile * packing.tile_bytes() + i, group(low), group(high), values + low,
-                 values + high);
+      unpack_run(packed + tile * packing.tile_bytes() + i, groups[low >> group_shift],
+                 groups[high >> group_shift], values + low, values + high);
     }
   }
 }
 
-// The same with the vector instructions that the processor has, if the compiler knows of these.
-template <class GroupOf>
-void unpack_row_portable(const Packing& packing, const uint8_t* packed, const GroupOf& group,
-                         float* values) {
-  unpack_row(packing, packed, group, values);
-}
-
 #if defined(__x86_64__)
-template <class GroupOf>
+
+// The same loops with wider instructions, if the processor has them.
 [[gnu::target("avx2,fma")]] void unpack_row_avx2(const Packing& packing, const uint8_t* packed,
-                                                 const GroupOf& group, float* values) {
-  unpack_row(packing, packed, group, values);
+                                                 const Group* groups, int group_shift,
+                                                 float* values) {
+  unpack_row_inline(packing, packed, groups, group_shift, values);
 }
 
 bool has_avx2() {
   static const bool has = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("fma") != 0;
   return has;
 }
+
 #endif
+
+void unpack_row(const Packing& packing, const uint8_t* packed, const Group* groups, int group_shift,
+                float* values) {
+#if defined(__x86_64__)
+  if (has_avx2()) {
+    unpack_row_avx2(packing, packed, groups, group_shift, values);
+    return;
+  }
+#endif
+  unpack_row_inline(packing, packed, groups, group_shift, values);
+}
 
 struct Int4Matmul {
   at::Tensor self;
@@ -124,55 +134,37 @@ struct Int4Matmul {
   at::Tensor scales_and_zeros;
   at::Tensor out;
   Packing packing;
-  int64_t group_size;
+  int group_shift;
 
-  // Rows [begin, begin + block.size(0)) of the weight.
+  // The rows of the weight from `begin` on.
   template <class T>
   void unpack(int64_t begin, const at::Tensor& block) const {
     const auto* const packed = static_cast<const uint8_t*>(weight.const_data_ptr());
     const T* const parameters = scales_and_zeros.const_data_ptr<T>();
     auto* const values = block.mutable_data_ptr<float>();
     at::parallel_for(0, block.size(0), kTileRows, [&](int64_t first, int64_t last) {
+      std::vector<Group> groups(static_cast<size_t>(packing.columns >> group_shift));
       for (int64_t i = first; i < last; ++i) {
         const int64_t row = begin + i;
-        const auto group = [&](int64_t column) {
-          const T* const pair = parameters + (column / group_size * packing.rows + row) * 2;
+        for (size_t g = 0; g < groups.size(); ++g) {
+          const T* const pair = parameters + (static_cast<int64_t>(g) * packing.rows + row) * 2;
           const auto scale = static_cast<float>(pair[0]);
-          return Group{scale, static_cast<float>(pair[1]) - static_cast<float>(kZero) * scale};
-        };
-        const uint8_t* const from = packed + packing.start(row);
-        float* const to = values + i * packing.columns;
-#if defined(__x86_64__)
-        if (has_avx2()) {
-          unpack_row_avx2(packing, from, group, to);
-          continue;
+          groups[g] = {scale, static_cast<float>(pair[1]) - kZero * scale};
         }
-#endif
-        unpack_row_portable(packing, from, group, to);
+        unpack_row(packing, packed + packing.start(row), groups.data(), group_shift,
+                   values + i * packing.columns);
       }
     });
   }
 
   void operator()() const {
-    const at::Tensor input = self.to(at::kFloat);
-    const at::Tensor product =
-        out.scalar_type() == at::kFloat ? out : at::empty(out.sizes(), out.options().dtype(at::kFloat));
-    const int64_t rows = std::max(
-        kTileRows, kBlock / std::max<int64_t>(packing.columns, 1) / kTileRows * kTileRows);
-    const at::Tensor block =
-        at::empty({std::min(rows, packing.rows), packing.columns}, product.options());
-    for (int64_t begin = 0; begin < packing.rows; begin += rows) {
-      const int64_t count = std::min(rows, packing.rows - begin);
-      const at::Tensor unpacked = block.narrow(0, 0, count);
-      AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, scales_and_zeros.scalar_type(),
-                                      "_weight_int4pack_mm",
-                                      [&] { unpack<scalar_t>(begin, unpacked); });
-      at::Tensor part = product.narrow(1, begin, count);
-      at::mm_out(part, input, unpacked.t());
-    }
-    if (!product.is_same(out)) {
-      out.copy_(product);
-    }
+    store(multiply_by_blocks(self, packing.rows,
+                             [&](int64_t begin, const at::Tensor& block) {
+                               AT_DISPATCH_FLOATING_TYPES_AND2(
+                                   at::kHalf, at::kBFloat16, scales_and_zeros.scalar_type(),
+                                   "_weight_int4pack_mm", [&] { unpack<scalar_t>(begin, block); });
+                             }),
+          out);
   }
 };
 
@@ -195,8 +187,8 @@ at::Tensor convert_weight_to_int4pack(const at::Tensor& self, int64_t inner_k_ti
               "_convert_weight_to_int4pack: the number of columns must be a multiple of ",
               kTileColumns * inner_k_tiles, " (16 * innerKTiles), but is ", packing.columns);
   at::Tensor packed =
-      empty_on(operands.device(),
-               {packing.rows / kTileRows, packing.tiles, 32, inner_k_tiles / 2}, at::kInt);
+      empty_on(operands.device(), {packing.rows / kTileRows, packing.tiles, 32, inner_k_tiles / 2},
+               at::kInt);
   launch_kernel({"aten::_convert_weight_to_int4pack", packing.rows * packing.columns},
                 operands.device(), [&](AliasPool& aliases) {
                   return [self = aliases.alias(self), packed = aliases.alias(packed), packing] {
@@ -263,7 +255,7 @@ at::Tensor weight_int4pack_mm(const at::Tensor& self, const at::Tensor& mat2, in
                                       aliases.alias(scales_and_zeros),
                                       aliases.alias(out),
                                       packing,
-                                      group_size};
+                                      std::countr_zero(static_cast<uint64_t>(group_size))};
                   });
   }
   return out;

@@ -10,9 +10,9 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_int_mm_cpu_dispatch.h>
 #include <ATen/ops/_weight_int8pack_mm_cpu_dispatch.h>
-#include <ATen/ops/mm.h>
 #include <torch/library.h>
 
+#include "aten/kernels/weight_blocks.h"
 #include "aten/launch/cpu_kernel.h"
 #include "aten/launch/launch.h"
 #include "aten/launch/store.h"
@@ -40,8 +40,8 @@ Operands check_int_mm(const at::Tensor& self, const at::Tensor& mat2) {
 
 void launch_int_mm(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
   if (out.numel() > 0) {
-    launch_cpu({"aten::_int_mm", matmul_cost(self, mat2)}, out.get_device(),
-               &at::cpu::_int_mm_outf, self, mat2, out);
+    launch_cpu({"aten::_int_mm", matmul_cost(self, mat2)}, out.get_device(), &at::cpu::_int_mm_outf,
+               self, mat2, out);
   }
 }
 
@@ -69,14 +69,20 @@ at::Tensor& int_mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tenso
   return out;
 }
 
-// The CPU's kernels for reduced types read whole vectors of 32 columns, past the last row too.
+// The CPU's kernels for reduced types read whole vectors of 32 columns, past the last row too, and
+// take as long for each row of the input; the one for float32 has no vectors at all.
 constexpr int64_t kVector = 32;
+constexpr int64_t kFewRows = 16;
 
 at::Tensor multiply_int8(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scales) {
-  if (self.size(1) % kVector == 0) {
+  if (self.scalar_type() != at::kFloat && self.size(1) % kVector == 0 && self.size(0) <= kFewRows) {
     return at::cpu::_weight_int8pack_mm(self, mat2, scales);
   }
-  return at::mm(self.to(at::kFloat), mat2.t().to(at::kFloat)).mul_(scales);
+  return multiply_by_blocks(self, mat2.size(0),
+                            [&](int64_t first, const at::Tensor& block) {
+                              block.copy_(mat2.narrow(0, first, block.size(0)));
+                            })
+      .mul_(scales);
 }
 
 at::Tensor weight_int8pack_mm(const at::Tensor& self, const at::Tensor& mat2,
@@ -91,8 +97,7 @@ at::Tensor weight_int8pack_mm(const at::Tensor& self, const at::Tensor& mat2,
   TORCH_CHECK(self.dim() == 2, "_weight_int8pack_mm : expect A to be 2D tensor.");
   TORCH_CHECK(self.stride(1) == 1,
               "_weight_int8pack_mm : A must be contiguous on the last dimension.");
-  TORCH_CHECK(mat2.scalar_type() == at::kChar,
-              "_weight_int8pack_mm : expect B to be int8 tensor.");
+  TORCH_CHECK(mat2.scalar_type() == at::kChar, "_weight_int8pack_mm : expect B to be int8 tensor.");
   TORCH_CHECK(mat2.is_contiguous(), "_weight_int8pack_mm : expect B to be contiguous.");
   TORCH_CHECK(mat2.dim() == 2 && mat2.size(1) == self.size(1),
               "_weight_int8pack_mm : expect B.size(1) == ", self.size(1));

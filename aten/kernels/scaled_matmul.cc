@@ -42,8 +42,7 @@ void check_bias(const Optional& bias, const at::Tensor& mat2) {
 // One scale for each row of the first matrix and each column of the second.
 bool are_rowwise(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scale_a,
                  const at::Tensor& scale_b) {
-  const bool are_float =
-      scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat;
+  const bool are_float = scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat;
   return are_float && scale_a.sizes() == at::IntArrayRef{self.size(0), 1} &&
          scale_b.sizes() == at::IntArrayRef{1, mat2.size(1)} && scale_a.is_contiguous() &&
          scale_b.is_contiguous();
@@ -60,18 +59,20 @@ void check_scaled_mm(const at::Tensor& self, const at::Tensor& mat2, const at::T
                   (scale_result->numel() == 1 && scale_result->scalar_type() == at::kFloat),
               "scale_result must be a float scalar");
   check_bias(bias, mat2);
-  TORCH_CHECK_VALUE(
-      is_float8(self) && is_float8(mat2) &&
-          ((scale_a.numel() == 1 && scale_b.numel() == 1) ||
-           are_rowwise(self, mat2, scale_a, scale_b)),
-      "Invalid scaling configuration.\n"
-      "- Both matrices must be float8, but are ",
-      self.scalar_type(), " and ", mat2.scalar_type(),
-      ".\n- For tensorwise scaling both scales must have one element; for rowwise scaling they must "
-      "be contiguous float tensors of sizes [",
-      self.size(0), ", 1] and [1, ", mat2.size(1), "], but are ", scale_a.scalar_type(),
-      " of sizes ", scale_a.sizes(), " and ", scale_b.scalar_type(), " of sizes ",
-      scale_b.sizes(), ".");
+  const bool tensorwise = scale_a.numel() == 1 && scale_b.numel() == 1;
+  TORCH_CHECK(!tensorwise || is_float8(self) || self.scalar_type() != mat2.scalar_type(),
+              "Expected mat1 to be Float8 matrix got ", self.scalar_type());
+  TORCH_CHECK_VALUE(is_float8(self) && is_float8(mat2) &&
+                        (tensorwise || are_rowwise(self, mat2, scale_a, scale_b)),
+                    "Invalid scaling configuration.\n"
+                    "- Both matrices must be float8, but are ",
+                    self.scalar_type(), " and ", mat2.scalar_type(),
+                    ".\n- For tensorwise scaling both scales must have one element; for rowwise "
+                    "scaling they must "
+                    "be contiguous float tensors of sizes [",
+                    self.size(0), ", 1] and [1, ", mat2.size(1), "], but are ",
+                    scale_a.scalar_type(), " of sizes ", scale_a.sizes(), " and ",
+                    scale_b.scalar_type(), " of sizes ", scale_b.sizes(), ".");
 }
 
 // What every result of a call of the caller's must be.
@@ -134,8 +135,7 @@ struct Recipe {
   at::IntArrayRef swizzles;
 
   bool is(ScalingType type) const {
-    return scales.size() == 1 && types.size() == 1 &&
-           types[0] == static_cast<int64_t>(type);
+    return scales.size() == 1 && types.size() == 1 && types[0] == static_cast<int64_t>(type);
   }
   bool swizzles_any() const {
     return std::any_of(swizzles.begin(), swizzles.end(), [](int64_t swizzle) {
