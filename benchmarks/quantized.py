@@ -152,7 +152,8 @@ def megabytes(model: nn.Module) -> float:
         m for m in model.modules() if type(m) in (nn.Linear, Int8Weight, Int8Linear, Int4Weight)
     ]
     tensors = [t for layer in layers for t in layer.state_dict().values()]
-    return sum(t.numel() * t.itemsize for t in tensors) / 1e6
+    size: float = sum(t.numel() * t.itemsize for t in tensors) / 1e6
+    return size
 
 
 def measure(where: torch.device, name: str, rows: int, rounds: int) -> list[Row]:

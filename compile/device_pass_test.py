@@ -106,11 +106,12 @@ def test_narrow_integers_are_multiplied_as_they_are() -> None:
 
     def product(device: str, dtype: torch.dtype) -> fx.Node:
         gm = changed(lambda x, y: function(x, y, dtype), (4, 8), (8, 2), device=device)
+        node: fx.Node
         (node,) = (n for n in gm.graph.nodes if "mm" in str(n.target))
         return node
 
     node = product("openreg", torch.int8)
     assert node.target is aten._int_mm.default
-    assert [argument.meta["val"].dtype for argument in node.args] == [torch.int8] * 2
+    assert [factor.meta["val"].dtype for factor in node.all_input_nodes] == [torch.int8] * 2
     assert product("openreg", torch.int16).target is aten.mm.default
     assert product("cpu", torch.int8).target is aten.mm.default

@@ -165,7 +165,7 @@ def test_training_with_bags_is_captured(mode: str) -> None:
         now.copy_(then)
     graph.replay()
     expected = weight.requires_grad_()
-    result = functional.embedding_bag(*[others[0], expected, others[1]], mode=mode)
+    result = functional.embedding_bag(others[0], expected, others[1], mode=mode)
     (gradient,) = torch.autograd.grad((result * result).sum(), expected)
     torch.testing.assert_close(results[0].cpu(), result)
     torch.testing.assert_close(results[1].cpu(), gradient)
@@ -188,7 +188,12 @@ def test_wrong_bags_are_refused_at_the_call() -> None:
         check_error(bag, *change, words=words)
     for weights in (torch.rand(3), torch.rand(2, 2), torch.rand(4).double()):
         with pytest.raises(RuntimeError, match="per_sample_weights"):
-            bag(*map(to_device, (weight, index, offsets)), False, 0, False, to_device(weights))
+            bag(
+                to_device(weight),
+                to_device(index),
+                to_device(offsets),
+                per_sample_weights=to_device(weights),
+            )
 
 
 @pytest.mark.parametrize(

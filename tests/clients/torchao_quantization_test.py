@@ -87,12 +87,11 @@ def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
             assert torch.equal(mine.qdata.cpu().view(torch.uint8), other.qdata.view(torch.uint8)), (
                 key
             )
-    if compiled:
-        ours = torch.compile(ours, fullgraph=True)
+    run = torch.compile(ours, fullgraph=True) if compiled else ours
     # Generated code divides by a scale in another way: an input may be rounded to the next number.
     flips = compiled and name == "int8 weights and inputs"
     with torch.no_grad():
-        close(ours(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
+        close(run(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
 
 
 @pytest.mark.parametrize("name", CONFIGURATIONS)
@@ -120,18 +119,17 @@ def test_int8_sums_are_the_devices(compiled: bool) -> None:
     """Inputs and weights of int8 are multiplied by _int_mm, not as int32 or float."""
     model = Block().eval().to(DEVICE)
     quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
-    if compiled:
-        model = torch.compile(model)
+    run = torch.compile(model) if compiled else model
     x = torch.randn(64, 64, device=DEVICE)
     with torch.no_grad():
-        model(x)
+        run(x)
         with torch.profiler.profile(
             activities=[
                 torch.profiler.ProfilerActivity.CPU,
                 torch.profiler.ProfilerActivity.PrivateUse1,
             ]
         ) as profile:
-            model(x)
+            run(x)
             torch.openreg.synchronize()
     names = {event.key for event in profile.key_averages()}
     assert "aten::_int_mm" in names
@@ -172,7 +170,8 @@ def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
     generator = torch.Generator().manual_seed(1)
     for _ in range(4):
         prepared(torch.randn(x.shape, generator=generator).to(x.device))
-    return convert_pt2e(prepared)
+    converted: nn.Module = convert_pt2e(prepared)
+    return converted
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ FAILING = (
         r"op/dtypes/(b?float16/(_upsample_bilinear2d_aa|"
         r"nn\.functional\.(avg_pool3d|multi_margin_loss|multilabel_margin_loss))|"
         r"float16/nn\.functional\.rrelu|"
-        r"bool/(abs|trace|nn\.functional\.softsign))",
+        r"bool/(abs|linalg\.eigh|trace|nn\.functional\.softsign))",
         "the device takes what CUDA takes: docs/operators.md has the table",
     ),
     Known(
