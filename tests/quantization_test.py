@@ -16,6 +16,7 @@ from torch.testing import assert_close
 from tests.differential import check, check_error, is_queued, to_device
 from tests.graph_capture import capture
 from tests.graph_capture import quiet_devices as quiet_devices
+from tests.kernel_cache import own_cache as own_cache
 
 DEVICE = "openreg"
 FLOAT8 = torch.float8_e4m3fn
@@ -588,3 +589,18 @@ def test_tensors_of_the_cpu_are_refused(name: str) -> None:
             mixed[place] = argument
             with pytest.raises(RuntimeError, match="same device"):
                 function(*mixed)
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_compiled(name: str) -> None:
+    """The operator among generated kernels."""
+    function, make = OPERATORS[name]
+    arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
+
+    def run(*arguments: Any) -> Tensor:
+        result: Tensor = function(*arguments).float() * 2
+        return result
+
+    torch._dynamo.reset()
+    compiled = torch.compile(run, fullgraph=True)
+    assert_close(compiled(*arguments), run(*arguments))

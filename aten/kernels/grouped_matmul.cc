@@ -2,14 +2,13 @@
 //
 // _grouped_mm: a product of matrices for each group of rows or columns, as mixtures of experts have
 // it. Where the groups end is on the device, so that one launch does all of them: torch's function
-// for every device would wait for these numbers. The result is contiguous, as torch's compiler
-// expects it.
+// for every device would wait for these numbers. Rows of the result begin at multiples of 16 bytes,
+// as on the CPU and as torch's compiler expects it.
 //
 // A group that ends before it starts is empty, and one that ends behind the last row ends there, as
 // on the CPU. Rows of the result in no group are undefined. Threads: any.
 // Otherwise torch's header below includes all operators.
 #define AT_PER_OPERATOR_HEADERS
-#include <ATen/DimVector.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/GroupedMMUtils.h>
 #include <torch/library.h>
@@ -19,29 +18,11 @@
 #include "aten/launch/launch.h"
 #include "aten/launch/owned.h"
 #include "aten/structured/arguments.h"
-#include "aten/tensors/factories.h"
 
 namespace openreg {
 namespace {
 
 using Optional = std::optional<at::Tensor>;
-
-// Of arguments that torch's check has accepted.
-at::DimVector grouped_sizes(const at::Tensor& self, const at::Tensor& mat2, const Optional& offs) {
-  if (self.dim() == 2 && mat2.dim() == 2) {
-    return {offs->size(0), self.size(0), mat2.size(1)};
-  }
-  if (self.dim() == 2) {
-    TORCH_CHECK(offs->size(0) == mat2.size(0), "matrix batch sizes have to match");
-    return {self.size(0), mat2.size(2)};
-  }
-  if (mat2.dim() == 2) {
-    TORCH_CHECK(offs->size(0) == self.size(0), "matrix batch sizes have to match");
-    return {self.size(1), mat2.size(1)};
-  }
-  TORCH_CHECK(self.size(0) == mat2.size(0), "batched dimension has to match");
-  return {self.size(0), self.size(1), mat2.size(2)};
-}
 
 // As if every row of a matrix were in a group of its own.
 int64_t grouped_cost(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
@@ -56,7 +37,6 @@ at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Opti
   operands.add_device(mat2);
   operands.add_device(offs);
   operands.add_device(bias);
-  at::Tensor out;
   {
     // torch checks other devices' pointers for the alignment of their hardware.
     AliasPool pool;
@@ -67,7 +47,7 @@ at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Opti
   TORCH_CHECK(self.scalar_type() == mat2.scalar_type(),
               "expected m1 and m2 to have the same dtype, but got: ", self.dtype(),
               " != ", mat2.dtype());
-  out = empty_on(operands.device(), grouped_sizes(self, mat2, offs), dtype);
+  const at::Tensor out = at::native::create_grouped_gemm_output_tensor(self, mat2, offs, dtype);
   launch_kernel(
       {.name = "aten::_grouped_mm", .cost = grouped_cost(self, mat2, out), .check = Check::kNever},
       operands.device(), [&](AliasPool& aliases) {
