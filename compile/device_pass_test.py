@@ -98,3 +98,20 @@ def test_order_of_a_convolution_is_known(dtype: torch.dtype, order: torch.memory
 def test_version_is_that_of_the_files() -> None:
     assert DevicePass().uuid() == DevicePass().uuid()
     assert len(DevicePass().uuid()) >= 32
+
+
+def test_narrow_integers_are_multiplied_as_they_are() -> None:
+    def function(x: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
+        return x.to(dtype).to(torch.int32) @ y.to(torch.int8).to(torch.int32)
+
+    def product(device: str, dtype: torch.dtype) -> fx.Node:
+        gm = changed(lambda x, y: function(x, y, dtype), (4, 8), (8, 2), device=device)
+        node: fx.Node
+        (node,) = (n for n in gm.graph.nodes if "mm" in str(n.target))
+        return node
+
+    node = product("openreg", torch.int8)
+    assert node.target is aten._int_mm.default
+    assert [factor.meta["val"].dtype for factor in node.all_input_nodes] == [torch.int8] * 2
+    assert product("openreg", torch.int16).target is aten.mm.default
+    assert product("cpu", torch.int8).target is aten.mm.default

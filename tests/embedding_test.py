@@ -2,15 +2,19 @@
 """Embeddings and selections: index_select, where, x[i], masks; errors that only the data shows."""
 
 import math
+from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional
+from torch.utils._pytree import tree_map_only
 
-from tests.differential import check, check_error, is_queued
+from tests.differential import check, check_error, is_queued, to_device
+from tests.graph_capture import capture
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16, torch.float16]
 
@@ -58,11 +62,240 @@ def test_embedding_with_a_largest_norm() -> None:
     )
 
 
-def test_embedding_bag() -> None:
-    weight = torch.randn(5, 3, requires_grad=True)
-    index = torch.tensor([[0, 1, 1], [2, 4, 0]])
-    for mode in ("sum", "mean", "max"):
-        check(lambda i, w, mode=mode: functional.embedding_bag(i, w, mode=mode), index, weight)
+MODES = ("sum", "mean", "max")
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    rows=st.integers(1, 6),
+    width=st.integers(1, 40),
+    bags=st.lists(st.lists(st.integers(0, 5), max_size=4), max_size=5),
+    mode=st.sampled_from(MODES),
+    flags=st.tuples(*[st.booleans()] * 5),
+    dtype=st.sampled_from(DTYPES),
+    index_dtypes=st.tuples(*[st.sampled_from([torch.int64, torch.int32])] * 2),
+)
+def test_embedding_bag(
+    rows: int,
+    width: int,
+    bags: list[list[int]],
+    mode: str,
+    flags: tuple[bool, ...],
+    dtype: torch.dtype,
+    index_dtypes: tuple[torch.dtype, torch.dtype],
+) -> None:
+    last, padding, weighted, scaled, transposed = flags
+    weighted = weighted and mode == "sum"
+    weight = torch.randn(width, rows).t() if transposed else torch.randn(rows, width)
+    flat = [i % rows for bag in bags for i in bag]
+    starts = [sum(map(len, bags[:i])) for i in range(len(bags) + last)]
+    tensors = [
+        torch.tensor(flat, dtype=index_dtypes[0]),
+        weight.to(dtype).requires_grad_(),
+        torch.tensor(starts, dtype=index_dtypes[1]),
+    ]
+    if weighted:
+        tensors.append(torch.rand(len(flat)).to(dtype).requires_grad_())
+
+    def function(i: Tensor, w: Tensor, o: Tensor, *per_sample_weights: Tensor) -> Tensor:
+        return functional.embedding_bag(
+            i,
+            w,
+            o,
+            mode=mode,
+            include_last_offset=last,
+            padding_idx=0 if padding else None,
+            per_sample_weights=per_sample_weights[0] if per_sample_weights else None,
+            scale_grad_by_freq=scaled and mode != "max",
+        )
+
+    check(function, *tensors)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_results_of_embedding_bag_are_those_of_an_accelerator(mode: str) -> None:
+    """What torch's compiler expects: sizes do not depend on the mode or on the CPU's short cuts."""
+    weight = torch.randn(5, 3, device="openreg")
+    index = torch.tensor([0, 1, 4, 2], device="openreg", dtype=torch.int32)
+    offsets = torch.tensor([0, 0, 2, 4], device="openreg")
+    arguments = weight, index, offsets, False, MODES.index(mode), False, None, True
+    for function in (torch._embedding_bag, torch._embedding_bag_forward_only):
+        real = function(*arguments)
+        with FakeTensorMode() as fake:
+            expected = function(*tree_map_only(Tensor, fake.from_tensor, arguments))
+        assert [(x.shape, x.dtype) for x in real] == [(x.shape, x.dtype) for x in expected]
+        assert real[1].tolist() == [1, 1, 2, 2]
+        if mode != "sum":
+            assert real[2].tolist() == [0, 2, 2, 0]
+
+
+def test_sparse_gradient_of_embedding_bag() -> None:
+    index, offsets = torch.tensor([0, 1, 1, 2, 4, 0]), torch.tensor([0, 2, 2])
+    gradients = []
+    weight = torch.randn(5, 3)
+    grad = torch.randn(3, 3)
+    for device in ("cpu", "openreg"):
+        w = weight.detach().to(device).requires_grad_()
+        for mode in ("sum", "mean"):
+            functional.embedding_bag(
+                index.to(device), w, offsets.to(device), mode=mode, sparse=True
+            ).backward(grad.to(device))
+        assert w.grad is not None
+        assert w.grad.is_sparse
+        gradients.append(w.grad.to_dense().cpu())
+    torch.testing.assert_close(*gradients)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_training_with_bags_is_captured(mode: str) -> None:
+    weight = torch.randn(6, 3)
+    index, offsets = torch.tensor([0, 1, 1, 2]), torch.tensor([0, 2])
+    others = torch.tensor([5, 4, 0, 0]), torch.tensor([0, 1])
+    w = weight.to("openreg").requires_grad_()
+    i, o = index.to("openreg"), offsets.to("openreg")
+
+    def step() -> tuple[Tensor, Tensor]:
+        result = functional.embedding_bag(i, w, o, mode=mode)
+        (gradient,) = torch.autograd.grad((result * result).sum(), w)
+        return result, gradient
+
+    with torch.openreg.fallback.policy("error"):
+        graph, results = capture(step)
+    for now, then in zip((i, o), others, strict=True):
+        now.copy_(then)
+    graph.replay()
+    expected = weight.requires_grad_()
+    result = functional.embedding_bag(others[0], expected, others[1], mode=mode)
+    (gradient,) = torch.autograd.grad((result * result).sum(), expected)
+    torch.testing.assert_close(results[0].cpu(), result)
+    torch.testing.assert_close(results[1].cpu(), gradient)
+
+
+def test_wrong_bags_are_refused_at_the_call() -> None:
+    weight, index, offsets = torch.randn(5, 3), torch.tensor([0, 1, 4, 2]), torch.tensor([0, 2])
+    bag = torch._embedding_bag
+    check_error(lambda w, i, o: bag(w, i, o[None]), weight, index, offsets)
+    check_error(lambda w, i, o: bag(w[0], i, o), weight, index, offsets)
+    check_error(lambda w, i, o: bag(w, i, o, False, 3), weight, index, offsets)
+    check_error(
+        lambda w, i, o: bag(w, i, o[:0], False, 0, False, None, True), weight, index, offsets
+    )
+    check_error(lambda w, i, o: bag(w, i, o, False, 1, False, w[:4, 0]), weight, index, offsets)
+    for words, change in {
+        "scalar types: Long, Int": (weight, index.float(), offsets),
+        "Half, BFloat16, Float, Double": (weight.long(), index, offsets),
+    }.items():
+        check_error(bag, *change, words=words)
+    for weights in (torch.rand(3), torch.rand(2, 2), torch.rand(4).double()):
+        with pytest.raises(RuntimeError, match="per_sample_weights"):
+            bag(
+                to_device(weight),
+                to_device(index),
+                to_device(offsets),
+                per_sample_weights=to_device(weights),
+            )
+
+
+@pytest.mark.parametrize(
+    ("index", "offsets", "words"),
+    [
+        ([0, 5], [0, 1], "Index 1 of input takes value 5"),
+        ([0, 1], [1, 1], r"offsets\[0\] has to be 0"),
+        ([0, 1], [0, 3], r"offsets\[-1\] can not be greater than input's length 2"),
+    ],
+)
+def test_bags_that_only_the_data_shows_to_be_wrong(
+    index: list[int], offsets: list[int], words: str
+) -> None:
+    weight = torch.randn(5, 3, device="openreg")
+    arguments = [torch.tensor(numbers, device="openreg") for numbers in (index, offsets)]
+    functional.embedding_bag(arguments[0], weight, arguments[1])
+    with pytest.raises((RuntimeError, IndexError), match=words):
+        torch.openreg.synchronize()
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    sizes=st.lists(st.integers(0, 4), min_size=1, max_size=3),
+    mask_dims=st.integers(1, 3),
+    density=st.sampled_from([0.0, 0.4, 1.0]),
+    kind=st.sampled_from(["number", "0-dim", "0-dim on the CPU", "one", "rows", "all", "too few"]),
+    dtype=st.sampled_from([torch.float32, torch.bfloat16, torch.int64, torch.bool]),
+    accumulate=st.booleans(),
+    transposed=st.booleans(),
+)
+def test_writing_where_a_mask_is_set(
+    sizes: list[int],
+    mask_dims: int,
+    density: float,
+    kind: str,
+    dtype: torch.dtype,
+    accumulate: bool,
+    transposed: bool,
+) -> None:
+    x = (4 * torch.randn(sizes)).to(dtype)
+    x = x.mT if transposed and len(sizes) > 1 else x
+    mask = torch.rand(x.shape[:mask_dims]) < density
+    count, rest = int(mask.sum()), x.shape[mask.dim() :]
+    values: Any = {
+        "number": 3,
+        "0-dim": torch.tensor(2).to(dtype),
+        "0-dim on the CPU": torch.tensor(2).to(dtype),
+        "one": torch.ones(1).to(dtype),
+        "rows": torch.randn(rest).to(dtype),
+        "all": (4 * torch.randn(count, *rest)).to(dtype),
+        "too few": torch.ones(count + 2, *rest).to(dtype),
+    }[kind]
+
+    def write(x: Tensor, mask: Tensor, values: Any) -> None:
+        if kind == "0-dim on the CPU":
+            values = values.cpu()
+        if accumulate and isinstance(values, Tensor) and dtype != torch.bool:
+            x.index_put_((mask,), values, accumulate=True)
+        else:
+            x[mask] = values
+
+    if kind != "too few":
+        check(write, x, mask, values)
+        return
+    with pytest.raises((RuntimeError, IndexError), match="shape mismatch"):
+        write(x.clone(), mask, values)
+
+    def write_and_wait() -> None:
+        write(to_device(x), to_device(mask), to_device(values))
+        torch.openreg.synchronize()
+
+    # How many elements are set is known when the kernel runs.
+    with pytest.raises((RuntimeError, IndexError), match="shape mismatch"):
+        write_and_wait()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(dtype: torch.dtype) -> None:
+    mask = torch.tensor([True, False, True])
+    for value in (2, torch.tensor(2).to(dtype), torch.tensor([2, 3]).to(dtype)):
+        x = torch.zeros(3, dtype=dtype, device="openreg")
+        there = mask.to("openreg")
+        given_value = value.to("openreg") if isinstance(value, Tensor) else value
+        x[there] = given_value  # warm
+        torch.openreg.synchronize()
+        torch.openreg._sleep(200_000_000)
+        x[there] = given_value
+        assert not torch.openreg.current_stream().query()
+        expected = torch.zeros(3, dtype=dtype)
+        expected[mask] = value
+        assert torch.equal(x.cpu(), expected)
+
+        def write(x: Tensor = x, there: Tensor = there, value: Any = given_value) -> None:
+            x[there] = value
+
+        graph, _ = capture(write)
+        x.zero_()
+        there.copy_(torch.tensor([False, True, True]))
+        graph.replay()
+        expected = torch.zeros(3, dtype=dtype)
+        expected[1:] = value
+        assert torch.equal(x.cpu(), expected)
 
 
 @settings(max_examples=100, deadline=None)

@@ -4,6 +4,7 @@
 // the arguments, makes the output and builds the TensorIterator; the device supplies the loop
 // (docs/custom_operators.md). abs and abs_ are made of abs.out by torch. Threads: any.
 #include <ATen/core/Tensor.h>
+#include <ATen/native/Copy.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/TensorIterator.h>
 #include <ATen/native/UnaryOps.h>
@@ -21,8 +22,14 @@ void abs_kernel(at::TensorIteratorBase& iter) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::abs", iter.numel()}, device, [&](AliasPool& aliases) {
     at::Tensor out = aliases.alias(iter.tensor(0));
-    return [loop = at::TensorIterator::unary_op(out, aliases.alias(iter.tensor(1)))]() mutable {
-      at::native::abs_stub(c10::kCPU, loop);
+    const bool is_bool = iter.dtype() == c10::kBool;  // as on accelerators; the CPU refuses it
+    return [loop = at::TensorIterator::unary_op(out, aliases.alias(iter.tensor(1))),
+            is_bool]() mutable {
+      if (is_bool) {
+        at::native::copy_stub(c10::kCPU, loop, /*non_blocking=*/false);
+      } else {
+        at::native::abs_stub(c10::kCPU, loop);
+      }
     };
   });
 }

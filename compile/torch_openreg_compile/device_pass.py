@@ -26,6 +26,8 @@ _HEAVY = frozenset(
     for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)
 )
 
+_CONVERSIONS = frozenset((torch.ops.prims.convert_element_type.default, aten._to_copy.default))
+
 _ARGUMENTS_OF_EXTREMA = frozenset((aten.argmax.default, aten.argmin.default))
 
 
@@ -89,6 +91,30 @@ def replace_convolutions(graph: fx.Graph) -> None:
             node.target = REPLACEMENTS[node.target]
 
 
+def _narrow(node: Any) -> fx.Node | None:
+    """Return what a node converts from int8 to int32, or None if it does something else."""
+    if not isinstance(node, fx.Node) or node.target not in _CONVERSIONS:
+        return None
+    (source,) = node.all_input_nodes
+    dtypes = source.meta["val"].dtype, node.meta["val"].dtype
+    return source if dtypes == (torch.int8, torch.int32) else None
+
+
+def multiply_narrow_integers(graph: fx.Graph) -> None:
+    """Multiply int8 matrices as they are, where they became int32 for their product.
+
+    torch does so by itself for devices that are called cuda or xpu.
+    """
+    for node in graph.nodes:
+        if node.target is not aten.mm.default or not _on_device(node):
+            continue
+        sources = [_narrow(argument) for argument in node.args]
+        if None not in sources:
+            node.target = aten._int_mm.default
+            node.args = tuple(sources)
+    graph.eliminate_dead_code()
+
+
 class DevicePass(CustomGraphModulePass):
     """Runs the changes, on graphs that have to do with the device."""
 
@@ -97,6 +123,7 @@ class DevicePass(CustomGraphModulePass):
         if not config.cpp_wrapper and not V.aot_compilation:
             # In C++ all operators that are called are those of libopenreg_aoti.so.
             replace_convolutions(gm.graph)
+            multiply_narrow_integers(gm.graph)
         flatten_arguments_of_extrema(gm.graph)
         keep_heavy_results(gm.graph)
         gm.recompile()

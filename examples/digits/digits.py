@@ -3,6 +3,7 @@
 
 With --amp: on the device in mixed precision and in float32, from three seeds each.
 With --compile: on the device, compiled and not.
+With --quantize int8: on the device, tested with int8 linear layers and without.
 With --profile: writes a trace of one more epoch on the device, too, and a picture of it.
 """
 
@@ -17,7 +18,12 @@ from tqdm import tqdm
 
 from examples.digits.figure import draw
 from examples.digits.training import BATCH, Digits, Mode, Record, train
-from examples.digits.verdict import named, promises, promises_of_amp
+from examples.digits.verdict import (
+    named,
+    promises,
+    promises_of_amp,
+    promises_of_quantization,
+)
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
 # Seeds of mixed precision and of float32: one alone may be lucky.
@@ -53,6 +59,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         action="store_true",
         help="compare compiled forward, backward and optimizer (torch.compile) with operators that "
         "run one by one, both on the device",
+    )
+    modes.add_argument(
+        "--quantize",
+        choices=["int8"],
+        help="compare the trained network with one whose linear layers multiply int8 numbers, both "
+        "on the device",
     )
     parser.add_argument(
         "--plot",
@@ -132,6 +144,10 @@ def main(argv: Sequence[str] | None = None) -> int:
             for mode in (Mode.AMP, Mode.PLAIN)
         )
         verdict = promises_of_amp(runs, references)
+    elif flags.quantize:
+        runs = [run(digits, flags.device, flags.epochs, flags.seed, Mode.INT8)]
+        references = [run(digits, flags.device, flags.epochs, flags.seed)]
+        verdict = promises_of_quantization(runs[0], references[0])
     else:
         mode = Mode.COMPILED if flags.compile else Mode.PLAIN
         other = flags.device if flags.compile else torch.device("cpu")

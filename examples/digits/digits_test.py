@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import nn
 from torch_openreg.trace import events, validation
 
 from examples.digits import digits as program
+from examples.digits.quantization import Int8Linear
 from examples.digits.training import BATCH, Digits, Mode, Record, train, training_batches
-from examples.digits.verdict import promises, promises_of_amp
+from examples.digits.verdict import promises, promises_of_amp, promises_of_quantization
 
 CPU = torch.device("cpu")
 
@@ -33,6 +35,8 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--epochs", "0"], "'0' is not a whole number of at least 1"),
         (["--epochs", "many"], "'many' is not a whole number"),
         (["--seed", "-1"], "'-1' is not a whole number"),
+        (["--quantize", "int3"], "invalid choice: 'int3' (choose from"),
+        (["--amp", "--quantize", "int8"], "--quantize: not allowed with argument --amp"),
         (["--amp", "--compile"], "argument --compile: not allowed with argument --amp"),
         (["--plot", "digits.docx"], "'digits.docx' ends in none of"),
         (["--plot", "missing/digits.png"], "missing/digits.png cannot be written"),
@@ -56,8 +60,8 @@ def test_help_names_every_flag(capsys: pytest.CaptureFixture[str]) -> None:
         program.main(["--help"])
     assert exit_.value.code == 0
     text = capsys.readouterr().out
-    flags = ("--amp", "--compile", "--device", "--epochs", "--seed", "--plot", "--profile")
-    assert all(flag in text for flag in flags)
+    flags = ("amp", "compile", "device", "epochs", "seed", "plot", "profile", "quantize")
+    assert all(f"--{flag}" in text for flag in flags)
 
 
 def test_batches_depend_on_the_seed_alone(images: Digits) -> None:
@@ -106,6 +110,14 @@ def test_verdict_of_mixed_precision() -> None:
     assert kept([1.0, 1.0, 1.0])
     assert not kept([0.96, 0.97, 0.97])
     assert not kept([0.98, 0.98, float("nan")])
+
+
+def test_verdict_of_quantization() -> None:
+    exact = record([1.0], 0.98)
+    (good,) = promises_of_quantization(record([1.0], 0.975), exact)
+    (bad,) = promises_of_quantization(record([1.0], 0.96), exact)
+    assert good.kept
+    assert not bad.kept
 
 
 def test_verdict_of_compiled_training() -> None:
@@ -167,6 +179,31 @@ def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFi
     assert out.count("openreg:\n") == 3
     assert "kept   mean test accuracy of 3 seeds with autocast" in out
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_int8_sees_as_much(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = program.main(["--quantize", "int8", "--epochs", "4"])
+    out = capsys.readouterr().out
+    assert status == 0, out
+    assert "openreg, int8:\n" in out
+    assert "kept   test accuracy with int8 >= float32's - 1%" in out
+
+
+@pytest.mark.parametrize("device", ["cpu", "openreg"])
+def test_int8_layers_round_and_are_saved(device: str, tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    layer = nn.Linear(40, 30)
+    x = torch.randn(2, 20, 40)
+    expected = layer(x)
+    quantized = Int8Linear(layer.to(device))
+    out = quantized(x.to(device))
+    # A step of 1/127 of the largest magnitude, in both factors.
+    assert (out.cpu() - expected).norm() < 0.02 * expected.norm()
+    assert not torch.equal(out.cpu(), expected)
+    torch.save(quantized.state_dict(), tmp_path / "layer.pt")
+    other = Int8Linear(nn.Linear(40, 30).to(device))
+    other.load_state_dict(torch.load(tmp_path / "layer.pt"))
+    assert torch.equal(other(x.to(device)), out)
 
 
 def test_profile_of_an_epoch(

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from torch.utils.data import DataLoader, TensorDataset
 
 from examples.digits.model import DigitClassifier
+from examples.digits.quantization import quantize
 
 BATCH = 64
 LEARNING_RATE = 2e-3
@@ -65,11 +66,12 @@ def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
 
 
 class Mode(Enum):
-    """How to train; the value is what the name of a run says of it."""
+    """How to train, or to test; the value is what the name of a run says of it."""
 
     PLAIN = ""
     AMP = " with autocast"
     COMPILED = ", compiled"
+    INT8 = ", int8"
 
 
 @dataclass
@@ -78,7 +80,7 @@ class Record:
 
     Attributes:
         device: where it ran.
-        mode: how it trained.
+        mode: how it trained, or was tested.
         losses: training loss, one a step.
         epoch_seconds: time of each epoch, the device's queued work included.
         predictions: for each test image the digit that the trained network sees, int64 (n,).
@@ -206,8 +208,8 @@ def train(
         device: where to train.
         epochs: passes over the training images.
         seed: of weights and batches.
-        mode: as it is written, in mixed precision (autocast to float16, gradients scaled) or with
-            forward, backward and the optimizer compiled.
+        mode: as it is written, in mixed precision (autocast to float16, gradients scaled), with
+            forward, backward and the optimizer compiled, or tested with int8 linear layers.
         progress: told after each epoch how many steps it had and what its mean loss was.
 
     Returns:
@@ -237,6 +239,8 @@ def train(
         record.losses += values
         schedule.step()
         progress(len(values), sum(values) / len(values))
+    if mode is Mode.INT8:
+        quantize(learner.model)
     with precision(device, mode is Mode.AMP):
         record.predictions = torch.cat(list(predict(learner.model, digits.test, device)))
     record.accuracy = (record.predictions == digits.test.tensors[1]).double().mean().item()

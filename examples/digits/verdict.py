@@ -12,7 +12,7 @@ COMPARED_STEPS = 100
 # How far the losses of those steps may be apart: of two devices, and of one that runs compiled code
 # and its operators. In mixed precision they are others.
 LOSS_DIFFERENCE = {Mode.PLAIN: 1e-3, Mode.COMPILED: 1e-4}
-# How much less accurate mixed precision may be, on average.
+# How much less accurate mixed precision may be, on average, and int8 linear layers.
 ACCURACY_LOSS = 0.01
 # Forward, backward and the optimizer.
 COMPILED_GRAPHS = 3
@@ -74,6 +74,17 @@ def promises_of_amp(runs: Sequence[Record], references: Sequence[Record]) -> lis
             f"{ACCURACY_LOSS:.0%}",
             f"{accuracy:.1%}, float32 {wanted:.1%}",
             accuracy >= wanted - ACCURACY_LOSS,
+        )
+    ]
+
+
+def promises_of_quantization(run: Record, reference: Record) -> list[Promise]:
+    """Judges a network with int8 linear layers by the same network without."""
+    return [
+        Promise(
+            f"test accuracy with int8 >= float32's - {ACCURACY_LOSS:.0%}",
+            f"{run.accuracy:.1%}, float32 {reference.accuracy:.1%}",
+            run.accuracy >= reference.accuracy - ACCURACY_LOSS,
         )
     ]
 

@@ -32,7 +32,7 @@ def _register() -> None:
     require_compatible(DEVICE_TYPE)
     from torch_openreg import _C, backends, openreg  # loads the libraries
     from torch_openreg.distributed import registration as collectives
-    from torch_openreg.openreg import dlpack, fakes, storage
+    from torch_openreg.openreg import dlpack, fakes, out_dtype, storage
 
     rename_privateuse1_backend(DEVICE_TYPE)
     torch._register_device_module(DEVICE_TYPE, openreg)
@@ -43,6 +43,7 @@ def _register() -> None:
     dlpack.register()
     storage.register()
     fakes.register(DEVICE_TYPE)
+    out_dtype.register()
     compiler.register()
     collectives.register()
     atexit.register(openreg.memcheck._report_at_exit)

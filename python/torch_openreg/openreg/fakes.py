@@ -7,6 +7,9 @@ own, and takes results of all others to be contiguous.
 
 Attention: the logsumexp of float64 is float64 (aten/kernels/attention.cc). torch's rule for the
 operator says float32 always, and compiled code that reads it would read something else.
+
+Products of groups: rows of the result begin at multiples of 16 bytes, on the device as on the CPU.
+torch's rule knows that of CUDA alone; its compiler takes it for granted.
 """
 
 from collections.abc import Callable
@@ -14,6 +17,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._meta_registrations import meta_grouped_mm
 from torch._subclasses import fake_impls
 from torch.utils._pytree import tree_leaves, tree_map_only
 
@@ -26,15 +30,19 @@ _CONVOLUTIONS = (
     _aten.convolution_backward.default,
 )
 
+_GROUPS = _aten._grouped_mm.default
+_ALIGNMENT = 16  # bytes
+
 _ATTENTION = _aten._scaled_dot_product_fused_attention_overrideable.default
 
 
 def register(device_type: str) -> None:
-    """Let torch treat fake convolutions of the device like those of the CPU, and fix attention."""
+    """Let torch treat fake convolutions of the device like those of the CPU, and fix attention and groups."""
     rules = fake_impls.op_implementations_dict
     for operator in _CONVOLUTIONS:
         rules[operator] = _like_the_cpu(device_type, rules[operator])
     rules[_ATTENTION] = _attention(device_type)
+    rules[_GROUPS] = _groups(device_type)
 
 
 def _like_the_cpu(device_type: str, rule: Callable[..., Any]) -> Callable[..., Any]:
@@ -76,3 +84,19 @@ def _attention(device_type: str) -> Callable[..., Any]:
             return change(operator(*args, **kwargs), torch.float32, torch.float64)
 
     return attend
+
+
+def _groups(device_type: str) -> Callable[..., Any]:
+    def multiply(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
+        if args[0].device.type != device_type:
+            return NotImplemented
+        with mode:
+            result = meta_grouped_mm(*args, **kwargs)
+            step = _ALIGNMENT // result.element_size()
+            row = (result.shape[-1] + step - 1) // step * step
+            strides = [result.shape[-2] * row, row, 1][-result.dim() :]
+            return torch.empty_strided(
+                result.shape, strides, dtype=result.dtype, device=result.device
+            )
+
+    return multiply

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Products of floats with weights of few bits: a block of rows of the weight becomes float, as
+// large as a cache, and is multiplied; then the next one. Threads: the one that runs the kernel;
+// the products have its team.
+#ifndef ATEN_KERNELS_WEIGHT_BLOCKS_H_
+#define ATEN_KERNELS_WEIGHT_BLOCKS_H_
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/mm.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace openreg {
+
+// Numbers of a block: half a megabyte of floats; two where the product is more work than what fills
+// the block.
+constexpr int64_t kWeightBlock = 128 * 1024;
+constexpr int64_t kLargeWeightBlock = 512 * 1024;
+constexpr int64_t kManyRows = 16;        // of the other operand
+constexpr int64_t kWeightBlockRows = 8;  // a block has a multiple of these
+
+// `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).
+// unpack(first row, block) fills the block, contiguous float (some rows, columns).
+template <class Unpack>
+at::Tensor multiply_by_blocks(const at::Tensor& self, int64_t rows, const Unpack& unpack) {
+  const at::Tensor input = self.to(at::kFloat);
+  const int64_t columns = input.size(1);
+  at::Tensor product = at::empty({input.size(0), rows}, input.options());
+  const int64_t numbers = input.size(0) < kManyRows ? kWeightBlock : kLargeWeightBlock;
+  const int64_t in_cache = numbers / std::max<int64_t>(columns, 1);
+  const int64_t step = std::max(kWeightBlockRows, in_cache / kWeightBlockRows * kWeightBlockRows);
+  const at::Tensor block = at::empty({std::min(step, rows), columns}, input.options());
+  for (int64_t first = 0; first < rows; first += step) {
+    const at::Tensor unpacked = block.narrow(0, 0, std::min(step, rows - first));
+    unpack(first, unpacked);
+    at::Tensor part = product.narrow(1, first, unpacked.size(0));
+    at::mm_out(part, input, unpacked.t());
+  }
+  return product;
+}
+
+}  // namespace openreg
+
+#endif  // ATEN_KERNELS_WEIGHT_BLOCKS_H_

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Dtypes that accelerators take and the CPU's kernels do not: float16 and bfloat16 are computed in
+// float32, bool in int64, and what is computed becomes what the caller has. docs/operators.md has
+// the table of all operators for which torch knows such dtypes. Threads: any.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/library.h>
+
+#include <cstddef>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "aten/fallback/alias_fallback.h"
+#include "aten/tensors/tensor.h"
+
+namespace openreg {
+namespace {
+
+// A tensor that the operator writes to, and the wider one that it was given instead.
+struct Written {
+  at::Tensor original;
+  at::Tensor wider;
+};
+
+// Whether it is a tensor of the dtypes for which the CPU has no kernel.
+bool is_narrow(const c10::IValue& argument, bool is_bfloat16_narrow) {
+  if (!argument.isTensor() || !argument.toTensor().defined() || !is_device(argument.toTensor())) {
+    return false;
+  }
+  const c10::ScalarType dtype = argument.toTensor().scalar_type();
+  return dtype == c10::kHalf || (is_bfloat16_narrow && dtype == c10::kBFloat16);
+}
+
+// What the operator returned, in the caller's dtype.
+at::Tensor narrow(const at::Tensor& result, const std::vector<Written>& written,
+                  c10::ScalarType dtype) {
+  for (const Written& pair : written) {
+    if (result.is_same(pair.wider)) {
+      return pair.original;
+    }
+  }
+  return result.defined() && result.scalar_type() == c10::kFloat ? result.to(dtype) : result;
+}
+
+template <bool kBFloat16>
+void compute_in_float(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  const auto& parameters = handle.schema().arguments();
+  const size_t first = stack->size() - parameters.size();
+  std::optional<c10::ScalarType> dtype;
+  std::vector<Written> written;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    c10::IValue& argument = (*stack)[first + i];
+    if (!is_narrow(argument, kBFloat16)) {
+      continue;
+    }
+    at::Tensor original = argument.toTensor();
+    at::Tensor wider = original.to(c10::kFloat);
+    dtype = dtype.value_or(original.scalar_type());
+    if (parameters[i].alias_info() != nullptr && parameters[i].alias_info()->isWrite()) {
+      written.push_back({std::move(original), wider});
+    }
+    argument = std::move(wider);
+  }
+  alias_fallback(handle, stack);
+  for (const Written& pair : written) {
+    if (pair.original.sizes() != pair.wider.sizes()) {
+      pair.original.resize_(pair.wider.sizes());  // the operator has warned
+    }
+    pair.original.copy_(pair.wider);
+  }
+  for (size_t i = stack->size() - handle.schema().returns().size(); i < stack->size(); ++i) {
+    c10::IValue& result = (*stack)[i];
+    if (dtype.has_value() && result.isTensor()) {
+      result = narrow(result.toTensor(), written, *dtype);
+    }
+  }
+}
+
+// A sum of truth values is a number.
+void compute_in_long(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
+  c10::IValue& argument = stack->back();
+  if (is_device(argument.toTensor()) && argument.toTensor().scalar_type() == c10::kBool) {
+    argument = argument.toTensor().to(c10::kLong);
+  }
+  alias_fallback(handle, stack);
+}
+
+constexpr const char* kInFloat[] = {
+    "_upsample_bicubic2d_aa",
+    "_upsample_bicubic2d_aa.out",
+    "_upsample_bicubic2d_aa_backward",
+    "_upsample_bicubic2d_aa_backward.grad_input",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bilinear2d_aa.out",
+    "_upsample_bilinear2d_aa_backward",
+    "_upsample_bilinear2d_aa_backward.grad_input",
+    "avg_pool3d",
+    "avg_pool3d.out",
+    "avg_pool3d_backward",
+    "avg_pool3d_backward.grad_input",
+    "multi_margin_loss",
+    "multi_margin_loss.out",
+    "multi_margin_loss_backward",
+    "multi_margin_loss_backward.grad_input",
+    "multilabel_margin_loss_backward",
+    "multilabel_margin_loss_backward.grad_input",
+    "multilabel_margin_loss_forward",
+    "multilabel_margin_loss_forward.output",
+};
+// The CPU has bfloat16.
+constexpr const char* kHalfInFloat[] = {"rrelu_with_noise", "rrelu_with_noise.out",
+                                        "rrelu_with_noise_"};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  for (const char* name : kInFloat) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&compute_in_float<true>>());
+  }
+  for (const char* name : kHalfInFloat) {
+    library.impl(name, torch::CppFunction::makeFromBoxedFunction<&compute_in_float<false>>());
+  }
+  library.impl("trace", torch::CppFunction::makeFromBoxedFunction<&compute_in_long>());
+}
+
+}  // namespace openreg

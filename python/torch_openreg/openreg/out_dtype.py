@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Products of int8 matrices with int32 sums, as programs write them for any device.
+
+``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)`` is torch's way to
+say it; torchao's layers call it. torch has it computed by ``_int_mm`` where the device is called
+cuda or xpu, and in int32 elsewhere. The compiler's counterpart is in
+``torch_openreg_compile.device_pass``.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch._C import DispatchKey
+from torch._higher_order_ops.out_dtype import out_dtype, out_dtype_dense
+
+
+def _product(op: torch._ops.OpOverload, dtype: torch.dtype, *args: Any) -> Tensor:
+    """The result of ``op`` in ``dtype``, without an overflow on the way."""
+    if (
+        op is torch.ops.aten.mm.default
+        and dtype == torch.int32
+        and all(isinstance(a, Tensor) and a.dtype == torch.int8 for a in args)
+    ):
+        return torch._int_mm(*args)
+    result: Tensor = out_dtype_dense(op, dtype, *args)
+    return result
+
+
+def register() -> None:
+    """Registers it for tensors of the device: torch's extension point for such operators."""
+    out_dtype.py_impl(DispatchKey.PrivateUse1)(_product)

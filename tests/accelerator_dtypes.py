@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Dtypes that accelerators take and the CPU does not, by torch's operator database (OpInfo).
+
+    ./bazelw run //tests:accelerator_dtypes
+
+prints them as rows for the table in docs/operators.md.
+"""
+
+from collections import defaultdict
+
+import torch
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.opinfo.core import OpInfo
+
+ORDER = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32"]
+
+
+def name_of(op: OpInfo) -> str:
+    """The operator with its variant, as the sweep names it."""
+    return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
+
+
+def short(dtype: torch.dtype) -> str:
+    """The dtype without `torch.`"""
+    return str(dtype).removeprefix("torch.")
+
+
+def differences() -> dict[str, frozenset[str]]:
+    """Dtypes that an operator takes on CUDA and not on the CPU, for each operator with any."""
+    found = {
+        name_of(op): frozenset(map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu")))
+        for op in op_db
+    }
+    return {name: dtypes for name, dtypes in found.items() if dtypes}
+
+
+def main() -> None:
+    """Prints a row for each set of dtypes."""
+    rows = defaultdict(list)
+    for name, dtypes in differences().items():
+        ranked = sorted(dtypes, key=lambda d: (ORDER.index(d) if d in ORDER else len(ORDER), d))
+        rows[", ".join(ranked)].append(name)
+    for dtypes_, names in sorted(rows.items()):
+        print(f"| {dtypes_} | {', '.join(f'`{name}`' for name in sorted(names))} | |")
+
+
+if __name__ == "__main__":
+    main()
