@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What each test of a library needs: its packages, no network, and proof that the device worked."""
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+# What .venv has, torch above all, is taken from there. Child processes see the packages too.
+PACKAGES = Path(os.environ["TEST_SRCDIR"], "client_packages", "folder.txt").read_text().strip()
+sys.path.append(PACKAGES)
+os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PACKAGES])
+
+os.environ["HF_HUB_OFFLINE"] = "1"
+# Trainer and Accelerator know a list of devices, and take the CPU without a word if none is there.
+os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
+
+# PyPI's torchvision is built for CUDA. Beside a torch without CUDA its C++ operators do not load,
+# and its Python code, which does not need them, asks for two of them without looking. Declared,
+# they still have no kernel.
+TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
+if torch.version.cuda is None:
+    for operator in ("nms", "qnms"):
+        TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
+
+
+@pytest.fixture(autouse=True)
+def device_is_used() -> Iterator[None]:
+    """Fails a test during which nothing was allocated on the device: it ran on the CPU."""
+    before = torch.openreg.memory_stats().get("allocation.all.allocated", 0)
+    yield
+    assert torch.openreg.memory_stats().get("allocation.all.allocated", 0) > before
+
+
+@pytest.fixture(autouse=True)
+def seed() -> None:
+    torch.manual_seed(0)
