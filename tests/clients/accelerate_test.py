@@ -20,7 +20,7 @@ from tests.clients.comparison import DEVICE, assert_same, assert_same_tensors
 
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
-    """Accelerator keeps its state for the whole process."""
+    """Accelerator keeps its state, the device too, for the whole process."""
     yield
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()
@@ -38,7 +38,7 @@ def data() -> TensorDataset:
     )
 
 
-def train(**settings: Any) -> tuple[accelerate.Accelerator, nn.Module, list[float]]:
+def train(**settings: Any) -> tuple[accelerate.Accelerator, Any, list[float]]:
     accelerator = accelerate.Accelerator(**settings)
     model = network()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)
@@ -69,9 +69,10 @@ def train(**settings: Any) -> tuple[accelerate.Accelerator, nn.Module, list[floa
 def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     accelerator, model, ours = train(**settings)
     assert accelerator.device.type == "openreg"
-    fresh = accelerate.state.AcceleratorState._reset_state
-    fresh(reset_partial_state=True)
-    _, reference, theirs = train(cpu=True, **settings)
+    accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
+    # It goes before the argument cpu=True.
+    monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
+    _, reference, theirs = train(**settings)
     tolerance = 5e-2 if "mixed_precision" in settings else 1e-4
     assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
     assert_same_tensors(
@@ -79,17 +80,27 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     )
 
 
+class DeviceRandomState:
+    """The state of the device's generators, which accelerate would leave out of a saved state."""
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"states": torch.openreg.get_rng_state_all()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        torch.openreg.set_rng_state_all(state["states"])
+
+
 def test_saves_state(tmp_path: Path) -> None:
     accelerator, model, _ = train()
+    accelerator.register_for_checkpointing(DeviceRandomState())
     accelerator.save_state(str(tmp_path))
-    saved = {name: tensor.cpu().clone() for name, tensor in model.state_dict().items()}
+    saved = {name: tensor.cpu() for name, tensor in model.state_dict().items()}
     expected = torch.rand(4, device=DEVICE).cpu()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
     accelerator.load_state(str(tmp_path))
     assert_same_tensors(model.state_dict(), saved)
-    # The state of the device's generator was saved too.
     assert_same(torch.rand(4, device=DEVICE), expected)
 
 

@@ -78,7 +78,8 @@ def test_saves_and_loads(tmp_path: Path) -> None:
     model = on_device(adapted("lora"))
     model.save_pretrained(tmp_path)
     base = on_device(adapted("lora").unload())
-    for place in (None, "openreg", "openreg:0"):
+    # A name would reach safetensors, which does not know it.
+    for place in (None, 0):
         loaded = peft.PeftModel.from_pretrained(base, tmp_path, torch_device=place)
         state = peft.get_peft_model_state_dict(model)
         expected = {name: tensor.cpu() for name, tensor in state.items()}

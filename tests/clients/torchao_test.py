@@ -45,6 +45,10 @@ def test_quantizes(name: str, dtype: torch.dtype, compiled: bool) -> None:
     if compiled:
         ours = torch.compile(ours)
     tolerance = 1e-4 if dtype is torch.float32 else 2e-2
+    if compiled and name == "int8_dynamic":
+        # Inductor divides by constants by their reciprocal unless the device is called "cpu": the
+        # integer that an activation is rounded to may be the next one.
+        tolerance = 2e-2
     with torch.no_grad():
         assert_same(ours(x.to(DEVICE)), theirs(x), rtol=tolerance, atol=tolerance)
 
@@ -58,7 +62,9 @@ def test_moves_and_saves(name: str, tmp_path: Path) -> None:
         ours = copy.deepcopy(model).to(DEVICE)
         assert_same(ours(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)
         torch.save(ours.state_dict(), tmp_path / "weights.pt")
-        state = torch.load(tmp_path / "weights.pt", map_location="openreg", weights_only=True)
+        # The file has settings of torchao too. Without an index, torch would make tensor subclasses
+        # whose device has none, as with CUDA, and they could not be copied.
+        state = torch.load(tmp_path / "weights.pt", map_location="openreg:0", weights_only=False)
         loaded = network().to(DEVICE)
         loaded.load_state_dict(state, assign=True)
         assert_same(loaded(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)

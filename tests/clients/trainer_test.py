@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 from torch.utils.data import Dataset
 
@@ -35,27 +35,30 @@ def metrics(prediction: Any) -> dict[str, float]:
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
 
-def trainer(folder: Path, *, model: nn.Module | None = None, **settings: Any) -> Any:
+def trainer(folder: Path, device: str = "openreg", *, precision: str = "no", **settings: Any) -> Any:
     """A Trainer of a small BERT, always from the same weights."""
     torch.manual_seed(0)
     defaults: dict[str, Any] = {
         "per_device_train_batch_size": 8,
         "max_steps": 6,
-        "learning_rate": 1e-3,
+        "learning_rate": 1e-2,
         "logging_steps": 1,
         "report_to": [],
         "disable_tqdm": True,
         "save_strategy": "no",
-        # Where that is not said, sums of squares of gradients differ by their order.
-        "optim": "adamw_torch",
+        "optim": "sgd",
     }
-    return transformers.Trainer(
-        model=model or tiny_models.bert(),
-        args=transformers.TrainingArguments(output_dir=str(folder), **(defaults | settings)),
-        train_dataset=Texts(64),
-        eval_dataset=Texts(24),
-        compute_metrics=metrics,
-    )
+    with pytest.MonkeyPatch.context() as environment:
+        environment.setenv("ACCELERATE_TORCH_DEVICE", device)
+        # The argument bf16 knows a list of devices.
+        environment.setenv("ACCELERATE_MIXED_PRECISION", precision)
+        return transformers.Trainer(
+            model=tiny_models.bert(),
+            args=transformers.TrainingArguments(output_dir=str(folder), **(defaults | settings)),
+            train_dataset=Texts(64),
+            eval_dataset=Texts(24),
+            compute_metrics=metrics,
+        )
 
 
 def losses(trained: Any) -> list[float]:
@@ -63,12 +66,17 @@ def losses(trained: Any) -> list[float]:
 
 
 def assert_same_run(ours: Any, theirs: Any, **tolerance: float) -> None:
-    """Both have trained: the same losses and weights, the first on the device."""
-    assert ours.args.device == torch.device("openreg", 0) or ours.args.device.type == "openreg"
+    """Both have trained: the same losses and weights, the first on the device.
+
+    Weights are compared if the optimizer takes rounding errors for what they are: the gradient of a
+    bias of the keys is nothing else, and Adam makes full steps of it.
+    """
+    assert ours.args.device.type == "openreg"
     assert theirs.args.device.type == "cpu"
     assert len(losses(ours)) == ours.args.max_steps
     assert_close(losses(ours), losses(theirs), **tolerance)
-    assert_same_tensors(ours.model.state_dict(), theirs.model.state_dict(), **tolerance)
+    if ours.args.optim == "sgd":
+        assert_same_tensors(ours.model.state_dict(), theirs.model.state_dict(), **tolerance)
 
 
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -76,6 +84,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "accumulates": {"gradient_accumulation_steps": 3, "max_grad_norm": 0.5, "warmup_steps": 2},
     "workers": {"dataloader_num_workers": 1, "dataloader_pin_memory": True},
     "checkpoints": {"gradient_checkpointing": True},
+    "adamw": {"optim": "adamw_torch"},
     "fused": {"optim": "adamw_torch_fused"},
     "smooth": {"label_smoothing_factor": 0.1, "lr_scheduler_type": "cosine"},
     "adafactor": {"optim": "adafactor"},
@@ -87,38 +96,38 @@ SETTINGS: dict[str, dict[str, Any]] = {
 def test_trains(tmp_path: Path, name: str) -> None:
     ours = trainer(tmp_path / "ours", **SETTINGS[name])
     ours.train()
-    theirs = trainer(tmp_path / "theirs", use_cpu=True, **SETTINGS[name])
+    theirs = trainer(tmp_path / "theirs", "cpu", **SETTINGS[name])
     theirs.train()
     assert_same_run(ours, theirs, rtol=1e-3, atol=1e-4)
 
 
 def test_trains_in_bfloat16(tmp_path: Path) -> None:
-    settings = {"bf16": True, "gradient_accumulation_steps": 2}
+    settings: dict[str, Any] = {"precision": "bf16", "gradient_accumulation_steps": 2}
     ours = trainer(tmp_path / "ours", **settings)
     ours.train()
-    theirs = trainer(tmp_path / "theirs", use_cpu=True, **settings)
+    theirs = trainer(tmp_path / "theirs", "cpu", **settings)
     theirs.train()
+    assert ours.accelerator.mixed_precision == "bf16"
     assert_close(losses(ours), losses(theirs), rtol=5e-2, atol=5e-2)
 
 
 def test_evaluates_and_predicts(tmp_path: Path) -> None:
-    ours, theirs = trainer(tmp_path), trainer(tmp_path, use_cpu=True)
-    found, expected = ours.evaluate(), theirs.evaluate()
+    results = []
+    for device in ("openreg", "cpu"):
+        run = trainer(tmp_path, device)
+        results.append((run.evaluate(), run.predict(Texts(10)).predictions))
+    (found, ours), (expected, theirs) = results
     assert found["eval_accuracy"] == expected["eval_accuracy"]
     assert found["eval_loss"] == pytest.approx(expected["eval_loss"], rel=1e-4)
-    assert_close(
-        ours.predict(Texts(10)).predictions,
-        theirs.predict(Texts(10)).predictions,
-        rtol=1e-4,
-        atol=1e-4,
-    )
+    assert_close(ours, theirs, rtol=1e-4, atol=1e-4)
 
 
 def test_resumes(tmp_path: Path) -> None:
     """A run that was stopped and resumed ends as one that was not."""
-    whole = trainer(tmp_path / "whole", max_steps=6)
+    adam: dict[str, Any] = {"optim": "adamw_torch", "learning_rate": 1e-3}
+    whole = trainer(tmp_path / "whole", **adam)
     whole.train()
-    saving: dict[str, Any] = {"save_strategy": "steps", "save_steps": 3}
+    saving = adam | {"save_strategy": "steps", "save_steps": 3}
     stopped = trainer(tmp_path / "stopped", **saving)
     stopped.add_callback(StopAt(3))
     stopped.train()
@@ -144,22 +153,21 @@ class StopAt(transformers.TrainerCallback):  # type: ignore[misc]
         return control
 
 
-def test_sequence_to_sequence(tmp_path: Path) -> None:
+def test_sequence_to_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Evaluation generates."""
     found = []
-    for use_cpu in (False, True):
+    data = [{"input_ids": tiny_models.tokens(7), "labels": tiny_models.tokens(5)} for _ in range(2)]
+    for device in ("openreg", "cpu"):
         torch.manual_seed(0)
+        monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", device)
         arguments = transformers.Seq2SeqTrainingArguments(
             output_dir=str(tmp_path),
             predict_with_generate=True,
             generation_max_length=8,
-            use_cpu=use_cpu,
             report_to=[],
             disable_tqdm=True,
         )
-        data = [{"input_ids": tiny_models.tokens(7), "labels": tiny_models.tokens(5)} for _ in "12"]
-        run = transformers.Seq2SeqTrainer(
-            model=tiny_models.t5(), args=arguments, eval_dataset=data
-        )
+        run = transformers.Seq2SeqTrainer(model=tiny_models.t5(), args=arguments)
+        assert arguments.device.type == device
         found.append(run.predict(data))
     assert (found[0].predictions == found[1].predictions).all()
