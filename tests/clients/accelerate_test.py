@@ -166,7 +166,7 @@ def test_finds_a_batch_size() -> None:
     """It goes by the words of the device's error."""
     tried = []
 
-    @find_executable_batch_size(starting_batch_size=64)  # type: ignore[untyped-decorator]
+    @find_executable_batch_size(starting_batch_size=20)  # type: ignore[untyped-decorator]
     def work(batch_size: int) -> int:
         tried.append(batch_size)
         gigabytes = 2**40 if batch_size > 16 else 2**10
@@ -174,4 +174,4 @@ def test_finds_a_batch_size() -> None:
         return batch_size
 
     assert work() <= 16
-    assert tried[0] == 64
+    assert tried[0] == 20
