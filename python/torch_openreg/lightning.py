@@ -6,10 +6,11 @@
 
     register(lightning.pytorch)  # or pytorch_lightning, lightning.fabric, lightning_fabric
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg", devices=1)
+    lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg_ddp", devices=2)
 
-Lightning's default strategy puts the model on the CPU unless the accelerator is one of its own,
-and its mixed precision is CUDA's: the strategy that is registered here does neither. Several
-devices are for Lightning's strategy "ddp".
+Of a device that is not its own Lightning assumes too little or too much: its default strategy puts
+the model on the CPU, its mixed precision and the stream in which it sets DDP up are CUDA's. The
+strategies that are registered here are Lightning's without that.
 """
 
 from types import ModuleType
@@ -19,9 +20,11 @@ import torch
 
 from torch_openreg.name import DEVICE_TYPE
 
+DDP = f"{DEVICE_TYPE}_ddp"
+
 
 def register(package: ModuleType) -> None:
-    """Registers the accelerator and the strategy of the device, by its name.
+    """Registers the accelerator ``openreg`` and the strategies ``openreg`` and ``openreg_ddp``.
 
     Args:
         package: the module of Trainer or of Fabric: ``lightning.pytorch``, ``lightning.fabric``, or
@@ -36,9 +39,9 @@ def register(package: ModuleType) -> None:
         strategies.StrategyRegistry if of_trainer else strategies.STRATEGY_REGISTRY
     )
     accelerator_registry.register(DEVICE_TYPE, _accelerator(package), override=True)
-    strategy_registry.register(
-        DEVICE_TYPE, _strategy(package, "precision_plugin" if of_trainer else "precision"), override=True
-    )
+    precision = "precision_plugin" if of_trainer else "precision"
+    strategy_registry.register(DEVICE_TYPE, _single_device(package, precision), override=True)
+    strategy_registry.register(DDP, _ddp(package, precision), override=True)
 
 
 def _accelerator(package: ModuleType) -> type:
@@ -49,7 +52,7 @@ def _accelerator(package: ModuleType) -> type:
             if device.type != DEVICE_TYPE:
                 raise ValueError(
                     f"the accelerator is {DEVICE_TYPE!r}, but the strategy is for {device}: pass"
-                    f" strategy={DEVICE_TYPE!r} for one device, or strategy='ddp' for several"
+                    f" strategy={DEVICE_TYPE!r} for one device, or strategy={DDP!r} for several"
                 )
             torch.accelerator.set_device_index(device)
 
@@ -93,11 +96,23 @@ def _accelerator(package: ModuleType) -> type:
     return Accelerator
 
 
-def _strategy(package: ModuleType, precision_name: str) -> type:
-    base: Any = package.strategies.SingleDeviceStrategy
+def _with_precision(package: ModuleType, base: Any, name: str) -> Any:
+    """A strategy whose property ``name`` makes mixed precision for CUDA one for the device."""
     mixed_precision: Any = package.plugins.MixedPrecision
+    inherited = getattr(base, name)
 
-    class Strategy(base):  # type: ignore[misc]
+    def change(self: Any, precision: Any) -> None:
+        if isinstance(precision, mixed_precision) and precision.device == "cuda":
+            precision = mixed_precision(precision.precision, DEVICE_TYPE)
+        inherited.fset(self, precision)
+
+    return type(base.__name__, (base,), {name: property(inherited.fget, change)})
+
+
+def _single_device(package: ModuleType, precision: str) -> type:
+    base = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
+
+    class SingleDeviceStrategy(base):  # type: ignore[misc]
         """One device, which the connector of Trainer or Fabric sets as ``parallel_devices``."""
 
         strategy_name = DEVICE_TYPE
@@ -115,18 +130,30 @@ def _strategy(package: ModuleType, precision_name: str) -> type:
             if len(devices) != 1:
                 raise ValueError(
                     f"strategy={DEVICE_TYPE!r} is for one device, but there are {len(devices)}:"
-                    " pass devices=1, or strategy='ddp'"
+                    f" pass devices=1, or strategy={DDP!r}"
                 )
             self._devices = devices
             self._root_device = devices[0]
 
-    def get_precision(self: Any) -> Any:
-        return getattr(base, precision_name).fget(self)
+    return SingleDeviceStrategy
 
-    def set_precision(self: Any, precision: Any) -> None:
-        if isinstance(precision, mixed_precision) and precision.device == "cuda":
-            precision = mixed_precision(precision.precision, DEVICE_TYPE)
-        getattr(base, precision_name).fset(self, precision)
 
-    setattr(Strategy, precision_name, property(get_precision, set_precision))
-    return Strategy
+def _ddp(package: ModuleType, precision: str) -> type:
+    base = _with_precision(package, package.strategies.DDPStrategy, precision)
+
+    class DDPStrategy(base):  # type: ignore[misc]
+        """A process for each device.
+
+        The model is on its device already, so DDP needs no indices. With indices, Lightning would
+        make a stream of CUDA.
+        """
+
+        strategy_name = DDP
+
+        def determine_ddp_device_ids(self) -> None:
+            return None
+
+        def _determine_ddp_device_ids(self) -> None:
+            return None
+
+    return DDPStrategy

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.clients import torchvision_operators as torchvision_operators
+
 # What .venv has, torch above all, is taken from there. Child processes see the packages too.
 PACKAGES = Path(os.environ["TEST_SRCDIR"], "client_packages", "folder.txt").read_text().strip()
 sys.path.append(PACKAGES)
@@ -17,14 +19,6 @@ os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PA
 os.environ["HF_HUB_OFFLINE"] = "1"
 # Trainer and Accelerator know a list of devices, and take the CPU without a word if none is there.
 os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
-
-# PyPI's torchvision is built for CUDA. Beside a torch without CUDA its C++ operators do not load,
-# and its Python code, which does not need them, asks for two of them without looking. Declared,
-# they still have no kernel.
-TORCHVISION = torch.library.Library("torchvision", "FRAGMENT")
-if torch.version.cuda is None:
-    for operator in ("nms", "qnms"):
-        TORCHVISION.define(f"{operator}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -14,6 +14,7 @@ from torch.testing import assert_close
 from torch.utils.data import DataLoader, TensorDataset
 from torch_openreg.lightning import register
 
+from tests import child
 from tests.clients.comparison import DEVICE, assert_same_tensors
 
 register(pl)
@@ -175,6 +176,57 @@ def test_second_device(tmp_path: Path) -> None:
     model = Classifier()
     trainer(tmp_path, devices=[1], max_epochs=1).fit(model, loader())
     assert model.seen == {torch.device("openreg", 1)}
+
+
+@pytest.mark.refused  # The devices are those of other processes.
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_several_processes(tmp_path: Path, precision: str) -> None:
+    """Each trains on a device and a half of the batches; afterwards their weights are the same."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    run = child.script(program, precision)
+    assert run.returncode == 0, run.stderr
+    assert sorted(run.stdout.split("\n")[:2]) == ["0 openreg:0 True", "1 openreg:1 True"]
+
+
+PROGRAM = """
+import sys
+import torch
+from tests.clients import torchvision_operators
+import lightning.pytorch as pl
+from torch.utils.data import DataLoader, TensorDataset
+from torch_openreg.lightning import register
+
+
+class Model(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.layer = torch.nn.Linear(8, 2)
+
+    def training_step(self, batch, _):
+        loss = torch.nn.functional.cross_entropy(self.layer(batch[0]), batch[1])
+        self.log("loss", loss, sync_dist=True)
+        return loss
+
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+    def on_train_end(self):
+        weights = self.all_gather(self.layer.weight)
+        print(self.global_rank, self.device, bool((weights[0] == weights[1]).all()), flush=True)
+
+
+if __name__ == "__main__":
+    register(pl)
+    x = torch.randn(32, 8, generator=torch.Generator().manual_seed(1))
+    data = DataLoader(TensorDataset(x, (x.sum(1) > 0).long()), batch_size=8)
+    pl.Trainer(
+        accelerator="openreg", strategy="openreg_ddp", devices=2, max_epochs=2, logger=False,
+        precision=sys.argv[1], enable_checkpointing=False, enable_progress_bar=False,
+        enable_model_summary=False,
+    ).fit(Model(), data)
+"""
 
 
 @pytest.mark.refused
