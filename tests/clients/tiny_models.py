@@ -57,7 +57,7 @@ def images() -> Tensor:
 
 def decoder(family: str, **settings: Any) -> Any:
     """A decoder with a head for language modeling."""
-    config = getattr(transformers, f"{family}Config")(**_DECODER, **settings)
+    config = getattr(transformers, f"{family}Config")(**(_DECODER | settings))
     return getattr(transformers, f"{family}ForCausalLM")(config)
 
 

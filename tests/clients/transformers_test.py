@@ -70,7 +70,7 @@ def test_generates(name: str, cache: str | None) -> None:
 
 def test_static_cache_compiles() -> None:
     """What generate() does by itself on CUDA: the decoding step is compiled."""
-    model = tiny_models.decoder("Llama").eval()
+    model = tiny_models.decoder("Llama", num_hidden_layers=1).eval()
     prompt = tiny_models.tokens(*PROMPT)
     settings = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": "static"}
     theirs = model.generate(prompt, **settings)
@@ -157,7 +157,8 @@ def test_attention(attention: str) -> None:
 
 
 def test_compiles() -> None:
-    model, batch = tiny_models.EXAMPLES["llama"]()
+    model, text = tiny_models.decoder("Llama", num_hidden_layers=1), tiny_models.tokens(2, 12)
+    batch = {"input_ids": text, "labels": text}
     theirs = model(**batch)
     theirs.loss.backward()
     ours = on_device(model)

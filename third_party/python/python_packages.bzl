@@ -4,7 +4,7 @@
 load("//third_party/python:python_configure.bzl", "PYTHON_ENVIRON", "find_python")
 
 _BUILD = """\
-exports_files(["folder.txt"], visibility = ["//tests:__subpackages__"])
+exports_files(["folder.txt"], visibility = ["//visibility:public"])
 """
 
 def _python_packages_impl(ctx):
