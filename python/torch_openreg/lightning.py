@@ -35,9 +35,7 @@ def register(package: ModuleType) -> None:
     accelerator_registry = (
         accelerators.AcceleratorRegistry if of_trainer else accelerators.ACCELERATOR_REGISTRY
     )
-    strategy_registry = (
-        strategies.StrategyRegistry if of_trainer else strategies.STRATEGY_REGISTRY
-    )
+    strategy_registry = strategies.StrategyRegistry if of_trainer else strategies.STRATEGY_REGISTRY
     accelerator_registry.register(DEVICE_TYPE, _accelerator(package), override=True)
     precision = "precision_plugin" if of_trainer else "precision"
     strategy_registry.register(DEVICE_TYPE, _single_device(package, precision), override=True)
@@ -96,7 +94,7 @@ def _accelerator(package: ModuleType) -> type:
     return Accelerator
 
 
-def _with_precision(package: ModuleType, base: Any, name: str) -> Any:
+def _with_precision(package: ModuleType, base: type, name: str) -> type:
     """A strategy whose property ``name`` makes mixed precision for CUDA one for the device."""
     mixed_precision: Any = package.plugins.MixedPrecision
     inherited = getattr(base, name)
@@ -110,7 +108,7 @@ def _with_precision(package: ModuleType, base: Any, name: str) -> Any:
 
 
 def _single_device(package: ModuleType, precision: str) -> type:
-    base = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
+    base: Any = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
 
     class SingleDeviceStrategy(base):  # type: ignore[misc]
         """One device, which the connector of Trainer or Fabric sets as ``parallel_devices``."""
@@ -139,7 +137,7 @@ def _single_device(package: ModuleType, precision: str) -> type:
 
 
 def _ddp(package: ModuleType, precision: str) -> type:
-    base = _with_precision(package, package.strategies.DDPStrategy, precision)
+    base: Any = _with_precision(package, package.strategies.DDPStrategy, precision)
 
     class DDPStrategy(base):  # type: ignore[misc]
         """A process for each device.

@@ -75,9 +75,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     _, reference, theirs = train(**settings)
     tolerance = 5e-2 if "mixed_precision" in settings else 1e-4
     assert_close(ours, theirs, rtol=tolerance, atol=tolerance)
-    assert_same_tensors(
-        model.state_dict(), reference.state_dict(), rtol=tolerance, atol=tolerance
-    )
+    assert_same_tensors(model.state_dict(), reference.state_dict(), rtol=tolerance, atol=tolerance)
 
 
 class DeviceRandomState:

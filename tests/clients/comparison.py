@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_map_only
 DEVICE = torch.device("openreg", 0)
 
 #: Computes the loss of a model for a batch.
-Loss = Callable[[nn.Module, Any], Tensor]
+Loss = Callable[[Any, Any], Tensor]
 
 
 def to_device(values: Any) -> Any:
@@ -21,26 +21,40 @@ def to_device(values: Any) -> Any:
     return tree_map_only(Tensor, lambda tensor: tensor.to(DEVICE), values)
 
 
-def on_device(model: nn.Module) -> nn.Module:
-    """A copy of a model on the device."""
+def on_device(model: nn.Module) -> Any:
+    """A copy of a model on the device; its class may be one of a library without types."""
     return copy.deepcopy(model).to(DEVICE)
 
 
-def assert_same(ours: Tensor, theirs: Tensor, **tolerance: float) -> None:
+def assert_same(
+    ours: Tensor | None,
+    theirs: Tensor | None,
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> None:
     """``ours`` is on the device and has the values of ``theirs``, which is on the CPU."""
+    assert ours is not None
+    assert theirs is not None
     assert ours.device == DEVICE
     assert theirs.device.type == "cpu"
-    assert_close(ours.cpu(), theirs, **tolerance)
+    assert_close(ours.cpu(), theirs, rtol=rtol, atol=atol)
 
 
 def assert_same_tensors(
-    ours: Mapping[str, Tensor], theirs: Mapping[str, Tensor], **tolerance: float
+    ours: Mapping[str, Tensor],
+    theirs: Mapping[str, Tensor],
+    *,
+    rtol: float | None = None,
+    atol: float | None = None,
 ) -> None:
     """The same for all tensors of a state or of an output."""
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
-        assert ours[name].device == DEVICE, name
-        assert_close(ours[name].cpu(), tensor, msg=lambda text, name=name: f"{name}: {text}", **tolerance)
+        try:
+            assert_same(ours[name], tensor, rtol=rtol, atol=atol)
+        except AssertionError as error:
+            raise AssertionError(f"{name}: {error}") from error
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
@@ -58,7 +72,7 @@ def assert_trains_alike(
     rtol: float = 1e-4,
     atol: float = 1e-5,
     autocast: torch.dtype | None = None,
-) -> nn.Module:
+) -> Any:
     """A model is trained on the device as on the CPU: losses, gradients, and parameters.
 
     Args:
@@ -76,9 +90,7 @@ def assert_trains_alike(
     ours, theirs = on_device(model), model
     batches = to_device(batch), batch
     assert all(parameter.device == DEVICE for parameter in ours.parameters())
-    optimizers = [
-        torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9) for m in (ours, theirs)
-    ]
+    optimizers = [torch.optim.SGD(m.parameters(), lr=0.01, momentum=0.9) for m in (ours, theirs)]
     for _ in range(steps):
         losses = []
         for m, b, optimizer in zip((ours, theirs), batches, optimizers, strict=True):

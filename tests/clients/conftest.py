@@ -22,7 +22,9 @@ os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "refused: what the test asks for ends before the device works")
+    config.addinivalue_line(
+        "markers", "refused: what the test asks for ends before the device works"
+    )
 
 
 def _allocations() -> int:

@@ -73,7 +73,7 @@ def transformer() -> Any:
     )
 
 
-def denoising_loss(model: nn.Module, batch: Any) -> Tensor:
+def denoising_loss(model: Any, batch: Any) -> Tensor:
     """Of a step of training: the noise that was added is to be told."""
     pictures, noise, steps = batch
     scheduler = diffusers.DDPMScheduler(num_train_timesteps=50)
@@ -117,23 +117,24 @@ def test_average_of_weights() -> None:
 
 
 def test_autoencoder_trains() -> None:
-    def loss(model: nn.Module, pictures: Tensor) -> Tensor:
+    def loss(model: Any, pictures: Tensor) -> Tensor:
         posterior = model.encode(pictures).latent_dist
-        return (
-            nn.functional.mse_loss(model.decode(posterior.mode()).sample, pictures)
-            + posterior.kl().mean() * 1e-3
-        )
+        rebuilt = model.decode(posterior.mode()).sample
+        divergence: Tensor = posterior.kl().mean()
+        return nn.functional.mse_loss(rebuilt, pictures) + divergence * 1e-3
 
     assert_trains_alike(autoencoder(), torch.randn(2, 3, SIZE, SIZE), loss, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("kind", ["conditional_unet", "transformer"])
 def test_conditional_models_train(kind: str) -> None:
-    def loss(model: nn.Module, batch: Any) -> Tensor:
+    def loss(model: Any, batch: Any) -> Tensor:
         x, steps, condition = batch
-        if kind == "transformer":
-            return model(x, steps, class_labels=steps).sample.square().mean()
-        return model(x, steps, condition).sample.square().mean()
+        classes = {"class_labels": steps}
+        conditions = {"encoder_hidden_states": condition}
+        settings = classes if kind == "transformer" else conditions
+        result: Tensor = model(x, timestep=steps, **settings).sample
+        return result.square().mean()
 
     model = {"conditional_unet": conditional_unet, "transformer": transformer}[kind]()
     model.eval()  # labels are dropped by chance in training

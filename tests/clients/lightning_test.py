@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lightning's Trainer and Fabric with the accelerator and the strategy of torch_openreg.lightning."""
+"""Lightning's Trainer and Fabric with what torch_openreg.lightning registers."""
 
 from pathlib import Path
 from typing import Any
@@ -53,7 +53,7 @@ class Classifier(pl.LightningModule):  # type: ignore[misc]
     def validation_step(self, batch: Any, _: int) -> None:
         self._evaluate(batch, "validation_accuracy")
 
-    def test_step(self, batch: Any, _: int) -> None:
+    def test_step(self, batch: Any, index: int) -> None:  # noqa: PT028
         self._evaluate(batch, "test_accuracy")
 
     def predict_step(self, batch: Any, _: int) -> Tensor:
@@ -166,9 +166,7 @@ def test_callbacks(tmp_path: Path) -> None:
     saved = torch.load(checkpoints.last_model_path, weights_only=False)["state_dict"]
     loaded = Classifier.load_from_checkpoint(checkpoints.last_model_path, map_location="openreg")
     assert run.current_epoch >= 1
-    assert_same_tensors(
-        loaded.state_dict(), {name: tensor.cpu() for name, tensor in saved.items()}
-    )
+    assert_same_tensors(loaded.state_dict(), {name: tensor.cpu() for name, tensor in saved.items()})
 
 
 def test_second_device(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import peft
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tests.clients import tiny_models
 from tests.clients.comparison import (
@@ -44,7 +44,7 @@ def adapted(name: str) -> Any:
     return peft.get_peft_model(model, ADAPTERS[name]())
 
 
-def loss(model: nn.Module, batch: Any) -> Tensor:
+def loss(model: Any, batch: Any) -> Tensor:
     return model(**batch).loss  # type: ignore[no-any-return]
 
 
@@ -58,8 +58,10 @@ def test_trains(name: str) -> None:
     trained = assert_trains_alike(adapted(name), batch(), loss, rtol=1e-3, atol=1e-4)
     moved = {key for key, value in trained.named_parameters() if value.grad is not None}
     assert moved
-    assert all(any(part in key for part in ("lora", "hada", "lokr", "ia3", "oft", "vera", "prompt"))
-               for key in moved)
+    assert all(
+        any(part in key for part in ("lora", "hada", "lokr", "ia3", "oft", "vera", "prompt"))
+        for key in moved
+    )
 
 
 @pytest.mark.parametrize("name", ["lora", "dora", "loha", "lokr", "ia3", "oft", "vera"])
@@ -89,7 +91,9 @@ def test_saves_and_loads(tmp_path: Path) -> None:
 
 def test_switches_adapters() -> None:
     model, x = adapted("lora").eval(), tiny_models.tokens(2, 7)
-    model.add_adapter("second", peft.LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False))
+    model.add_adapter(
+        "second", peft.LoraConfig(r=2, target_modules=TARGETS, init_lora_weights=False)
+    )
     model.add_weighted_adapter(["default", "second"], [0.7, 0.3], "both", combination_type="cat")
     ours = on_device(model)
     with torch.no_grad():

@@ -66,7 +66,12 @@ def gpt2(**settings: Any) -> Any:
     sizes = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64}
     dropout = {"resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0}
     config = transformers.GPT2Config(
-        vocab_size=VOCABULARY, **sizes, **dropout, **_SPECIAL_TOKENS, initializer_range=0.3, **settings
+        vocab_size=VOCABULARY,
+        **sizes,
+        **dropout,
+        **_SPECIAL_TOKENS,
+        initializer_range=0.3,
+        **settings,
     )
     return transformers.GPT2LMHeadModel(config)
 
@@ -91,9 +96,7 @@ DECODERS: dict[str, Callable[[], Any]] = {
 
 def bert(head: str = "SequenceClassification") -> Any:
     """BERT with a head."""
-    return getattr(transformers, f"BertFor{head}")(
-        transformers.BertConfig(**_TEXT, **_NO_DROPOUT)
-    )
+    return getattr(transformers, f"BertFor{head}")(transformers.BertConfig(**_TEXT, **_NO_DROPOUT))
 
 
 def t5() -> Any:
@@ -113,7 +116,9 @@ def t5() -> Any:
 
 def bart() -> Any:
     """An encoder and a decoder with absolute positions."""
-    config = transformers.BartConfig(**_SEQ2SEQ, max_position_embeddings=64, forced_eos_token_id=None)
+    config = transformers.BartConfig(
+        **_SEQ2SEQ, max_position_embeddings=64, forced_eos_token_id=None
+    )
     return transformers.BartForConditionalGeneration(config)
 
 

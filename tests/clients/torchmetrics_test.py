@@ -240,5 +240,5 @@ def test_state_is_saved() -> None:
 def test_curve_in_many_thresholds() -> None:
     """A histogram in place of a sort."""
     x, y = binary()
-    make: Callable[[], Any] = lambda: torchmetrics.PrecisionRecallCurve("binary", thresholds=20)
-    assert_alike(make().to(DEVICE)(x.to(DEVICE), y.to(DEVICE)), make()(x, y))
+    ours, theirs = (torchmetrics.PrecisionRecallCurve("binary", thresholds=20) for _ in range(2))
+    assert_alike(ours.to(DEVICE)(x.to(DEVICE), y.to(DEVICE)), theirs(x, y))

@@ -68,7 +68,9 @@ TRANSFORMS: dict[str, Any] = {
     "blur": lambda: v2.GaussianBlur(3, (1.0, 1.0)),
     "normalize": lambda: v2.Normalize([0.5, 0.4, 0.3], [0.2, 0.2, 0.3]),
     "gray": lambda: v2.Grayscale(3),
-    "posterize": lambda: v2.Compose([v2.ToDtype(torch.uint8, scale=True), v2.RandomPosterize(3, 1.0)]),
+    "posterize": lambda: v2.Compose(
+        [v2.ToDtype(torch.uint8, scale=True), v2.RandomPosterize(3, 1.0)]
+    ),
     "equalize": lambda: v2.Compose([v2.ToDtype(torch.uint8, scale=True), v2.RandomEqualize(1.0)]),
     "autocontrast": lambda: v2.RandomAutocontrast(1.0),
     "sharpness": lambda: v2.RandomAdjustSharpness(2.0, 1.0),

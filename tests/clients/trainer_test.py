@@ -35,7 +35,9 @@ def metrics(prediction: Any) -> dict[str, float]:
     return {"accuracy": float((prediction.predictions.argmax(-1) == prediction.label_ids).mean())}
 
 
-def trainer(folder: Path, device: str = "openreg", *, precision: str = "no", **settings: Any) -> Any:
+def trainer(
+    folder: Path, device: str = "openreg", *, precision: str = "no", **settings: Any
+) -> Any:
     """A Trainer of a small BERT, always from the same weights."""
     torch.manual_seed(0)
     defaults: dict[str, Any] = {
@@ -65,7 +67,7 @@ def losses(trained: Any) -> list[float]:
     return [entry["loss"] for entry in trained.state.log_history if "loss" in entry]
 
 
-def assert_same_run(ours: Any, theirs: Any, **tolerance: float) -> None:
+def assert_same_run(ours: Any, theirs: Any, *, rtol: float, atol: float) -> None:
     """Both have trained: the same losses and weights, the first on the device.
 
     Weights are compared if the optimizer takes rounding errors for what they are: the gradient of a
@@ -74,9 +76,11 @@ def assert_same_run(ours: Any, theirs: Any, **tolerance: float) -> None:
     assert ours.args.device.type == "openreg"
     assert theirs.args.device.type == "cpu"
     assert len(losses(ours)) == ours.args.max_steps
-    assert_close(losses(ours), losses(theirs), **tolerance)
+    assert_close(losses(ours), losses(theirs), rtol=rtol, atol=atol)
     if ours.args.optim == "sgd":
-        assert_same_tensors(ours.model.state_dict(), theirs.model.state_dict(), **tolerance)
+        assert_same_tensors(
+            ours.model.state_dict(), theirs.model.state_dict(), rtol=rtol, atol=atol
+        )
 
 
 SETTINGS: dict[str, dict[str, Any]] = {

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import Tensor, nn
+from torch import Tensor
 from torch.testing import assert_close
 
 from tests.clients import tiny_models
@@ -23,7 +23,7 @@ from tests.clients.comparison import (
 PROMPT = (2, 7)
 
 
-def loss(model: nn.Module, batch: Any) -> Tensor:
+def loss(model: Any, batch: Any) -> Tensor:
     output = model(**batch)
     if output.get("loss") is not None:
         return output.loss  # type: ignore[no-any-return]
@@ -118,7 +118,12 @@ def test_samples() -> None:
     model = on_device(tiny_models.decoder("Llama").eval())
     prompt = tiny_models.tokens(*PROMPT).to(DEVICE)
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 2.0, "top_k": 20}
-    settings |= {"top_p": 0.9, "min_p": 0.01, "output_scores": True, "return_dict_in_generate": True}
+    settings |= {
+        "top_p": 0.9,
+        "min_p": 0.01,
+        "output_scores": True,
+        "return_dict_in_generate": True,
+    }
     runs = []
     for seed in (1, 1, 2):
         torch.manual_seed(seed)
@@ -162,7 +167,8 @@ def test_compiles() -> None:
     theirs = model(**batch)
     theirs.loss.backward()
     ours = on_device(model)
-    output = torch.compile(ours, fullgraph=True)(**to_device(batch))
+    compiled: Any = torch.compile(ours, fullgraph=True)
+    output = compiled(**to_device(batch))
     output.loss.backward()
     assert_same(output.logits, theirs.logits, rtol=1e-4, atol=1e-4)
     for name, parameter in model.named_parameters():

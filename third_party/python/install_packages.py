@@ -32,11 +32,12 @@ def install(lock: Path) -> Path:
         if not folder.exists():
             partial = folder.with_suffix(".partial")
             shutil.rmtree(partial, ignore_errors=True)
-            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "install"]
+            pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input"]
             # What a package requires is in the lock or in requirements.lock. Without --no-deps pip
             # would bring a torch of its own choice.
             exact = ["--quiet", "--no-deps", "--require-hashes", "--only-binary=:all:"]
-            subprocess.run([*pip, *exact, f"--target={partial}", f"--requirement={lock}"], check=True)
+            folders = [f"--target={partial}", f"--requirement={lock}"]
+            subprocess.run([*pip, "install", *exact, *folders], check=True)
             partial.rename(folder)
     return folder
 
