@@ -53,7 +53,7 @@ class Classifier(pl.LightningModule):  # type: ignore[misc]
     def validation_step(self, batch: Any, _: int) -> None:
         self._evaluate(batch, "validation_accuracy")
 
-    def test_step(self, batch: Any, index: int) -> None:  # noqa: PT028
+    def test_step(self, batch: Any, index: int) -> None:
         self._evaluate(batch, "test_accuracy")
 
     def predict_step(self, batch: Any, _: int) -> Tensor:
