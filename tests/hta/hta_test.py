@@ -44,15 +44,6 @@ print(json.dumps({
 
 
 @pytest.fixture(scope="module")
-def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("packages")
-    lock = Path(__file__).with_name("requirements.lock")
-    install = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--require-hashes"]
-    subprocess.run([*install, "--only-binary=:all:", "--target", folder, "-r", lock], check=True)
-    return folder
-
-
-@pytest.fixture(scope="module")
 def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A trace of some training steps with two streams."""
     path = tmp_path_factory.mktemp("trace") / "steps.json"
@@ -79,10 +70,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def found(packages: Path, path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+def found(path: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("cuda")
     assert program.main(["cuda", str(path), "--output", str(folder / "rank0.json.gz")]) == 0
-    environment = os.environ | {"PYTHONPATH": str(packages), "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
+    packages = Path(os.environ["TEST_SRCDIR"], "hta_packages", "folder.txt").read_text().strip()
+    environment = os.environ | {"PYTHONPATH": packages, "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
     # hta names plotly.graph_objects without an import of it, as its notebooks do.
     command = [sys.executable, "-c", "import plotly.graph_objects\n" + ANALYSIS, str(folder)]
     run = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Lightning on the device, by its registries of accelerators and strategies.
+
+    import lightning.pytorch
+    from torch_openreg.lightning import register
+
+    register(lightning.pytorch)  # or pytorch_lightning, lightning.fabric, lightning_fabric
+    lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg", devices=1)
+    lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg_ddp", devices=2)
+
+Of a device that is not its own Lightning assumes too little or too much: its default strategy puts
+the model on the CPU, its mixed precision and the stream in which it sets DDP up are CUDA's. The
+strategies that are registered here are Lightning's without that.
+"""
+
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from torch_openreg.name import DEVICE_TYPE
+
+DDP = f"{DEVICE_TYPE}_ddp"
+
+
+def register(package: ModuleType) -> None:
+    """Registers the accelerator ``openreg`` and the strategies ``openreg`` and ``openreg_ddp``.
+
+    Args:
+        package: the module of Trainer or of Fabric: ``lightning.pytorch``, ``lightning.fabric``, or
+            the same under their other names. Each has registries of its own.
+    """
+    accelerators, strategies = package.accelerators, package.strategies
+    of_trainer = hasattr(accelerators, "AcceleratorRegistry")
+    accelerator_registry = (
+        accelerators.AcceleratorRegistry if of_trainer else accelerators.ACCELERATOR_REGISTRY
+    )
+    strategy_registry = strategies.StrategyRegistry if of_trainer else strategies.STRATEGY_REGISTRY
+    accelerator_registry.register(DEVICE_TYPE, _accelerator(package), override=True)
+    precision = "precision_plugin" if of_trainer else "precision"
+    strategy_registry.register(DEVICE_TYPE, _single_device(package, precision), override=True)
+    strategy_registry.register(DDP, _ddp(package, precision), override=True)
+
+
+def _accelerator(package: ModuleType) -> type:
+    class Accelerator(package.accelerators.Accelerator):  # type: ignore[name-defined, misc]
+        """The devices of this process."""
+
+        def setup_device(self, device: torch.device) -> None:
+            if device.type != DEVICE_TYPE:
+                raise ValueError(
+                    f"the accelerator is {DEVICE_TYPE!r}, but the strategy is for {device}: pass"
+                    f" strategy={DEVICE_TYPE!r} for one device, or strategy={DDP!r} for several"
+                )
+            torch.accelerator.set_device_index(device)
+
+        def teardown(self) -> None:
+            torch.accelerator.empty_cache()
+
+        def get_device_stats(self, device: Any) -> dict[str, Any]:
+            return dict(torch.accelerator.memory_stats(device))
+
+        @staticmethod
+        def parse_devices(devices: int | str | list[int]) -> list[int]:
+            count = torch.accelerator.device_count()
+            if isinstance(devices, str):
+                devices = [int(index) for index in devices.split(",") if index.strip()]
+                # "-1" is all of them, "2" the first two, "1," the second.
+                if len(devices) == 1 and "," not in str(devices):
+                    devices = devices[0]
+            if isinstance(devices, int):
+                devices = list(range(count if devices == -1 else devices))
+            missing = [index for index in devices if not 0 <= index < count]
+            if missing:
+                raise ValueError(f"there is no device {missing[0]}: {DEVICE_TYPE} has {count}")
+            return devices
+
+        @staticmethod
+        def get_parallel_devices(devices: list[int]) -> list[torch.device]:
+            return [torch.device(DEVICE_TYPE, index) for index in devices]
+
+        @staticmethod
+        def auto_device_count() -> int:
+            return torch.accelerator.device_count()
+
+        @staticmethod
+        def is_available() -> bool:
+            return torch.accelerator.is_available()
+
+        @staticmethod
+        def name() -> str:
+            return DEVICE_TYPE
+
+    return Accelerator
+
+
+def _with_precision(package: ModuleType, base: type, name: str) -> type:
+    """A strategy whose property ``name`` makes mixed precision for CUDA one for the device."""
+    mixed_precision: Any = package.plugins.MixedPrecision
+    inherited = getattr(base, name)
+
+    def change(self: Any, precision: Any) -> None:
+        if isinstance(precision, mixed_precision) and precision.device == "cuda":
+            precision = mixed_precision(precision.precision, DEVICE_TYPE)
+        inherited.fset(self, precision)
+
+    return type(base.__name__, (base,), {name: property(inherited.fget, change)})
+
+
+def _single_device(package: ModuleType, precision: str) -> type:
+    base: Any = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
+
+    class SingleDeviceStrategy(base):  # type: ignore[misc]
+        """One device, which the connector of Trainer or Fabric sets as ``parallel_devices``."""
+
+        strategy_name = DEVICE_TYPE
+
+        def __init__(self, device: Any = DEVICE_TYPE, **settings: Any) -> None:
+            super().__init__(device=device, **settings)
+            self._devices: list[torch.device] = []
+
+        @property
+        def parallel_devices(self) -> list[torch.device]:
+            return self._devices
+
+        @parallel_devices.setter
+        def parallel_devices(self, devices: list[torch.device]) -> None:
+            if len(devices) != 1:
+                raise ValueError(
+                    f"strategy={DEVICE_TYPE!r} is for one device, but there are {len(devices)}:"
+                    f" pass devices=1, or strategy={DDP!r}"
+                )
+            self._devices = devices
+            self._root_device = devices[0]
+
+    return SingleDeviceStrategy
+
+
+def _ddp(package: ModuleType, precision: str) -> type:
+    base: Any = _with_precision(package, package.strategies.DDPStrategy, precision)
+
+    class DDPStrategy(base):  # type: ignore[misc]
+        """A process for each device.
+
+        The model is on its device already, so DDP needs no indices. With indices, Lightning would
+        make a stream of CUDA.
+        """
+
+        strategy_name = DDP
+
+        def determine_ddp_device_ids(self) -> None:
+            return None
+
+        def _determine_ddp_device_ids(self) -> None:
+            return None
+
+    return DDPStrategy
