@@ -19,7 +19,7 @@ import torch
 from benchmarks.cases import CASES as OPERATORS
 from benchmarks.cases import Step
 from benchmarks.service_cases import SERVICES
-from tools.worker.worker import Died, Worker
+from torch_device_conformance.execution.worker import Died, Worker
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"

@@ -24,7 +24,7 @@ from tests.sweep.outcome import CRASHED, TIMED_OUT, Case, Outcome
 from tests.sweep.record import load, save
 from tests.sweep.summary import score, summary
 from tools.flags.flags import Flags, device, output, whole_number
-from tools.worker.worker import Died, Silent, Worker
+from torch_device_conformance.execution.worker import Died, Silent, Worker
 
 # Between two times that the outcomes are written, seconds.
 WRITE_EVERY = 5.0

@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tools.worker.worker import Died, Silent, Worker
+from torch_device_conformance.execution.worker import Died, Silent, Worker
 
 
 def adder(first: int) -> Callable[[int], int]:

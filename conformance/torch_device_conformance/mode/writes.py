@@ -13,10 +13,11 @@ from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.sweep.comparison import Run
-from tests.sweep.inputs import changed, expanded, spread
-from tests.sweep.operators import changed_tensors, differentiable, named, with_arguments
-from tests.sweep.timing import Punctual
+from torch_device_conformance.comparison.comparison import Run, spread, synchronize
+from torch_device_conformance.comparison.wording import wording
+from torch_device_conformance.mode.inputs import changed, expanded
+from torch_device_conformance.database.operators import changed_tensors, differentiable, named, with_arguments
+from torch_device_conformance.mode.timing import Punctual
 
 FILL = 2
 
@@ -64,12 +65,13 @@ def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             yield
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device)
+            synchronize(device)
     finally:
         torch.set_warn_always(before)
+    rules = wording()
     words = {
-        re.sub(r" \((openreg: kernel|Triggered).*", "", str(w.message), flags=re.S) for w in seen
+        re.sub(r" \(Triggered.*", "", rules.addition.sub("", str(w.message)), flags=re.S)
+        for w in seen
     }
     into["warnings"] = sorted(words)
 

@@ -8,9 +8,8 @@ import torch
 from torch._dynamo.utils import counters
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.sweep.comparison import Difference, Run
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Operator
+from torch_device_conformance.comparison.comparison import Difference, Run, spread
+from torch_device_conformance.database.operators import Operator
 
 # Numbers and sizes that depend on data: else torch leaves the graph for them.
 CAPTURE = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}

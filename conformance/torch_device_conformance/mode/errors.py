@@ -4,7 +4,7 @@
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.sweep.timing import Punctual
+from torch_device_conformance.mode.timing import Punctual
 
 
 class Errors(Punctual):

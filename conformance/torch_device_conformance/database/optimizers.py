@@ -15,8 +15,8 @@ from torch.optim import Optimizer
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
 from torch.utils._pytree import keystr, tree_flatten_with_path
 
-from tests.sweep.comparison import Entry, Run, gradients, tolerances
-from tests.sweep.transfer import transfer
+from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
+from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4
 

@@ -12,8 +12,8 @@ from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.sweep.comparison import CPU, Entry, Run, gradients, settle, tolerances
-from tests.sweep.transfer import transfer
+from torch_device_conformance.comparison.comparison import CPU, Entry, Run, gradients, settle, synchronize, tolerances
+from torch_device_conformance.comparison.transfer import transfer
 
 # Their values are whatever the memory held.
 UNINITIALIZED = frozenset(
@@ -124,8 +124,7 @@ class Attempt(Operator):
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
         try:
             result = self.attempt(sample, device, seed)
-            if device.type != "cpu":
-                torch.accelerator.synchronize(device)
+            synchronize(device)
         except Exception as error:
             settle(device)  # a kernel may have failed as well
             return Run({}, {}, error.with_traceback(None))

@@ -6,8 +6,7 @@ or negated. Where that makes no sense, the device must refuse what the CPU refus
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -15,21 +14,12 @@ from torch.testing import make_tensor
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.sweep.operators import Attempt, changed_tensors
-from tests.sweep.timing import Punctual
+from torch_device_conformance.comparison.comparison import spread
+from torch_device_conformance.database.operators import Attempt, changed_tensors
+from torch_device_conformance.mode.timing import Punctual
 
 # So many samples of an entry are taken.
 MOST = 12
-
-T = TypeVar("T")
-
-
-def spread(samples: Sequence[T], most: int = MOST) -> list[T]:
-    """At most so many samples, from the first to the last."""
-    if len(samples) <= most:
-        return list(samples)
-    return [samples[number * (len(samples) - 1) // (most - 1)] for number in range(most)]
-
 
 class Derived(Attempt):
     """Samples made from those of the database."""
@@ -37,7 +27,7 @@ class Derived(Attempt):
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return [
             made
-            for sample in spread(super().samples(dtype, device))
+            for sample in spread(super().samples(dtype, device), MOST)
             for made in self.derive(sample)
         ]
 

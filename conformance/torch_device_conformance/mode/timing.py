@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """When an error comes: with the call, or only at the synchronization after it."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,16 +8,11 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.sweep.comparison import KERNEL, Run, describe, gradients, settle
-from tests.sweep.data_errors import depends_on_data
-from tests.sweep.operators import Attempt
-
-# The stream is kept busy for so long before each call, so that no kernel of the call can run
-# before the call returns: an error of a kernel is then never mistaken for an error of the call.
-BUSY = 1_000_000  # ns
-
-# What the device adds to errors of kernels. It says that the error came late.
-HINT = re.compile("Kernels run later than they are launched")
+from torch_device_conformance.comparison.comparison import Run, describe, gradients, settle, synchronize
+from torch_device_conformance.database.data_errors import depends_on_data
+from torch_device_conformance.comparison.wording import wording
+from torch_device_conformance.database.operators import Attempt
+from torch_device_conformance.subject.delay import keep_busy
 
 
 class Watch:
@@ -37,12 +31,12 @@ class Watch:
         """Calls a function; raises what it raises, or what comes afterwards."""
         if self.device.type == "cpu":
             return function(*args, **kwargs)
-        backend = getattr(torch, self.device.type)
-        backend._sleep(BUSY)
+        # No kernel of the call can run before the call returns: an error of a kernel is never
+        # mistaken for an error of the call.
+        keep_busy(self.device)
         result = function(*args, **kwargs)
         try:
-            # torch.accelerator's prints the warnings of kernels instead of giving them to Python.
-            backend.synchronize(self.device)
+            synchronize(self.device)
         except Exception:
             self.late = True
             raise
@@ -63,10 +57,11 @@ class Watch:
 
     def complaint(self, name: str, error: Exception) -> str:
         """What is wrong with the way an error came; empty if nothing."""
-        words = KERNEL.sub("", describe(error))
+        rules = wording()
+        words = rules.addition.sub("", describe(error))
         if self.late and not depends_on_data(name, error):
             return f"raises late: {words}"
-        if not self.late and HINT.search(str(error)):
+        if not self.late and rules.late.search(str(error)):
             return f"speaks of later kernels in an error of the call: {words}"
         return ""
 

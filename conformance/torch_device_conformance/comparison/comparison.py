@@ -13,12 +13,11 @@ values count as different.
 
 import itertools
 import math
-import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -27,14 +26,23 @@ from torch.testing import assert_close
 from torch.testing._comparison import default_tolerances
 from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
 from torch.testing._internal.opinfo.core import DecorateInfo
+from torch.utils._pytree import tree_leaves
 
-from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
+from torch_device_conformance.comparison.evidence import (
+    ACCEPTS,
+    AGREES,
+    CPU_FAILS,
+    DIFFERS,
+    LATE,
+    RAISES,
+    WRONG,
+    Evidence,
+)
+from torch_device_conformance.comparison.wording import wording
 
 CPU = torch.device("cpu")
 
-# What the device adds to the words of an error that a kernel found.
-KERNEL = re.compile(r" \(openreg: kernel .*")
-DEVICE_NAME = re.compile("cpu|openreg|privateuse", re.IGNORECASE)
+T = TypeVar("T")
 
 SEEDS = 16
 
@@ -45,7 +53,18 @@ MOST_APART = math.sqrt(-math.log(1e-6 / 2) / 2) * math.sqrt(2 / DRAWS)
 
 
 class Difference(Exception):
-    """The device does not do what the CPU does."""
+    """The device does not do what the CPU does.
+
+    Attributes:
+        kind: WRONG (results), RAISES (where the CPU does not), ACCEPTS (where the CPU raises) or
+            LATE (it raises after the call).
+        largest: the largest absolute difference of values, if values differ.
+    """
+
+    def __init__(self, message: str, kind: str = WRONG, largest: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.largest = largest
 
 
 class ReferenceError_(Exception):
@@ -205,27 +224,47 @@ def check_values(what: str, actual: Any, expected: Any, rtol: float, atol: float
         assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
     except AssertionError as error:
         lines = [line for line in str(error).splitlines() if line.strip()]
-        raise Difference(f"{what}: {' '.join(lines[:3])}") from None
+        raise Difference(
+            f"{what}: {' '.join(lines[:3])}", largest=largest_difference(actual, expected)
+        ) from None
+
+
+def largest_difference(actual: Any, expected: Any) -> float | None:
+    """The largest absolute difference of two values, if they have one."""
+    try:
+        wide = [torch.as_tensor(value).detach().cpu().to_dense() for value in (actual, expected)]
+        kind = torch.complex128 if any(value.is_complex() for value in wide) else torch.float64
+        gap = (wide[0].to(kind) - wide[1].to(kind)).abs()
+        return gap.nan_to_num(nan=math.inf).max().item() if gap.numel() else None
+    except RuntimeError:  # different shapes, quantized or nested tensors
+        return None
 
 
 def check_errors(actual: Exception | None, expected: Exception | None) -> None:
-    """Both are None, or exceptions of one type with the same words.
+    """Both are None, or both are exceptions; of one type with the same words, if words count.
 
-    Only the first line counts, without what the device adds to it. Words that name a device are
-    not compared.
+    Of words only the first line counts, without what the device adds to it.
 
     Raises:
         Difference: they differ.
     """
     if actual is None and expected is None:
         return
+    if actual is None or expected is None:
+        kind = ACCEPTS if actual is None else RAISES
+        raise Difference(f"raises {describe(actual)}, not {describe(expected)}", kind)
+    rules = wording()
+    if not rules.compared:
+        return
     if type(actual) is not type(expected):
-        raise Difference(f"raises {describe(actual)}, not {describe(expected)}")
-    found, wanted = (KERNEL.sub("", str(error).split("\n")[0]) for error in (actual, expected))
+        raise Difference(f"raises {describe(actual)}, not {describe(expected)}", RAISES)
+    found, wanted = (
+        rules.addition.sub("", str(error).split("\n")[0]) for error in (actual, expected)
+    )
     if "cpu" in found.lower() and "cpu" not in wanted.lower():
-        raise Difference(f"names the CPU: {found!r}, not {wanted!r}")
-    if found != wanted and not (DEVICE_NAME.search(found) or DEVICE_NAME.search(wanted)):
-        raise Difference(f"says {found!r}, not {wanted!r}")
+        raise Difference(f"names the CPU: {found!r}, not {wanted!r}", RAISES)
+    if found != wanted and not (rules.device.search(found) or rules.device.search(wanted)):
+        raise Difference(f"says {found!r}, not {wanted!r}", RAISES)
 
 
 def describe(error: Exception | None) -> str:
@@ -253,7 +292,7 @@ def compare(
     """
     check_errors(actual.error, expected.error)
     if actual.complaint:
-        raise Difference(actual.complaint)
+        raise Difference(actual.complaint, LATE)
     for part, plural, found, wanted in (
         ("forward", "outputs", actual.outputs, expected.outputs),
         ("backward", "gradients", actual.gradients, expected.gradients),
@@ -332,31 +371,55 @@ def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> No
             )
 
 
-def evaluate(case: Case, entry: Entry, device: torch.device) -> Outcome:
-    """Compares all samples of an entry, up to the first difference."""
+@dataclass(frozen=True)
+class Depth:
+    """How much of an entry is compared.
+
+    Attributes:
+        samples: at most so many, from the first to the last; None for all.
+        seed: of the samples and of random entries.
+        distributions: whether the distributions of random entries are compared.
+    """
+
+    samples: int | None = None
+    seed: int = 0
+    distributions: bool = True
+
+
+def judge(
+    entry: Entry, dtype: torch.dtype, device: torch.device, depth: Depth | None = None
+) -> Evidence:
+    """Compares the samples of an entry, up to the first difference."""
     start = time.perf_counter()
-    dtype = getattr(torch, case.dtype)
+    depth = depth or Depth()
     tolerance = entry.tolerances(dtype)
     done, raised, status, message, label = 0, 0, AGREES, "", "no sample"
+    kind, error_name, culprit, largest = "", "", "", None
     compared = "metadata" if entry.uninitialized else "values"
+    first, seeds = depth.seed, range(depth.seed + 2, depth.seed + SEEDS)
+    sample: Any = None
     try:
-        for sample in samples(entry, dtype, device):
+        made = samples(entry, dtype, device, first)
+        for sample in made if depth.samples is None else spread(made, depth.samples):
             label = f"sample {done} {entry.label(sample)}".strip()
-            expected = reference(entry, sample, 0)
-            random = not entry.uninitialized and differs(entry, sample, expected, tolerance, [1])
-            actual = run(entry, sample, device, 0)
+            expected = reference(entry, sample, first)
+            random = not entry.uninitialized and differs(
+                entry, sample, expected, tolerance, [first + 1]
+            )
+            actual = run(entry, sample, device, first)
             where = entry.place(sample, device)
             compare(actual, expected, where, *tolerance, values=False)
             if not random and not entry.uninitialized:
                 try:
                     compare(actual, expected, where, *tolerance)
                 except Difference:
-                    random = differs(entry, sample, expected, tolerance, range(2, SEEDS))
+                    random = differs(entry, sample, expected, tolerance, seeds)
                     if not random:
                         raise
             if random:
-                compared = "distribution" if entry.drawn else "metadata"
-                if entry.drawn:
+                drawn = entry.drawn and depth.distributions
+                compared = "distribution" if drawn else "metadata"
+                if drawn:
                     compare_distributions(entry, sample, device)
             done += 1
             raised += expected.error is not None
@@ -366,19 +429,64 @@ def evaluate(case: Case, entry: Entry, device: torch.device) -> Outcome:
     except ReferenceError_ as error:
         status, message = CPU_FAILS, str(error)
     except Exception as error:
-        kind = "" if isinstance(error, Difference) else f"{type(error).__name__}: "
-        status, message = DIFFERS, f"{kind}{error} [{label}]"
+        status, message, culprit = DIFFERS, f"{error} [{label}]", shown(sample)
+        if isinstance(error, Difference):
+            kind, largest = error.kind, error.largest
+        else:
+            kind, error_name = RAISES, type(error).__name__
+            message = f"{error_name}: {message}"
         settle(device)
-    return Outcome(case, status, compared, message, done, time.perf_counter() - start)
+    return Evidence(
+        status,
+        compared,
+        message,
+        done,
+        time.perf_counter() - start,
+        kind,
+        error_name,
+        culprit,
+        largest,
+    )
 
 
-def samples(entry: Entry, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
-    """The samples of an entry, the same each time.
+def shown(sample: Any) -> str:
+    """The arguments of a sample as text: dtypes, shapes and strides of tensors, not values."""
+
+    def leaf(value: Any) -> str:
+        if not isinstance(value, Tensor):
+            return repr(value)[:80]
+        if value.layout != torch.strided:
+            return f"{str(value.dtype)[6:]}{list(value.shape)} {value.layout}"
+        strides = "" if value.is_contiguous() else f" strides {list(value.stride())}"
+        return f"{str(value.dtype)[6:]}{list(value.shape)}{strides}"
+
+    if sample is None:
+        return ""
+    parts = getattr(sample, "input", None), *getattr(sample, "args", ())
+    named = getattr(sample, "kwargs", {})
+    texts = [", ".join(map(leaf, tree_leaves(part))) for part in parts if part is not None]
+    texts += [f"{key}={', '.join(map(leaf, tree_leaves(part)))}" for key, part in named.items()]
+    return "; ".join(texts)[:600]
+
+
+def spread(made: Sequence[T], most: int) -> list[T]:
+    """At most so many samples, from the first to the last."""
+    if len(made) <= most:
+        return list(made)
+    if most == 1:
+        return [made[0]]
+    return [made[number * (len(made) - 1) // (most - 1)] for number in range(most)]
+
+
+def samples(
+    entry: Entry, dtype: torch.dtype, device: torch.device, seed: int = 0
+) -> Sequence[Any]:
+    """The samples of an entry, the same each time after the same seed.
 
     Raises:
         ReferenceError_: they cannot be made.
     """
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     try:
         return entry.samples(dtype, device)
     except Exception as error:
@@ -388,9 +496,17 @@ def samples(entry: Entry, dtype: torch.dtype, device: torch.device) -> Sequence[
 def run(entry: Entry, sample: Any, device: torch.device, seed: int) -> Run:
     """Runs a sample on a device and waits for it."""
     result = entry.run(sample, device, seed)
-    if device.type != "cpu":
-        torch.accelerator.synchronize(device)
+    synchronize(device)
     return result
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for a device; nothing to do for the CPU."""
+    if device.type == "cpu":
+        return
+    # torch.accelerator's prints the warnings of kernels instead of giving them to Python.
+    wait = getattr(getattr(torch, device.type, None), "synchronize", None)
+    (wait or torch.accelerator.synchronize)(device)
 
 
 def reference(entry: Entry, sample: Any, seed: int) -> Run:
@@ -410,7 +526,7 @@ def settle(device: torch.device) -> None:
     if device.type != "cpu":
         for _ in itertools.repeat(None, 2):
             try:
-                torch.accelerator.synchronize(device)
+                synchronize(device)
             except Exception:
                 continue
             return

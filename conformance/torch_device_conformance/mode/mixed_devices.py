@@ -10,11 +10,11 @@ from torch.testing import assert_close
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-from tests.sweep.comparison import CPU, Run, describe, settle
-from tests.sweep.host_arguments import is_host_argument, placed, positions
-from tests.sweep.inputs import spread
-from tests.sweep.operators import STEERED_BY_CPU_TENSORS, named
-from tests.sweep.timing import HINT, Punctual
+from torch_device_conformance.comparison.comparison import CPU, Run, describe, settle, spread
+from torch_device_conformance.comparison.wording import wording
+from torch_device_conformance.database.host_arguments import is_host_argument, placed, positions
+from torch_device_conformance.database.operators import STEERED_BY_CPU_TENSORS, named
+from torch_device_conformance.mode.timing import Punctual
 
 # So many samples of an entry are taken; each is run once for each of its tensors.
 MOST = 6
@@ -113,7 +113,7 @@ class MixedDevices(Punctual):
             late, self.watch.late = self.watch.late, False
             if not REFUSAL.search(str(error)):
                 return f"raises {'late ' if late else ''}{describe(error)}"
-            return "refused late" if late else "with a hint" if HINT.search(str(error)) else REFUSED
+            return "refused late" if late else "with a hint" if wording().late.search(str(error)) else REFUSED
         if more:
             return ACCEPTED
         try:

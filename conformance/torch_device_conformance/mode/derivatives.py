@@ -8,9 +8,8 @@ from torch import Tensor
 from torch.autograd import forward_ad
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests.sweep.comparison import Run, random_like
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Attempt, changed_tensors, differentiable
+from torch_device_conformance.comparison.comparison import Run, random_like, spread
+from torch_device_conformance.database.operators import Attempt, changed_tensors, differentiable
 
 
 class ForwardDerivative(Attempt):

@@ -14,8 +14,8 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, module_db
 from torch.utils._pytree import tree_flatten
 
-from tests.sweep.comparison import Entry, Run, gradients, tolerances
-from tests.sweep.transfer import transfer
+from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
+from torch_device_conformance.comparison.transfer import transfer
 
 
 @dataclass(frozen=True)

@@ -14,13 +14,16 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 
-from tests import policies
-from tests.policies import Casts
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Attempt, changed_tensors
+from torch_device_conformance.mode import autocast_policies as policies
+from torch_device_conformance.mode.autocast_policies import Casts
+from torch_device_conformance.comparison.comparison import spread
+from torch_device_conformance.database.operators import Attempt, changed_tensors
 
 # How the float32 tensors of a sample come: as they are, in the region's type, only the first so.
 VARIANTS = "float32", "lower", "mixed"
+
+# So many samples of an entry are taken.
+MOST = 12
 
 REFUSED = "aten::binary_cross_entropy"
 
@@ -37,7 +40,7 @@ class Autocast(Attempt):
         return dtype == torch.float32 and super().supports(dtype)
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
-        made = spread(super().samples(dtype, device))
+        made = spread(super().samples(dtype, device), MOST)
         return [self.variant(sample, name) for sample in made for name in VARIANTS]
 
     def variant(self, sample: SampleInput, name: str) -> SampleInput:
