@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a case to its verdict; runs in a worker."""
+
+import re
+import time
+import traceback
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from torch_device_conformance.comparison.comparison import (
+    Depth,
+    Entry,
+    judge,
+    samples,
+    settle,
+    synchronize,
+)
+from torch_device_conformance.comparison.evidence import (
+    ACCEPTS,
+    AGREES,
+    CPU_FAILS,
+    LATE,
+    RAISES,
+    Evidence,
+)
+from torch_device_conformance.contract.row import Backend, Finding, Row
+from torch_device_conformance.contract.rows import rows
+from torch_device_conformance.execution.plan import TIERS
+from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries
+from torch_device_conformance.subject.provenance import provenance
+from torch_device_conformance.subject.routes import Observer
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import (
+    ACCEPTS_WRONGLY,
+    LATE_ERROR,
+    MISSING,
+    NATIVE,
+    NO_REFERENCE,
+    RAISES_WRONGLY,
+    WRONG,
+    Case,
+    Verdict,
+)
+
+# How torch and its kernels say that there is no kernel, or none for a dtype.
+NOT_IMPLEMENTED = re.compile(
+    r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
+)
+
+# Modes that must raise: a route to the device says nothing there.
+REFUSALS = frozenset({"errors", "mixed_devices"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How cases are run.
+
+    Attributes:
+        tier: decides how many samples are run.
+        seed: of samples and random operators.
+        threads: of the CPU in each worker.
+    """
+
+    tier: str = "quick"
+    seed: int = 0
+    threads: int = 1
+
+
+class Judge:
+    """Makes verdicts about a subject.
+
+    Args:
+        subject: is loaded into this process.
+        settings: of the run.
+    """
+
+    def __init__(self, subject: Subject, settings: Settings) -> None:
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(settings.threads)
+        self.subject = subject
+        self.device = subject.load()
+        self.depth: Depth = TIERS[settings.tier].depth(settings.seed)
+        self._observer = Observer(subject, self.device)
+
+    def __call__(self, case: Case) -> Verdict:
+        """The verdict about a case."""
+        if case.suite == "contract":
+            return self.contract(case, rows()[case])
+        return self.entry(case, entries(case.suite, case.mode)[case.name])
+
+    def entry(self, case: Case, entry: Entry) -> Verdict:
+        """The verdict about an entry of a database."""
+        dtype = getattr(torch, case.dtype)
+        expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
+        if expected_by == "cuda" and self.subject.is_cpu:
+            return Verdict(case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda")
+        evidence = judge(entry, dtype, self.device, self.depth)
+        verdict, routes = verdict_of(evidence), {}
+        if evidence.status == AGREES:
+            verdict = NATIVE
+            if case.mode not in REFUSALS:
+                verdict, routes = self._routes(entry, dtype)
+        message = evidence.message
+        return Verdict(
+            case,
+            verdict,
+            message,
+            sample=evidence.sample,
+            largest=evidence.largest,
+            compared=evidence.compared if evidence.status == AGREES else "",
+            samples=evidence.samples,
+            routes=routes,
+            expected_by=expected_by,
+            seconds=evidence.seconds,
+        )
+
+    def _routes(self, entry: Entry, dtype: torch.dtype) -> tuple[str, dict[str, str]]:
+        """How the first sample of an entry gets to the device."""
+        sample = samples(entry, dtype, self.device, self.depth.seed)[0]
+        found = self._observer.routes(lambda: entry.run(sample, self.device, self.depth.seed))
+        settle(self.device)
+        return found
+
+    def contract(self, case: Case, row: Row) -> Verdict:
+        """The verdict about a row of the contract."""
+        start = time.perf_counter()
+        verdict, message, stack = NATIVE, "", ""
+        try:
+            if self.subject.is_cpu and case.mode not in OF_THE_CPU:
+                raise Finding(MISSING, "the CPU is no accelerator: torch has this for devices alone")
+            row.check(Backend(self.subject, self.device))
+            synchronize(self.device)
+        except Finding as finding:
+            verdict, message = finding.verdict, str(finding)
+        except (NotImplementedError, AttributeError) as error:
+            verdict, message = MISSING, f"{type(error).__name__}: {error}"
+            stack = traceback.format_exc()
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}"
+            verdict = MISSING if NOT_IMPLEMENTED.search(text) else RAISES_WRONGLY
+            message, stack = text, traceback.format_exc()
+        settle(self.device)
+        return Verdict(
+            case,
+            verdict,
+            message,
+            stack,
+            required=row.required,
+            seconds=time.perf_counter() - start,
+        )
+
+
+# Areas of the contract that the CPU has as well.
+OF_THE_CPU = frozenset({"tensors", "errors"})
+
+
+def verdict_of(evidence: Evidence) -> str:
+    """The verdict of a comparison that did not agree."""
+    if evidence.status == CPU_FAILS:
+        return NO_REFERENCE
+    if evidence.kind == ACCEPTS:
+        return ACCEPTS_WRONGLY
+    if evidence.kind == LATE:
+        return LATE_ERROR
+    if evidence.kind == RAISES:
+        return MISSING if NOT_IMPLEMENTED.search(evidence.message) else RAISES_WRONGLY
+    return WRONG
+
+
+def prepare(subject: Subject, settings: Settings) -> Callable[[Case], Verdict]:
+    """Makes the function that judges cases in a worker."""
+    return Judge(subject, settings)
+
+
+def prepare_provenance(subject: Subject) -> Callable[[None], dict[str, Any]]:
+    """Makes the function that says in a worker what the report is made of."""
+    device = subject.load()
+    return lambda _: provenance(subject, device)
