@@ -88,7 +88,7 @@ def guard_restores(backend: Backend) -> None:
     shown_by=FILE,
 )
 def operators_keep_current(backend: Backend) -> None:
-    last = torch.device(backend.type, backend.count() - 1)
+    last = backend.last()
     before = torch.accelerator.current_device_index()
     x = torch.arange(4.0, device=last)
     y = (x * 2).sum()

@@ -94,7 +94,9 @@ class Backend:
 
     def __init__(self, subject: Subject, device: torch.device) -> None:
         self.subject = subject
-        self.device = device if device.index is not None else torch.device(device.type, 0)
+        # Tensors of the CPU have no index.
+        indexed = device.index is not None or device.type == "cpu"
+        self.device = device if indexed else torch.device(device.type, 0)
         self.type = device.type
 
     @property
@@ -115,11 +117,16 @@ class Backend:
 
     def count(self) -> int:
         """How many devices there are."""
-        return int(torch.accelerator.device_count())
+        return 1 if self.type == "cpu" else int(torch.accelerator.device_count())
+
+    def last(self) -> torch.device:
+        """The device with the highest index."""
+        return self.device if self.type == "cpu" else torch.device(self.type, self.count() - 1)
 
     def synchronize(self) -> None:
         """Waits for all work of the device."""
-        torch.accelerator.synchronize(self.device)
+        if self.type != "cpu":
+            torch.accelerator.synchronize(self.device)
 
     def stream(self) -> torch.Stream:
         """A new stream."""

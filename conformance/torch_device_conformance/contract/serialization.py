@@ -80,7 +80,7 @@ def shared_storage(backend: Backend) -> None:
 )
 def map_location(backend: Backend) -> None:
     x = torch.arange(6.0).view(2, 3).to(backend.device).t()
-    last = torch.device(backend.type, backend.count() - 1)
+    last = backend.last()
     for place in ("cpu", backend.type, last, str(last)):
         loaded = saved(x, map_location=place)
         require_equal(f"values with map_location={place}", loaded, x)

@@ -106,7 +106,7 @@ def in_place(backend: Backend) -> None:
         ("mul_", lambda t: t.mul_(3)),
         ("copy_", lambda t: t.copy_(torch.tensor([9.0, 8, 7], device=t.device))),
         ("fill_", lambda t: t.fill_(4)),
-        ("index_put_", lambda t: t.index_put_((torch.tensor([1], device=t.device),), t[:1])),
+        ("index_put_", lambda t: t.index_put_((torch.tensor([1], device=t.device),), t[:1].clone())),
         ("zero_", torch.Tensor.zero_),
     ):
         ours, theirs = torch.arange(3.0, device=backend.device), torch.arange(3.0)
@@ -127,7 +127,7 @@ def in_place(backend: Backend) -> None:
 )
 def copies(backend: Backend) -> None:
     source = torch.randn(4, 6)
-    last = torch.device(backend.type, backend.count() - 1)
+    last = backend.last()
     for name, made in (("plain", source), ("transposed", source.t()), ("sliced", source[1:, ::2])):
         there = made.to(backend.device)
         require_equal(f"{name} there and back", there.cpu(), made)
@@ -138,7 +138,7 @@ def copies(backend: Backend) -> None:
         require_equal(f"{name} to other strides", target.copy_(there), made)
     wide = torch.zeros(3, 6, device=backend.device)
     require_equal("broadcast", wide.copy_(source[0]), source[0].expand(3, 6))
-    there = source.to(backend.device)
+    there = source.to(backend.device, copy=True)
     again = there.clone()
     there.zero_()
     require_equal("a clone", again, source)

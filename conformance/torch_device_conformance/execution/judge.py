@@ -30,9 +30,11 @@ from torch_device_conformance.comparison.evidence import (
 from torch_device_conformance.contract.row import Backend, Finding, Row
 from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.execution.plan import TIERS
+from torch_device_conformance.execution.runner import Request
 from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries
 from torch_device_conformance.subject.provenance import provenance
-from torch_device_conformance.subject.routes import Observer
+from torch_device_conformance.subject.delay import delay_kernel
+from torch_device_conformance.subject.routes import Observer, dispatch_key, overloads, route
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import (
     ACCEPTS_WRONGLY,
@@ -86,13 +88,14 @@ class Judge:
         self.depth: Depth = TIERS[settings.tier].depth(settings.seed)
         self._observer = Observer(subject, self.device)
 
-    def __call__(self, case: Case) -> Verdict:
+    def __call__(self, request: Request) -> Verdict:
         """The verdict about a case."""
+        case = request.case
         if case.suite == "contract":
             return self.contract(case, rows()[case])
-        return self.entry(case, entries(case.suite, case.mode)[case.name])
+        return self.entry(case, entries(case.suite, case.mode)[case.name], request.traced)
 
-    def entry(self, case: Case, entry: Entry) -> Verdict:
+    def entry(self, case: Case, entry: Entry, traced: bool = True) -> Verdict:
         """The verdict about an entry of a database."""
         dtype = getattr(torch, case.dtype)
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
@@ -100,10 +103,15 @@ class Judge:
             return Verdict(case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda")
         evidence = judge(entry, dtype, self.device, self.depth)
         verdict, routes = verdict_of(evidence), {}
+        traced = traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS
         if evidence.status == AGREES:
             verdict = NATIVE
-            if case.mode not in REFUSALS:
+            if traced:
                 verdict, routes = self._routes(entry, dtype)
+        elif traced:
+            # What was asked for is to blame, not what it called.
+            routes = self._observer.outermost(self._first_run(entry, dtype))
+            settle(self.device)
         message = evidence.message
         return Verdict(
             case,
@@ -120,10 +128,19 @@ class Judge:
 
     def _routes(self, entry: Entry, dtype: torch.dtype) -> tuple[str, dict[str, str]]:
         """How the first sample of an entry gets to the device."""
-        sample = samples(entry, dtype, self.device, self.depth.seed)[0]
-        found = self._observer.routes(lambda: entry.run(sample, self.device, self.depth.seed))
+        found = self._observer.routes(self._first_run(entry, dtype))
         settle(self.device)
         return found
+
+    def _first_run(self, entry: Entry, dtype: torch.dtype) -> Callable[[], Any]:
+        """The run of the first sample of an entry."""
+        sample = samples(entry, dtype, self.device, self.depth.seed)[0]
+
+        def run() -> None:
+            entry.run(sample, self.device, self.depth.seed)
+            synchronize(self.device)
+
+        return run
 
     def contract(self, case: Case, row: Row) -> Verdict:
         """The verdict about a row of the contract."""
@@ -131,7 +148,7 @@ class Judge:
         verdict, message, stack = NATIVE, "", ""
         try:
             if self.subject.is_cpu and case.mode not in OF_THE_CPU:
-                raise Finding(MISSING, "the CPU is no accelerator: torch has this for devices alone")
+                raise Finding(NO_REFERENCE, "the CPU is no accelerator: torch has this for devices alone")
             row.check(Backend(self.subject, self.device))
             synchronize(self.device)
         except Finding as finding:
@@ -155,7 +172,7 @@ class Judge:
 
 
 # Areas of the contract that the CPU has as well.
-OF_THE_CPU = frozenset({"tensors", "errors"})
+OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def verdict_of(evidence: Evidence) -> str:
@@ -171,12 +188,17 @@ def verdict_of(evidence: Evidence) -> str:
     return WRONG
 
 
-def prepare(subject: Subject, settings: Settings) -> Callable[[Case], Verdict]:
+def prepare(subject: Subject, settings: Settings) -> Callable[[Request], Verdict]:
     """Makes the function that judges cases in a worker."""
     return Judge(subject, settings)
 
 
-def prepare_provenance(subject: Subject) -> Callable[[None], dict[str, Any]]:
-    """Makes the function that says in a worker what the report is made of."""
+def prepare_description(subject: Subject) -> Callable[[None], dict[str, Any]]:
+    """Makes the function that describes the subject, in a worker."""
     device = subject.load()
-    return lambda _: provenance(subject, device)
+    return lambda _: {
+        "provenance": provenance(subject, device),
+        "dispatch": {name: route(name, dispatch_key(device)) for name in overloads()},
+        "devices": Backend(subject, device).count(),
+        "delay_kernel": delay_kernel(device) is not None,
+    }

@@ -8,7 +8,7 @@ died, after it fell silent, and after a shard of cases, so that no case depends 
 import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch_device_conformance.contract.rows import rows
@@ -32,6 +32,19 @@ class Limits:
     seconds: float = 120.0
 
 
+@dataclass(frozen=True)
+class Request:
+    """What a worker is asked.
+
+    Attributes:
+        case: to be judged.
+        traced: whether operators are traced for their routes, after the comparison.
+    """
+
+    case: Case
+    traced: bool = True
+
+
 def shards(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
     """The cases of one process each: an area of the contract, or some hundred entries."""
     areas: dict[str, list[Case]] = {}
@@ -49,7 +62,7 @@ def shards(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
 def run(
     cases: Sequence[Case],
     limits: Limits,
-    prepare: Callable[..., Callable[[Case], Verdict]],
+    prepare: Callable[..., Callable[[Request], Verdict]],
     *arguments: Any,
 ) -> Iterator[Verdict]:
     """Yields a verdict for each case, as they come.
@@ -98,35 +111,49 @@ def _run_shard(
     limits: Limits,
     report: Callable[[Verdict], None],
     stop: threading.Event,
-    prepare: Callable[..., Callable[[Case], Verdict]],
+    prepare: Callable[..., Callable[[Request], Verdict]],
     *arguments: Any,
 ) -> None:
-    worker: Worker[Case, Verdict] | None = None
-    required = {case: row.required for case, row in rows().items()}
+    worker: Worker[Request, Verdict] | None = None
     try:
         for case in shard:
             if stop.is_set():
                 return
-            seconds = rows()[case].seconds if case in required else limits.seconds
             worker = worker or Worker(prepare, *arguments)
-            must = required.get(case, True)
-            try:
-                verdict = worker.ask(case, seconds)
-            except Died as died:
-                if not worker.prepared:
-                    raise
-                verdict = Verdict(
-                    case, CRASH, died.cause, stack=died.last_words, required=must
-                )
-                worker = None
-            except Silent as silent:
-                verdict = Verdict(
-                    case, HANG, str(silent), stack=silent.stacks, required=must, seconds=seconds
-                )
-                worker = None
-            except RuntimeError as error:  # the kit itself failed
-                verdict = Verdict(case, CRASH, f"in the kit: {error}", required=must)
+            worker, verdict = _ask(worker, Request(case), limits)
+            if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
+                # torch's execution trace crashes on some sparse tensors: is it to blame?
+                again = Worker(prepare, *arguments)
+                worker, untraced = _ask(again, Request(case, traced=False), limits)
+                if untraced.verdict not in (CRASH, HANG):
+                    verdict = replace(
+                        untraced, message=f"{untraced.message} (routes are unknown)".strip()
+                    )
             report(verdict)
     finally:
         if worker:
             worker.close()
+
+
+def _ask(
+    worker: Worker[Request, Verdict], request: Request, limits: Limits
+) -> tuple[Worker[Request, Verdict] | None, Verdict]:
+    """The verdict about a case, and the worker if it lives."""
+    case = request.case
+    row = rows().get(case)
+    seconds = row.seconds if row else limits.seconds
+    required = row.required if row else True
+    try:
+        return worker, worker.ask(request, seconds)
+    except Died as died:
+        if not worker.prepared:
+            raise
+        return None, Verdict(
+            case, CRASH, died.cause, stack=died.last_words, required=required
+        )
+    except Silent as silent:
+        return None, Verdict(
+            case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds
+        )
+    except RuntimeError as error:  # an exception that is not the subject's
+        return worker, Verdict(case, CRASH, f"in the kit: {error}", required=required)

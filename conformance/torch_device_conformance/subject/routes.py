@@ -76,6 +76,11 @@ def route(name: str, key: str) -> str:
     return COMPOSITE if line.endswith("[default backend kernel]") else MISSING
 
 
+def overloads() -> list[str]:
+    """All overloads of aten operators of this torch: a fixed denominator."""
+    return sorted(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
+
+
 def dispatch_key(device: torch.device) -> str:
     """The dispatcher's key for strided tensors of a device.
 
@@ -136,6 +141,8 @@ class Trace:
     def host_copies(self, device: torch.device) -> dict[str, int]:
         """Bytes that operators which are no copies brought to the host, by overload."""
         found: dict[str, int] = {}
+        if device.type == "cpu":
+            return found
         for call in self.calls.values():
             if not call.is_copy or not copies_to_host(call, device.type):
                 continue
@@ -224,6 +231,10 @@ class Observer:
             return FALLBACK, found
         outermost = {found[call.name] for call in trace.outermost()}
         return (NATIVE if NATIVE in outermost else COMPOSITE), found
+
+    def outermost(self, function: Callable[[], Any]) -> dict[str, str]:
+        """Runs a function and says how the operators that it called itself got to the device."""
+        return {call.name: route(call.name, self._key) for call in self.trace(function).outermost()}
 
     def trace(self, function: Callable[[], Any]) -> Trace:
         """Runs a function; an error ends it silently, for it has been judged elsewhere."""
