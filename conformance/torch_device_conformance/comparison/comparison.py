@@ -387,9 +387,21 @@ class Depth:
 
 
 def judge(
-    entry: Entry, dtype: torch.dtype, device: torch.device, depth: Depth | None = None
+    entry: Entry,
+    dtype: torch.dtype,
+    device: torch.device,
+    depth: Depth | None = None,
+    made: Sequence[Any] | None = None,
 ) -> Evidence:
-    """Compares the samples of an entry, up to the first difference."""
+    """Compares the samples of an entry, up to the first difference.
+
+    Args:
+        entry: what is compared.
+        dtype: of the samples.
+        device: beside the CPU.
+        depth: how much is compared; by default all.
+        made: the samples, if they have been made.
+    """
     start = time.perf_counter()
     depth = depth or Depth()
     tolerance = entry.tolerances(dtype)
@@ -399,7 +411,7 @@ def judge(
     first, seeds = depth.seed, range(depth.seed + 2, depth.seed + SEEDS)
     sample: Any = None
     try:
-        made = samples(entry, dtype, device, first)
+        made = samples(entry, dtype, device, first) if made is None else made
         for sample in made if depth.samples is None else spread(made, depth.samples):
             label = f"sample {done} {entry.label(sample)}".strip()
             expected = reference(entry, sample, first)

@@ -152,8 +152,8 @@ def no_leak(backend: Backend) -> None:
 
     def work() -> None:
         y = ((x @ x).relu() * x + x.t()).softmax(1)
-        y.mul_(2)
-        (y.sum() + y.cumsum(0).mean()).backward()
+        z = y.detach().clone().mul_(2)
+        (y.sum() + z.sum() + y.cumsum(0).mean()).backward()
         x.grad = None
 
     for _ in range(3):

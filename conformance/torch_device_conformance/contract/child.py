@@ -37,7 +37,7 @@ class Ended:
 def run(
     backend: Backend,
     lines: str,
-    seconds: float = 45.0,
+    seconds: float = 120.0,
     load: bool = True,
     environment: dict[str, str] | None = None,
 ) -> Ended:

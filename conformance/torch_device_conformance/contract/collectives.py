@@ -69,14 +69,14 @@ def two(backend: Backend, lines: str) -> list[str]:
         words = []
         try:
             for process in ranks:
-                output, errors = process.communicate(timeout=60)
+                output, errors = process.communicate(timeout=150)
                 if process.returncode:
                     kind = CRASH if process.returncode < 0 else RAISES_WRONGLY
                     last = errors.strip().splitlines()[-1:] or [""]
                     raise Finding(kind, f"a rank ended with {process.returncode}: {last[0]}")
                 words.append(output.strip())
         except subprocess.TimeoutExpired:
-            raise Finding(HANG, "two ranks did not end within 60 s") from None
+            raise Finding(HANG, "two ranks did not end within 150 s") from None
         finally:
             for process in ranks:
                 if process.poll() is None:
@@ -106,7 +106,7 @@ def registered(backend: Backend) -> None:
     without="no data-parallel training",
     shown_by=FILE,
     required=False,
-    seconds=120,
+    seconds=240,
 )
 def all_reduce(backend: Backend) -> None:
     default_backend(backend)
@@ -131,7 +131,7 @@ def all_reduce(backend: Backend) -> None:
     without="no data-parallel training",
     shown_by="distributed/reducer_timer.cc",
     required=False,
-    seconds=120,
+    seconds=240,
 )
 def ddp(backend: Backend) -> None:
     default_backend(backend)

@@ -67,7 +67,7 @@ def methods(backend: Backend) -> None:
     implement="hooks init, hasPrimaryContext, deviceCount, getDefaultGenerator; setDevice on any thread",
     without="the autograd thread fails: 'PyTorch is not linked with support for ...'",
     shown_by="runtime/c10/hooks.cc",
-    seconds=60,
+    seconds=180,
 )
 def backward_first(backend: Backend) -> None:
     lines = """

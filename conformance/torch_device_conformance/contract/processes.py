@@ -14,6 +14,7 @@ from torch_device_conformance.verdict.verdict import CRASH, HANG
     without="each program needs an import that it does not use",
     shown_by="autoload/torch_openreg_autoload/__init__.py",
     required=False,
+    seconds=180,
 )
 def autoload(backend: Backend) -> None:
     lines = f"""
@@ -33,6 +34,7 @@ def autoload(backend: Backend) -> None:
     implement="nothing but the entry point: no .pth file, no import hook of torch",
     without="a broken backend cannot be left out",
     shown_by="autoload/torch_openreg_autoload/__init__.py",
+    seconds=180,
 )
 def autoload_off(backend: Backend) -> None:
     lines = """
@@ -50,7 +52,7 @@ def autoload_off(backend: Backend) -> None:
     implement="_is_in_bad_fork, a check at first use; pthread_atfork for locks and memory",
     without="data loader workers hang",
     shown_by="runtime/c10/initialization.h",
-    seconds=90,
+    seconds=180,
 )
 def fork(backend: Backend) -> None:
     lines = """
@@ -64,7 +66,7 @@ def fork(backend: Backend) -> None:
             except RuntimeError:
                 os._exit(3)
             os._exit(4)
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 40
         while True:
             done, status = os.waitpid(pid, os.WNOHANG)
             if done or time.monotonic() > deadline:
@@ -98,7 +100,7 @@ def fork(backend: Backend) -> None:
     implement="atfork handlers that leave the child's memory alone",
     without="data loader workers crash",
     shown_by="runtime/device/process.cc",
-    seconds=90,
+    seconds=180,
 )
 def fork_of_cpu_work(backend: Backend) -> None:
     lines = """
@@ -120,7 +122,7 @@ def fork_of_cpu_work(backend: Backend) -> None:
     implement="shutdown that drops or finishes work before torch is unloaded",
     without="jobs fail after they have succeeded",
     shown_by="runtime/c10/shutdown.cc",
-    seconds=90,
+    seconds=180,
 )
 def exit_with_work(backend: Backend) -> None:
     lines = """
@@ -148,7 +150,7 @@ def exit_with_work(backend: Backend) -> None:
     implement="nothing that throws in destructors",
     without="the message of the real error is lost",
     shown_by="runtime/c10/shutdown.cc",
-    seconds=90,
+    seconds=180,
 )
 def unhandled_exception(backend: Backend) -> None:
     lines = """

@@ -97,6 +97,7 @@ def map_location(backend: Backend) -> None:
     implement="nothing, if torch.save was used; a pickle must not need the backend",
     without="models cannot be handed on",
     shown_by=FILE,
+    seconds=180,
 )
 def without_device(backend: Backend) -> None:
     import os

@@ -72,7 +72,7 @@ def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
     without="'_share_filename_: only available on CPU'",
     shown_by="python/torch_openreg/openreg/sharing.py",
     required=False,
-    seconds=90,
+    seconds=180,
 )
 def processes(backend: Backend) -> None:
     context = torch.multiprocessing.get_context("spawn")
@@ -83,12 +83,12 @@ def processes(backend: Backend) -> None:
         x = torch.arange(3.0).to(backend.device)
         there.put(x)
         try:
-            place, seen = back.get(timeout=60)
+            place, seen = back.get(timeout=120)
         except Exception:
             process.join(1)
             if process.exitcode:
                 raise Finding(CRASH, f"the receiver ended with {process.exitcode}") from None
-            raise Finding(HANG, "the receiver got nothing within 60 s") from None
+            raise Finding(HANG, "the receiver got nothing within 120 s") from None
         require_equal("values that the receiver saw", seen, [0.0, 1.0, 2.0])
         require_equal("device that the receiver saw", torch.device(place).type, backend.type)
         require_equal("the sender's tensor after the receiver's write", x, torch.arange(1.0, 4.0))

@@ -5,15 +5,18 @@ import re
 import time
 import traceback
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
 
 from torch_device_conformance.comparison.comparison import (
     Depth,
     Entry,
+    ReferenceError_,
     judge,
     samples,
     settle,
@@ -101,17 +104,21 @@ class Judge:
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
         if expected_by == "cuda" and self.subject.is_cpu:
             return Verdict(case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda")
-        evidence = judge(entry, dtype, self.device, self.depth)
+        try:
+            made = samples(entry, dtype, self.device, self.depth.seed)
+        except ReferenceError_ as error:
+            return Verdict(case, NO_REFERENCE, str(error), expected_by=expected_by)
+        evidence = judge(entry, dtype, self.device, self.depth, made)
         verdict, routes = verdict_of(evidence), {}
         traced = traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS
         if evidence.status == AGREES:
             verdict = NATIVE
             if traced:
-                verdict, routes = self._routes(entry, dtype)
+                verdict, routes = self._observer.routes(self._run(entry, made))
         elif traced:
             # What was asked for is to blame, not what it called.
-            routes = self._observer.outermost(self._first_run(entry, dtype))
-            settle(self.device)
+            routes = self._observer.outermost(self._run(entry, made))
+        settle(self.device)
         message = evidence.message
         return Verdict(
             case,
@@ -126,15 +133,9 @@ class Judge:
             seconds=evidence.seconds,
         )
 
-    def _routes(self, entry: Entry, dtype: torch.dtype) -> tuple[str, dict[str, str]]:
-        """How the first sample of an entry gets to the device."""
-        found = self._observer.routes(self._first_run(entry, dtype))
-        settle(self.device)
-        return found
-
-    def _first_run(self, entry: Entry, dtype: torch.dtype) -> Callable[[], Any]:
-        """The run of the first sample of an entry."""
-        sample = samples(entry, dtype, self.device, self.depth.seed)[0]
+    def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
+        """The run of the sample with the most elements: copies of scalars say little."""
+        sample = max(made, key=elements)
 
         def run() -> None:
             entry.run(sample, self.device, self.depth.seed)
@@ -173,6 +174,12 @@ class Judge:
 
 # Areas of the contract that the CPU has as well.
 OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
+
+
+def elements(sample: Any) -> int:
+    """How many elements the first tensor of a sample has."""
+    first = next((x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None)
+    return 0 if first is None or first.layout != torch.strided else first.numel()
 
 
 def verdict_of(evidence: Evidence) -> str:

@@ -26,7 +26,11 @@ Answer = TypeVar("Answer")
 # Seconds that a silent process has to write its stacks.
 STACKS = 3.0
 
-PRELOADED = "torch_device_conformance.subject.preloaded"
+# What the server imports: torch without any device, and its databases.
+PRELOADED = [
+    "torch_device_conformance.subject.preloaded",
+    "torch_device_conformance.execution.judge",
+]
 
 
 class Died(Exception):
@@ -150,7 +154,7 @@ def fork_server() -> ForkServerContext:
     """The context of the processes; its server imports torch once."""
     context = multiprocessing.get_context("forkserver")
     with _lock:
-        context.set_forkserver_preload([PRELOADED])
+        context.set_forkserver_preload(PRELOADED)
     return context
 
 

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the fork server imports for all of its processes: torch and its databases, no device."""
+"""Imports torch, and leaves installed backends for later.
+
+The fork server imports it for all of its processes, and so does the program itself.
+"""
 
 import os
 import sys
@@ -15,11 +18,6 @@ os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
 os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
 
 import torch  # noqa: E402, F401
-from torch.testing._internal import (  # noqa: E402
-    common_methods_invocations,  # noqa: F401
-    common_modules,  # noqa: F401
-    common_optimizers,  # noqa: F401
-)
 
 if _before is None:
     del os.environ["TORCH_DEVICE_BACKEND_AUTOLOAD"]
