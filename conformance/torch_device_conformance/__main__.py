@@ -5,9 +5,9 @@ import sys
 
 # Before anything imports torch: this process must not load the device.
 from torch_device_conformance.subject import preloaded  # noqa: F401
-from torch_device_conformance.command import compare, merge, run
+from torch_device_conformance.command import compare, merge, model, run
 
-COMMANDS = {"diff": compare.main, "merge": merge.main}
+COMMANDS = {"diff": compare.main, "merge": merge.main, "model": model.main}
 
 
 def main(argv: list[str]) -> int:
@@ -17,5 +17,10 @@ def main(argv: list[str]) -> int:
     return run.main(argv)
 
 
+def program() -> int:
+    """The program as it is installed."""
+    return main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(program())

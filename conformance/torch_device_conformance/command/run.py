@@ -40,6 +40,10 @@ Exit status: 0 if nothing is wrong, 1 if something is or was not run, 2 for a wr
 """
 
 
+# With --perf so many operators are printed, the slowest first.
+SLOWEST = 15
+
+
 def parser() -> Flags:
     """The flags of the command."""
     flags = Flags("", DESCRIPTION)
@@ -90,6 +94,9 @@ def parser() -> Flags:
         type=Path,
         metavar="FILE",
         help="write the arguments of PrivateUse1TestBase.set_test_configs",
+    )
+    flags.add_argument(
+        "--perf", action="store_true", help="time operators that pass, on the device and the CPU"
     )
     flags.add_argument("--list", action="store_true", help="print the cases and run nothing")
     return flags
@@ -149,7 +156,7 @@ def main(argv: Sequence[str]) -> int:
     have = [v for v in have if v.case in wanted]
     journal.start(have)
     begun = time.monotonic()
-    settings = Settings(options.tier, options.seed, threads(options.jobs))
+    settings = Settings(options.tier, options.seed, threads(options.jobs), options.perf)
     limits = Limits(options.jobs, options.timeout)
     found = list(have)
     late = 60 * options.minutes if options.minutes else float("inf")
@@ -206,6 +213,13 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
     for verdict in unmet(report, waivers):
         lines.append(f"{MISSING:<16} {verdict.case}  {first_line(verdict)}")
     lines += waivers.complaints(report.verdicts.values())
+    slow = sorted(report.verdicts.values(), key=lambda v: -v.slowdown)[:SLOWEST]
+    for verdict in slow:
+        if verdict.slowdown > 0:
+            lines.append(
+                f"{verdict.slowdown:8.1f} x the time of the CPU  {verdict.case}  "
+                f"{verdict.device_us:.1f} us, {verdict.cpu_us:.1f} us"
+            )
     passed, of = report.required()
     lines.append(f"required rows: {passed} of {of}; wrong: {len(accused)}; report: {folder}")
     left = report.counts()[NOT_RUN]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies of tensors on a device, as one run of the sweep needs them for itself."""
+"""Copies of tensors on a device, as one run needs them for itself."""
 
 from collections.abc import Callable
 from typing import Any
@@ -7,7 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import PackedSequence
+from torch.profiler import record_function
 from torch.utils._pytree import tree_map
+
+# In a trace, the operators inside of this label make the copies and are not those of a sample.
+LABEL = "torch_device_conformance: transfer"
 
 
 def transfer(device: torch.device) -> Callable[[Any], Any]:
@@ -32,7 +36,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             )
         if not isinstance(leaf, Tensor):
             return leaf
-        with torch.no_grad():
+        with torch.no_grad(), record_function(LABEL):
             copy = move_tensor(leaf.detach())
         return copy.requires_grad_(leaf.requires_grad)
 

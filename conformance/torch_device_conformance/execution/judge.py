@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from torch_device_conformance.comparison.comparison import (
+    CPU,
     Depth,
     Entry,
     ReferenceError_,
@@ -34,6 +35,7 @@ from torch_device_conformance.contract.row import Backend, Finding, Row
 from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.execution.plan import TIERS
 from torch_device_conformance.execution.runner import Request
+from torch_device_conformance.mode.eager import Forward
 from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries
 from torch_device_conformance.subject.provenance import provenance
 from torch_device_conformance.subject.delay import delay_kernel
@@ -56,6 +58,9 @@ NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
 )
 
+# Seconds of calls in a measurement.
+TIMED = 0.003
+
 # Modes that must raise: a route to the device says nothing there.
 REFUSALS = frozenset({"errors", "mixed_devices"})
 
@@ -68,11 +73,13 @@ class Settings:
         tier: decides how many samples are run.
         seed: of samples and random operators.
         threads: of the CPU in each worker.
+        timed: whether eager operators that pass are timed on both devices.
     """
 
     tier: str = "quick"
     seed: int = 0
     threads: int = 1
+    timed: bool = False
 
 
 class Judge:
@@ -89,6 +96,7 @@ class Judge:
         self.subject = subject
         self.device = subject.load()
         self.depth: Depth = TIERS[settings.tier].depth(settings.seed)
+        self._timed = settings.timed
         self._observer = Observer(subject, self.device)
 
     def __call__(self, request: Request) -> Verdict:
@@ -119,6 +127,10 @@ class Judge:
             # What was asked for is to blame, not what it called.
             routes = self._observer.outermost(self._run(entry, made))
         settle(self.device)
+        device_us = cpu_us = 0.0
+        if self._timed and evidence.status == AGREES and isinstance(entry, Forward):
+            sample = max(made, key=elements)
+            device_us, cpu_us = (call_time(entry, sample, d) for d in (self.device, CPU))
         message = evidence.message
         return Verdict(
             case,
@@ -131,6 +143,8 @@ class Judge:
             routes=routes,
             expected_by=expected_by,
             seconds=evidence.seconds,
+            device_us=device_us,
+            cpu_us=cpu_us,
         )
 
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
@@ -174,6 +188,21 @@ class Judge:
 
 # Areas of the contract that the CPU has as well.
 OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
+
+
+def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
+    """Microseconds of a call of an operator, waiting for the device included once for many calls."""
+    arguments = entry.copy(sample, device)
+    with torch.no_grad():
+        best = float("inf")
+        for _ in range(3):
+            calls, start = 0, time.perf_counter()
+            while calls < 3 or (calls < 1000 and time.perf_counter() - start < TIMED):
+                entry.apply(entry.op, arguments)
+                calls += 1
+            synchronize(device)
+            best = min(best, (time.perf_counter() - start) / calls)
+    return round(best * 1e6, 2)
 
 
 def elements(sample: Any) -> int:

@@ -32,6 +32,7 @@ from torch._C._profiler import (
     _remove_execution_trace_observer,
 )
 
+from torch_device_conformance.comparison.transfer import LABEL
 from torch_device_conformance.subject.subject import Subject, object_at
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
 
@@ -56,6 +57,16 @@ COPIES = frozenset(
 SCALAR = 1
 
 
+# How the dispatcher says where a kernel comes from, at the end of a line of its table.
+_SOURCES = {
+    "kernel]": NATIVE,
+    "backend fallback]": FALLBACK,
+    "math kernel]": COMPOSITE,
+    "default backend kernel]": COMPOSITE,
+    "autograd kernel]": COMPOSITE,
+}
+
+
 @functools.cache
 def route(name: str, key: str) -> str:
     """How torch gets from an operator to a key: NATIVE, COMPOSITE, FALLBACK or MISSING.
@@ -69,11 +80,7 @@ def route(name: str, key: str) -> str:
     except RuntimeError:
         return MISSING
     line = next((line for line in table.splitlines() if line.startswith(f"{key}: ")), "")
-    if line.endswith("[kernel]"):
-        return NATIVE if "[math kernel]" not in line else COMPOSITE
-    if line.endswith("[backend fallback]"):
-        return FALLBACK
-    return COMPOSITE if line.endswith("[default backend kernel]") else MISSING
+    return _SOURCES.get(line.rpartition(" [")[2], MISSING)
 
 
 def overloads() -> list[str]:
@@ -182,9 +189,22 @@ def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[int, Call]:
-    """The calls of operators in an execution trace, by number."""
+    """The calls of operators in an execution trace, by number; not those that made the samples."""
     found = {}
+    nodes = list(nodes)
+    parents = {node["id"]: node["ctrl_deps"] for node in nodes}
+    labels = {node["id"] for node in nodes if node["name"] == LABEL}
+
+    def is_labeled(number: int) -> bool:
+        while number in parents and number != parents[number]:
+            if number in labels:
+                return True
+            number = parents[number]
+        return False
+
     for node in nodes:
+        if labels and is_labeled(node["id"]):
+            continue
         attributes = {item["name"]: item["value"] for item in node["attrs"]}
         schema = attributes.get("op_schema", "")
         if not schema or not node["name"].startswith("aten::"):

@@ -103,6 +103,8 @@ class Verdict:
         expected_by: "cpu", or "cuda" where only OpInfo's list for CUDA has the dtype.
         required: whether torch itself depends on it; of rows of the contract.
         seconds: of both devices.
+        device_us: microseconds of a call on the subject, if times were asked for.
+        cpu_us: of the same call on the CPU.
     """
 
     case: Case
@@ -117,6 +119,8 @@ class Verdict:
     expected_by: str = "cpu"
     required: bool = True
     seconds: float = 0.0
+    device_us: float = 0.0
+    cpu_us: float = 0.0
 
     @property
     def counts(self) -> bool:
@@ -132,6 +136,11 @@ class Verdict:
     def passes(self) -> bool:
         """Whether the subject does what is required."""
         return self.verdict in PASSES
+
+    @property
+    def slowdown(self) -> float:
+        """How many times slower than the CPU it is; 0 if it was not measured."""
+        return self.device_us / self.cpu_us if self.cpu_us else 0.0
 
     def record(self) -> dict[str, Any]:
         """The verdict as JSON has it; without what is empty."""
