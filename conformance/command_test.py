@@ -77,9 +77,7 @@ def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
 
 def test_python_backend_is_told_what_it_lacks(tmp_path: Path) -> None:
     cases = only("contract/device/available", "contract/generator/own", "contract/streams/order")
-    status, found = run(
-        tmp_path, "--import", str(NPY), "--no-autoload", *cases, device="npy"
-    )
+    status, found = run(tmp_path, "--import", str(NPY), "--no-autoload", *cases, device="npy")
     assert status == 1
     assert found["contract/device/available"].verdict == NATIVE
     assert not found["contract/generator/own"].passes

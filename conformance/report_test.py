@@ -12,6 +12,7 @@ from torch_device_conformance.command.files import write
 from torch_device_conformance.command.run import status
 from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.difference import difference
+from torch_device_conformance.report.generic_tests import configuration
 from torch_device_conformance.report.report import (
     BadReport,
     Journal,
@@ -21,7 +22,6 @@ from torch_device_conformance.report.report import (
     percent,
     save,
 )
-from torch_device_conformance.report.test_configuration import test_configuration as configuration
 from torch_device_conformance.report.waivers import BadWaivers, Waivers
 from torch_device_conformance.verdict.verdict import (
     COMPOSITE,
@@ -53,10 +53,14 @@ def report(*verdicts: Verdict, **heading: object) -> Report:
         "provenance": {"torch": {"version": "2.13.0"}, "backend": {"module": "torch.npu"}},
         "dispatch": {"aten::add.Tensor": NATIVE, "aten::erf": MISSING},
     }
-    base = {"device": "npu", "tier": "quick", "seed": 0, "command": "kit --device npu", "shard": "1/1"}
-    return Report(
-        {**base, "description": description, **heading}, {v.case: v for v in verdicts}
-    )
+    base = {
+        "device": "npu",
+        "tier": "quick",
+        "seed": 0,
+        "command": "kit --device npu",
+        "shard": "1/1",
+    }
+    return Report({**base, "description": description, **heading}, {v.case: v for v in verdicts})
 
 
 @pytest.mark.parametrize("text", ["op/eager/float32/add", "contract/streams/order", "op/a/b/c/d"])
@@ -72,7 +76,18 @@ def test_what_is_no_case(text: str) -> None:
 
 def test_verdict_survives_json() -> None:
     verdict = Verdict(
-        ADD, WRONG, "m", "s", "x", 0.25, "values", 3, {"aten::add.Tensor": NATIVE}, "cuda", True, 1.5
+        ADD,
+        WRONG,
+        "m",
+        "s",
+        "x",
+        0.25,
+        "values",
+        3,
+        {"aten::add.Tensor": NATIVE},
+        "cuda",
+        True,
+        1.5,
     )
     assert from_record(json.loads(json.dumps(verdict.record()))) == verdict
     endless = Verdict(ADD, WRONG, largest=float("inf"))
@@ -132,7 +147,9 @@ def test_all_files_are_written(tmp_path: Path) -> None:
     ]
     write(tmp_path, report(*verdicts), Waivers())
     root = ElementTree.parse(tmp_path / "junit.xml").getroot()
-    failures = {case.get("name") for case in root.iter("testcase") if case.find("failure") is not None}
+    failures = {
+        case.get("name") for case in root.iter("testcase") if case.find("failure") is not None
+    }
     assert failures == {str(DIV), str(ROW)}
     relay = json.loads((tmp_path / "relay.json").read_text())["test_results"]
     assert relay["conclusion"] == "failure"
@@ -159,9 +176,13 @@ def test_schema_names_all_verdicts_and_fields(tmp_path: Path) -> None:
     assert set(schema["required"]) <= content.keys() | {"finished", "seconds"}
 
 
-def test_difference_shows_exactly_what_changed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_difference_shows_exactly_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     before = report(Verdict(ADD, NATIVE), Verdict(DIV, MISSING), Verdict(ROW, NATIVE))
-    after = report(Verdict(ADD, MISSING, "no kernel"), Verdict(DIV, NATIVE), Verdict(ROW, COMPOSITE))
+    after = report(
+        Verdict(ADD, MISSING, "no kernel"), Verdict(DIV, NATIVE), Verdict(ROW, COMPOSITE)
+    )
     found = difference(before, after)
     assert [change.case for change in found.regressions] == [ADD]
     assert [change.case for change in found.improvements] == [DIV]
@@ -174,7 +195,9 @@ def test_difference_shows_exactly_what_changed(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_another_kind_of_failure_is_no_regression() -> None:
-    found = difference(report(Verdict(ADD, WRONG)), report(Verdict(ADD, CRASH), Verdict(DIV, WRONG)))
+    found = difference(
+        report(Verdict(ADD, WRONG)), report(Verdict(ADD, CRASH), Verdict(DIV, WRONG))
+    )
     assert not found.regressions
     assert [change.case for change in found.others] == [ADD, DIV]
 
@@ -232,7 +255,9 @@ def test_journal_keeps_what_a_stopped_run_had(tmp_path: Path) -> None:
 
 
 def test_configuration_of_torchs_tests() -> None:
-    source = configuration(report(Verdict(ADD, NATIVE), Verdict(DIV, WRONG), Verdict(ROW, WRONG)))
+    source = configuration(
+        report(Verdict(ADD, NATIVE), Verdict(DIV, WRONG), Verdict(ROW, WRONG)), "npu_tests"
+    )
     found: dict[str, object] = {}
     exec(source, found)
     made = found["configuration"]()  # type: ignore[operator]

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable
 
 import pytest
-
 from torch_device_conformance.execution.worker import Died, Silent, Worker
 
 

@@ -98,9 +98,7 @@ def lost_in_place_write() -> None:
 @defect("contract/tensors/views_share_memory")
 def view_that_copies() -> None:
     """as_strided makes new memory."""
-    replace_kernel(
-        "as_strided", lambda right, x, *rest: right(x, *rest).clone()
-    )
+    replace_kernel("as_strided", lambda right, x, *rest: right(x, *rest).clone())
 
 
 @defect("contract/tensors/type_promotion")
@@ -186,13 +184,13 @@ def late_error() -> None:
 
 @defect("op/mixed_devices/float32/bmm", "wrong")
 def mixed_devices_accepted() -> None:
-    """bmm takes tensors of the CPU."""
+    """Bmm takes tensors of the CPU."""
     replace_kernel("bmm", lambda right, x, y: right(x.to(DEVICE), y.to(DEVICE)))
 
 
 @defect("op/eager/float32/tanh", "crash")
 def crash() -> None:
-    """tanh reads address 8."""
+    """Tanh reads address 8."""
     import ctypes
 
     replace_kernel("tanh", lambda right, x: ctypes.string_at(8))
@@ -200,7 +198,7 @@ def crash() -> None:
 
 @defect("op/eager/float32/erf", "missing")
 def missing_operator() -> None:
-    """erf has no kernel and no fallback."""
+    """Erf has no kernel and no fallback."""
 
     def erf(right: Any, x: Tensor) -> Tensor:
         raise NotImplementedError("Could not run 'aten::erf' with arguments from this backend")
@@ -210,7 +208,7 @@ def missing_operator() -> None:
 
 @defect("op/eager/float32/cos", "raises-wrongly")
 def refuses_what_is_right() -> None:
-    """cos of more than ten elements is an error."""
+    """Cos of more than ten elements is an error."""
 
     def cos(right: Any, x: Tensor) -> Any:
         if x.numel() > 10:
@@ -241,7 +239,7 @@ def out_that_is_not_written() -> None:
 
 @defect("op/noncontiguous/float32/sin")
 def strides_ignored() -> None:
-    """sin takes every input for a contiguous one."""
+    """Sin takes every input for a contiguous one."""
 
     def sin(right: Any, x: Tensor) -> Any:
         if x.is_contiguous() or x.numel() == 0:
@@ -350,9 +348,7 @@ def set_device_ignored() -> None:
 def index_wraps_around() -> None:
     """A device that does not exist is one that does."""
     put = torch.accelerator.set_device_index
-    torch.accelerator.set_device_index = lambda index: put(
-        index % torch.accelerator.device_count()
-    )
+    torch.accelerator.set_device_index = lambda index: put(index % torch.accelerator.device_count())
 
 
 @defect("contract/threads/gil")
@@ -474,7 +470,7 @@ def state_that_is_not_put_back() -> None:
 
 @defect("contract/generator/cpu_apart")
 def randperm_of_the_cpu() -> None:
-    """randperm draws from the CPU's generator."""
+    """Randperm draws from the CPU's generator."""
     replace_kernel(
         "randperm.generator_out",
         lambda right, n, generator=None, *, out: out.copy_(torch.randperm(n)),

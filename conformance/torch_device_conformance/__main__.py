@@ -3,9 +3,10 @@
 
 import sys
 
+from torch_device_conformance.command import compare, merge, model, run
+
 # Before anything imports torch: this process must not load the device.
 from torch_device_conformance.subject import preloaded  # noqa: F401
-from torch_device_conformance.command import compare, merge, model, run
 
 COMMANDS = {"diff": compare.main, "merge": merge.main, "model": model.main}
 

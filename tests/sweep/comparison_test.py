@@ -13,14 +13,13 @@ from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, ModuleInput
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
-
-from tests.sweep.evaluation import evaluate as evaluate_case
-from torch_device_conformance.comparison import comparison
-from tests.sweep.checks import entries
 from torch_device_conformance.comparison.comparison import Entry, apart, tolerances
 from torch_device_conformance.database.modules import Module
 from torch_device_conformance.database.operators import Operator, copy_to
 from torch_device_conformance.database.optimizers import OptimizerWay
+
+from tests.sweep.checks import entries
+from tests.sweep.evaluation import evaluate as evaluate_case
 from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome, cause
 
 OPENREG = torch.device("openreg")

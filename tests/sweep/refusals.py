@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
 from torch_device_conformance.comparison.comparison import Entry, Run
 from torch_device_conformance.mode.timing import Watch
 

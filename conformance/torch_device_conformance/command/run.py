@@ -10,8 +10,6 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tqdm import tqdm
-
 from torch_device_conformance.command.files import write
 from torch_device_conformance.command.flags import Flags, existing, shard, whole_number
 from torch_device_conformance.execution.judge import Settings, prepare, prepare_description
@@ -19,12 +17,13 @@ from torch_device_conformance.execution.plan import TIERS, cases
 from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.execution.worker import Died, Worker
 from torch_device_conformance.report import waivers as waivers_file
+from torch_device_conformance.report.generic_tests import configuration
 from torch_device_conformance.report.markdown import works
 from torch_device_conformance.report.report import BadReport, Journal, Report, complete
-from torch_device_conformance.report.test_configuration import test_configuration
 from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import MISSING, NOT_RUN, Case, Verdict
+from tqdm import tqdm
 
 DESCRIPTION = """Tests a device of PyTorch and reports what works, with evidence.
 
@@ -135,7 +134,10 @@ def main(argv: Sequence[str]) -> int:
             description = worker.ask(None, 300)
     except Died as died:
         reason = died.last_words.splitlines()[-1] if died.last_words else died.cause
-        print(f"torch_device_conformance: {reason.partition('NoSubject: ')[2] or reason}", file=sys.stderr)
+        print(
+            f"torch_device_conformance: {reason.partition('NoSubject: ')[2] or reason}",
+            file=sys.stderr,
+        )
         return 3
     heading = {
         "device": options.device,
@@ -174,7 +176,7 @@ def main(argv: Sequence[str]) -> int:
     report = Report(full, complete(todo, found))
     write(options.output, report, waivers)
     if options.emit_test_config:
-        source = test_configuration(report, options.emit_test_config.stem)
+        source = configuration(report, options.emit_test_config.stem)
         options.emit_test_config.write_text(source)
     print(conclusion(report, waivers, options.output))
     return status(report, waivers)
@@ -241,7 +243,7 @@ def unmet(report: Report, waivers: Waivers) -> list[Verdict]:
 
 
 def status(report: Report, waivers: Waivers) -> int:
-    """The exit status: 1 if something is wrong, a required row is missing, or a case was not run."""
+    """1 if something is wrong, a required row is missing or a case was not run; otherwise 0."""
     accused = any(waivers.reason(v) is None for v in report.accusations())
     return int(accused or bool(unmet(report, waivers)) or report.counts()[NOT_RUN] > 0)
 

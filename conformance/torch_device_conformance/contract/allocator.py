@@ -5,7 +5,6 @@ import gc
 from typing import Any
 
 import torch
-
 from torch_device_conformance.contract.row import (
     Backend,
     missing,

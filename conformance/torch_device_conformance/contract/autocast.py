@@ -3,12 +3,13 @@
 
 import torch
 from torch import Tensor
-
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 from torch_device_conformance.mode import autocast_policies
 
 FILE = "amp/autocast.cc"
-KERNELS = "KERNEL_PRIVATEUSEONE for the lists of ATen/autocast_mode.h, and a fallthrough for the rest"
+KERNELS = (
+    "KERNEL_PRIVATEUSEONE for the lists of ATen/autocast_mode.h, and a fallthrough for the rest"
+)
 
 
 def lower_types(backend: Backend) -> list[torch.dtype]:

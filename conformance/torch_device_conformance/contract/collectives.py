@@ -4,7 +4,6 @@
 import tempfile
 
 import torch.distributed
-
 from torch_device_conformance.contract.child import LOAD
 from torch_device_conformance.contract.row import (
     Backend,

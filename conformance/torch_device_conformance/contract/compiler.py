@@ -6,7 +6,6 @@ from typing import Any
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-
 from torch_device_conformance.contract.row import Backend, require, require_equal, row
 
 INTERFACE = "torch._dynamo.device_interface.register_interface_for_device"
@@ -29,7 +28,8 @@ def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
         out.pow(2).sum().backward()
         results.append((out.detach().cpu(), x.grad.cpu() if x.grad is not None else None))
     for name, found, wanted in zip(("result", "gradient"), results[1], results[0], strict=True):
-        assert found is not None and wanted is not None
+        assert found is not None
+        assert wanted is not None
         require(torch.allclose(found, wanted, atol=1e-5), f"the {name} differs from eager mode")
 
 

@@ -2,7 +2,6 @@
 """Rows of the device guard: which device is current, and that it is so again afterwards."""
 
 import torch
-
 from torch_device_conformance.contract.row import (
     Backend,
     require,
@@ -47,7 +46,9 @@ def set_device(backend: Backend) -> None:
         torch.accelerator.set_device_index(last)
         require_equal("current_device_index()", torch.accelerator.current_device_index(), last)
         require_equal("current_device()", backend.function("current_device")(), last)
-        require_equal("device of a new tensor", torch.empty(1, device=backend.type).device.index, last)
+        require_equal(
+            "device of a new tensor", torch.empty(1, device=backend.type).device.index, last
+        )
     finally:
         torch.accelerator.set_device_index(before)
 

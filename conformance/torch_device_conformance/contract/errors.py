@@ -2,7 +2,6 @@
 """Rows of errors: what must be refused, when, and that the device goes on afterwards."""
 
 import torch
-
 from torch_device_conformance.contract.row import (
     Backend,
     late,

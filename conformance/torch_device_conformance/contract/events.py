@@ -4,7 +4,6 @@
 import time
 
 import torch
-
 from torch_device_conformance.contract.row import (
     Backend,
     missing,

@@ -4,7 +4,6 @@
 from collections.abc import Callable
 
 import torch
-
 from torch_device_conformance.contract.row import Backend, require, require_equal, row
 
 FILE = "runtime/c10/generator.cc"

@@ -2,7 +2,6 @@
 """Rows of captured graphs."""
 
 import torch
-
 from torch_device_conformance.contract.row import Backend, require, require_equal, row
 
 FILE = "runtime/c10/graph.cc"

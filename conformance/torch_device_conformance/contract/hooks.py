@@ -2,7 +2,6 @@
 """Rows of the hooks, names and methods by which torch knows the device."""
 
 import torch
-
 from torch_device_conformance.contract.child import run, succeed
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 
@@ -64,7 +63,7 @@ def methods(backend: Backend) -> None:
     "hooks",
     "backward_first",
     requires="a backward pass may be the first thing a process does on the device",
-    implement="hooks init, hasPrimaryContext, deviceCount, getDefaultGenerator; setDevice on any thread",
+    implement="hooks init, hasPrimaryContext, deviceCount; setDevice on any thread",
     without="the autograd thread fails: 'PyTorch is not linked with support for ...'",
     shown_by="runtime/c10/hooks.cc",
     seconds=180,

@@ -2,7 +2,6 @@
 """Rows of pinned host memory and of copies that do not block."""
 
 import torch
-
 from torch_device_conformance.contract.row import Backend, require, require_equal, row
 
 FILE = "runtime/c10/host_allocator.cc"

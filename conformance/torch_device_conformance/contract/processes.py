@@ -163,5 +163,3 @@ def unhandled_exception(backend: Backend) -> None:
         raise Finding(CRASH, f"signal {-ended.status} at the end: {ended.errors[-500:]}")
     require_equal("exit status", ended.status, 1)
     require_equal("the last words", ended.errors.splitlines()[-1], "LookupError: the program's own")
-
-

@@ -7,7 +7,6 @@ import tempfile
 
 import torch
 from torch.profiler import ProfilerActivity, profile
-
 from torch_device_conformance.contract.row import Backend, missing, require, row
 
 PLUGIN = "REGISTER_PRIVATEUSE1_PROFILER with a libkineto::IActivityProfiler"
@@ -65,10 +64,15 @@ def trace(backend: Backend) -> None:
         seen.export_chrome_trace(path)
         with open(path) as file:
             events = json.load(file)["traceEvents"]
-    kernels = [e for e in events if str(e.get("cat", "")) in ("kernel", "privateuse1_driver", "gpu_memcpy")]
+    kernels = [
+        e for e in events if str(e.get("cat", "")) in ("kernel", "privateuse1_driver", "gpu_memcpy")
+    ]
     require(bool(kernels), "no event of the category kernel")
     require(
-        any("correlation" in e.get("args", {}) or "External id" in e.get("args", {}) for e in kernels),
+        any(
+            "correlation" in e.get("args", {}) or "External id" in e.get("args", {})
+            for e in kernels
+        ),
         "no kernel has a correlation",
     )
 

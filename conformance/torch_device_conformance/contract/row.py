@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 import torch
-
 from torch_device_conformance.subject.delay import LONG, delay_kernel
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import (
@@ -48,7 +47,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_equal(what: str, found: Any, wanted: Any) -> None:
-    """Reports a wrong result unless two values are equal; tensors on any device, by their values."""
+    """Reports a wrong result unless two values are equal; tensors by values, on any device."""
     if isinstance(wanted, torch.Tensor) or isinstance(found, torch.Tensor):
         found, wanted = (torch.as_tensor(x).detach().cpu() for x in (found, wanted))
         equal = found.dtype == wanted.dtype and found.shape == wanted.shape

@@ -7,7 +7,6 @@ import pickle
 from typing import Any
 
 import torch
-
 from torch_device_conformance.contract.child import run, succeed
 from torch_device_conformance.contract.row import Backend, require, require_equal, row
 

@@ -5,10 +5,9 @@ from typing import Any
 
 import torch
 import torch.multiprocessing
-
 from torch_device_conformance.contract.row import Backend, Finding, require, require_equal, row
 from torch_device_conformance.subject.subject import Subject
-from torch_device_conformance.verdict.verdict import CRASH, HANG
+from torch_device_conformance.verdict.verdict import CRASH, HANG, RAISES_WRONGLY
 
 
 @row(
@@ -21,7 +20,7 @@ from torch_device_conformance.verdict.verdict import CRASH, HANG
 )
 def dlpack(backend: Backend) -> None:
     x = torch.arange(6.0).view(2, 3).to(backend.device).t()
-    kind, index = x.__dlpack_device__()
+    _, index = x.__dlpack_device__()
     require_equal("index of __dlpack_device__()", index, backend.device.index)
     y = torch.from_dlpack(x)
     require_equal("device", y.device, x.device)
@@ -87,7 +86,8 @@ def processes(backend: Backend) -> None:
         except Exception:
             process.join(1)
             if process.exitcode:
-                raise Finding(CRASH, f"the receiver ended with {process.exitcode}") from None
+                kind = CRASH if process.exitcode < 0 else RAISES_WRONGLY
+                raise Finding(kind, f"the receiver ended with {process.exitcode}") from None
             raise Finding(HANG, "the receiver got nothing within 120 s") from None
         require_equal("values that the receiver saw", seen, [0.0, 1.0, 2.0])
         require_equal("device that the receiver saw", torch.device(place).type, backend.type)
@@ -117,5 +117,3 @@ def numpy(backend: Backend) -> None:
     except (TypeError, RuntimeError):
         return
     raise Finding("accepts-wrongly", "numpy() of a device tensor gave an array")
-
-

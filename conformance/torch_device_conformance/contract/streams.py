@@ -7,7 +7,6 @@ With a delay kernel of the backend a missing dependency is seen each time; witho
 import time
 
 import torch
-
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 
 FILE = "runtime/c10/stream.cc"

@@ -2,7 +2,6 @@
 """Rows of tensors and storages: metadata, views, copies."""
 
 import torch
-
 from torch_device_conformance.contract.row import (
     Backend,
     require,
@@ -31,7 +30,9 @@ def factories(backend: Backend) -> None:
     last = torch.empty((2, 3, 4, 5), device=d, memory_format=torch.channels_last)
     require(last.is_contiguous(memory_format=torch.channels_last), "channels_last is lost")
     require_equal("full", torch.full((2,), 7, device=d), torch.full((2,), 7))
-    require_equal("zeros", torch.zeros(3, device=d, dtype=torch.int8), torch.zeros(3, dtype=torch.int8))
+    require_equal(
+        "zeros", torch.zeros(3, device=d, dtype=torch.int8), torch.zeros(3, dtype=torch.int8)
+    )
     require_equal("stride of empty_like", torch.empty_like(strided).stride(), (1, 2))
     require_equal("elements of an empty tensor", torch.empty(0, 4, device=d).sum().item(), 0.0)
 
@@ -88,7 +89,9 @@ def strides(backend: Backend) -> None:
             ("to(float64)", lambda t: t.to(torch.float64)),
         ):
             require_equal(
-                f"stride of {name} of strides {made.stride()}", act(ours).stride(), act(made).stride()
+                f"stride of {name} of strides {made.stride()}",
+                act(ours).stride(),
+                act(made).stride(),
             )
 
 
@@ -106,7 +109,10 @@ def in_place(backend: Backend) -> None:
         ("mul_", lambda t: t.mul_(3)),
         ("copy_", lambda t: t.copy_(torch.tensor([9.0, 8, 7], device=t.device))),
         ("fill_", lambda t: t.fill_(4)),
-        ("index_put_", lambda t: t.index_put_((torch.tensor([1], device=t.device),), t[:1].clone())),
+        (
+            "index_put_",
+            lambda t: t.index_put_((torch.tensor([1], device=t.device),), t[:1].clone()),
+        ),
         ("zero_", torch.Tensor.zero_),
     ):
         ours, theirs = torch.arange(3.0, device=backend.device), torch.arange(3.0)
@@ -251,7 +257,7 @@ def indexing(backend: Backend) -> None:
     "tensors",
     "conjugates",
     requires="conj() and the imaginary part are views whose bits are resolved where needed",
-    implement="nothing, if kernels are called through the dispatcher; _copy_from gets resolved tensors",
+    implement="nothing: _copy_from gets resolved tensors",
     without="complex results lose their sign",
     shown_by=COPY,
 )

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable
 
 import torch
-
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 
 

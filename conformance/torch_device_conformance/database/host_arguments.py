@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
-
-from torch_device_conformance.database.operators import with_arguments
 from torch_device_conformance.comparison.transfer import transfer
+from torch_device_conformance.database.operators import with_arguments
 
 
 @dataclass(frozen=True)

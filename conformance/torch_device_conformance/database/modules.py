@@ -13,7 +13,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, module_db
 from torch.utils._pytree import tree_flatten
-
 from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.transfer import transfer
 
@@ -108,13 +107,12 @@ class Module(Entry):
 
 
 def modules() -> Iterable[Entry]:
-    """torch's module database."""
+    """Torch's module database."""
     return map(Module, module_db)
 
 
 def flatten(tree: Any) -> list[Any]:
     """The leaves of a tree; a packed sequence is its data and where its parts are."""
-
     leaves = []
     for leaf in tree_flatten(tree, is_leaf=lambda x: isinstance(x, PackedSequence))[0]:
         if isinstance(leaf, PackedSequence):

@@ -11,8 +11,15 @@ from torch import Tensor
 from torch.testing._internal import common_methods_invocations
 from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-from torch_device_conformance.comparison.comparison import CPU, Entry, Run, gradients, settle, synchronize, tolerances
+from torch_device_conformance.comparison.comparison import (
+    CPU,
+    Entry,
+    Run,
+    gradients,
+    settle,
+    synchronize,
+    tolerances,
+)
 from torch_device_conformance.comparison.transfer import transfer
 
 # Their values are whatever the memory held.
@@ -183,7 +190,7 @@ def changed_tensors(
 
 
 def operators(check: type[Operator]) -> Iterable[Entry]:
-    """torch's operator database, as a check sees it."""
+    """Torch's operator database, as a check sees it."""
     return map(check, common_methods_invocations.op_db)
 
 

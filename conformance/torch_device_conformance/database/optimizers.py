@@ -14,7 +14,6 @@ from torch.nn.functional import embedding
 from torch.optim import Optimizer
 from torch.testing._internal.common_optimizers import OptimizerInfo, optim_db
 from torch.utils._pytree import keystr, tree_flatten_with_path
-
 from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
 from torch_device_conformance.comparison.transfer import transfer
 
@@ -182,7 +181,7 @@ def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
 
 
 def optimizers() -> list[Entry]:
-    """torch's optimizer database."""
+    """Torch's optimizer database."""
     entries: list[Entry] = []
     for info in optim_db:
         ways = ["", *(["for_loop"] if info.supported_impls else []), *info.supported_impls]

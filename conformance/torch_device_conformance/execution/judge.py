@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
-
 from torch_device_conformance.comparison.comparison import (
     CPU,
     Depth,
@@ -37,8 +36,8 @@ from torch_device_conformance.execution.plan import TIERS
 from torch_device_conformance.execution.runner import Request
 from torch_device_conformance.mode.eager import Forward
 from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries
-from torch_device_conformance.subject.provenance import provenance
 from torch_device_conformance.subject.delay import delay_kernel
+from torch_device_conformance.subject.provenance import provenance
 from torch_device_conformance.subject.routes import Observer, dispatch_key, overloads, route
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import (
@@ -56,6 +55,8 @@ from torch_device_conformance.verdict.verdict import (
 # How torch and its kernels say that there is no kernel, or none for a dtype.
 NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
+    r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
+    r"|Graph is not supported on|Unknown device type \w+ for Dlpack"
 )
 
 # Seconds of calls in a measurement.
@@ -111,7 +112,9 @@ class Judge:
         dtype = getattr(torch, case.dtype)
         expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
         if expected_by == "cuda" and self.subject.is_cpu:
-            return Verdict(case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda")
+            return Verdict(
+                case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda"
+            )
         try:
             made = samples(entry, dtype, self.device, self.depth.seed)
         except ReferenceError_ as error:
@@ -163,7 +166,9 @@ class Judge:
         verdict, message, stack = NATIVE, "", ""
         try:
             if self.subject.is_cpu and case.mode not in OF_THE_CPU:
-                raise Finding(NO_REFERENCE, "the CPU is no accelerator: torch has this for devices alone")
+                raise Finding(
+                    NO_REFERENCE, "the CPU is no accelerator: torch has this for devices alone"
+                )
             row.check(Backend(self.subject, self.device))
             synchronize(self.device)
         except Finding as finding:
@@ -172,7 +177,7 @@ class Judge:
             verdict, message = MISSING, f"{type(error).__name__}: {error}"
             stack = traceback.format_exc()
         except Exception as error:
-            text = f"{type(error).__name__}: {error}"
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:1000]
             verdict = MISSING if NOT_IMPLEMENTED.search(text) else RAISES_WRONGLY
             message, stack = text, traceback.format_exc()
         settle(self.device)
@@ -191,7 +196,7 @@ OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
-    """Microseconds of a call of an operator, waiting for the device included once for many calls."""
+    """Microseconds of a call of an operator, among many calls that are waited for once."""
     arguments = entry.copy(sample, device)
     with torch.no_grad():
         best = float("inf")
@@ -207,7 +212,9 @@ def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
 
 def elements(sample: Any) -> int:
     """How many elements the first tensor of a sample has."""
-    first = next((x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None)
+    first = next(
+        (x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None
+    )
     return 0 if first is None or first.layout != torch.strided else first.numel()
 
 

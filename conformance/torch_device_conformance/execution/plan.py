@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
-
 from torch_device_conformance.comparison.comparison import Depth
 from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.mode.modes import DTYPES, SUITES, entries

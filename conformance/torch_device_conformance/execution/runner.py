@@ -148,9 +148,7 @@ def _ask(
     except Died as died:
         if not worker.prepared:
             raise
-        return None, Verdict(
-            case, CRASH, died.cause, stack=died.last_words, required=required
-        )
+        return None, Verdict(case, CRASH, died.cause, stack=died.last_words, required=required)
     except Silent as silent:
         return None, Verdict(
             case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds

@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch._dynamo.utils import counters
 from torch.testing._internal.opinfo.core import SampleInput
-
 from torch_device_conformance.comparison.comparison import Difference, Run, spread
 from torch_device_conformance.database.operators import Operator
 

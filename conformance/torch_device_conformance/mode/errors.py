@@ -3,7 +3,6 @@
 
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
-
 from torch_device_conformance.mode.timing import Punctual
 
 

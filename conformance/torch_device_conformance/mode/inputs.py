@@ -13,13 +13,13 @@ from torch import Tensor
 from torch.testing import make_tensor
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
-
 from torch_device_conformance.comparison.comparison import spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode.timing import Punctual
 
 # So many samples of an entry are taken.
 MOST = 12
+
 
 class Derived(Attempt):
     """Samples made from those of the database."""

@@ -9,7 +9,6 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-
 from torch_device_conformance.comparison.comparison import CPU, Run, describe, settle, spread
 from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.host_arguments import is_host_argument, placed, positions
@@ -113,7 +112,13 @@ class MixedDevices(Punctual):
             late, self.watch.late = self.watch.late, False
             if not REFUSAL.search(str(error)):
                 return f"raises {'late ' if late else ''}{describe(error)}"
-            return "refused late" if late else "with a hint" if wording().late.search(str(error)) else REFUSED
+            return (
+                "refused late"
+                if late
+                else "with a hint"
+                if wording().late.search(str(error))
+                else REFUSED
+            )
         if more:
             return ACCEPTED
         try:

@@ -12,11 +12,15 @@ from torch import Tensor
 from torch.testing._internal.common_utils import noncontiguous_like
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-
 from torch_device_conformance.comparison.comparison import Run, spread, synchronize
 from torch_device_conformance.comparison.wording import wording
+from torch_device_conformance.database.operators import (
+    changed_tensors,
+    differentiable,
+    named,
+    with_arguments,
+)
 from torch_device_conformance.mode.inputs import changed, expanded
-from torch_device_conformance.database.operators import changed_tensors, differentiable, named, with_arguments
 from torch_device_conformance.mode.timing import Punctual
 
 FILL = 2
@@ -31,6 +35,7 @@ def transposed(like: Tensor) -> Tensor:
 
 
 def complexified(like: Tensor) -> Tensor:
+    """The same shape in complex128."""
     return torch.full_like(like, FILL, dtype=torch.complex128)
 
 

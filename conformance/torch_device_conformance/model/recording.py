@@ -69,7 +69,9 @@ class Signature:
 
     def tensors(self) -> list[Argument]:
         """The tensor arguments."""
-        return [leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Argument)]
+        return [
+            leaf for leaf in tree_leaves((self.args, self.kwargs)) if isinstance(leaf, Argument)
+        ]
 
     def __str__(self) -> str:
         return ", ".join(map(str, self.tensors()))

@@ -98,8 +98,6 @@ def load(path: Path, today: datetime.date | None = None) -> Waivers:
         if not str(fields["reason"]).strip():
             raise BadWaivers(f"{where} has an empty reason")
         found.append(
-            Waiver(
-                fields["cases"], tuple(fields["verdicts"]), fields["reason"], fields["expires"]
-            )
+            Waiver(fields["cases"], tuple(fields["verdicts"]), fields["reason"], fields["expires"])
         )
     return Waivers(tuple(found), today or datetime.date.today())

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.version import VERSION
 

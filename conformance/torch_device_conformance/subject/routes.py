@@ -31,7 +31,6 @@ from torch._C._profiler import (
     _enable_execution_trace_observer,
     _remove_execution_trace_observer,
 )
-
 from torch_device_conformance.comparison.transfer import LABEL
 from torch_device_conformance.subject.subject import Subject, object_at
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE

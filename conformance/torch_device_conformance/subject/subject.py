@@ -16,7 +16,6 @@ from types import ModuleType
 from typing import Any
 
 import torch
-
 from torch_device_conformance.subject import preloaded
 
 

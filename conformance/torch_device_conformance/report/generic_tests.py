@@ -46,7 +46,7 @@ def configuration():
 '''
 
 
-def test_configuration(report: Report, module: str = "test_configuration") -> str:
+def configuration(report: Report, module: str) -> str:
     """The source of the Python file."""
     failing: dict[str, dict[str, set[str]]] = {}
     tried: dict[str, bool] = {}
