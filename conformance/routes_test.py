@@ -60,7 +60,7 @@ def test_reading_a_scalar_is_no_fallback(
 ) -> None:
     kernel = torch.library.get_kernel("aten::tanh", KEY)
 
-    def tanh(keys: torch.DispatchKey, x: torch.Tensor) -> torch.Tensor:
+    def tanh(keys: torch._C.DispatchKeySet, x: torch.Tensor) -> torch.Tensor:
         x.sum().item()
         result: torch.Tensor = kernel.call_boxed(keys, x)
         return result

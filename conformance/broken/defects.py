@@ -348,7 +348,11 @@ def set_device_ignored() -> None:
 def index_wraps_around() -> None:
     """A device that does not exist is one that does."""
     put = torch.accelerator.set_device_index
-    torch.accelerator.set_device_index = lambda index: put(index % torch.accelerator.device_count())
+
+    def wrapped(index: Any) -> None:
+        put(index % torch.accelerator.device_count())
+
+    torch.accelerator.set_device_index = wrapped
 
 
 @defect("contract/threads/gil")
@@ -487,7 +491,7 @@ def randperm_of_the_cpu() -> None:
 @defect("contract/serialization/pickle")
 def pickle_that_loses_strides() -> None:
     """A pickled tensor comes back contiguous."""
-    right = torch.Tensor.__reduce_ex__
+    right: Any = torch.Tensor.__reduce_ex__
 
     def reduce(x: Tensor, protocol: Any) -> Any:
         return right(x.contiguous() if x.device.type == DEVICE else x, protocol)
@@ -498,7 +502,7 @@ def pickle_that_loses_strides() -> None:
 @defect("contract/serialization/deepcopy")
 def deepcopy_that_shares() -> None:
     """A deep copy has the memory of the original."""
-    right = torch.Tensor.__deepcopy__
+    right: Any = torch.Tensor.__deepcopy__
 
     def deepcopy(x: Tensor, memo: Any) -> Any:
         return x.detach() if x.device.type == DEVICE else right(x, memo)
@@ -511,8 +515,9 @@ def deepcopy_that_shares() -> None:
 @defect("contract/sharing/dlpack")
 def dlpack_that_copies() -> None:
     """from_dlpack makes new memory."""
-    right = torch.from_dlpack
-    torch.from_dlpack = lambda x, **named: right(x, **named).clone()
+    module: Any = torch
+    right = module.from_dlpack
+    module.from_dlpack = lambda x, **named: right(x, **named).clone()
 
 
 # Mixed precision, graphs, profiler.
@@ -547,7 +552,7 @@ def replay_that_does_nothing() -> None:
 @defect("contract/profiler/device_rows")
 def profile_without_device_rows() -> None:
     """The device is a listed activity, and no kernel is in the profile."""
-    right = torch.profiler.profile.events
+    right: Any = torch.profiler.profile.events
     torch.profiler.profile.events = lambda profile: [  # type: ignore[method-assign]
         event for event in right(profile) or () if event.device_type.name == "CPU"
     ]

@@ -4,12 +4,11 @@
 from collections.abc import Iterator
 
 import pytest
+from broken.defects import DEFECTS, Defect
 from torch_device_conformance.execution.judge import Settings, prepare
 from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, Case, Verdict, parse_case
-
-from conformance.broken.defects import DEFECTS, Defect
 
 # Samples as the standard tier has them.
 SETTINGS = Settings("standard")
@@ -28,7 +27,7 @@ def test_there_are_enough_defects() -> None:
 def test_defect_is_found(defect: Defect) -> None:
     subject = Subject(
         "openreg",
-        ("conformance.broken.planted",),
+        ("broken.planted",),
         environment={"BROKEN_BACKEND": defect.name},
     )
     (verdict,) = judged([parse_case(defect.case)], subject)

@@ -2,11 +2,11 @@
 """Makes the backend of a process a broken one, by its import: BROKEN_BACKEND names the defect.
 
 BROKEN_BACKEND=seed_ignored python -m torch_device_conformance --device openreg \\
-      --import conformance.broken.planted
+      --import broken.planted
 """
 
 import os
 
-from conformance.broken.defects import DEFECTS
+from broken.defects import DEFECTS
 
 DEFECTS[os.environ["BROKEN_BACKEND"]].plant()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of errors: what must be refused, when, and that the device goes on afterwards."""
 
+from collections.abc import Callable
+
 import torch
 from torch_device_conformance.contract.row import (
     Backend,
@@ -22,14 +24,14 @@ from torch_device_conformance.contract.row import (
 )
 def at_the_call(backend: Backend) -> None:
     a, b = torch.ones(2, 3, device=backend.device), torch.ones(4, 5, device=backend.device)
-    wrongs = {
+    wrongs: dict[str, Callable[[], object]] = {
         "mm of 2x3 and 4x5": lambda: torch.mm(a, b),
         "add of 2x3 and 4x5": lambda: a + b,
         "cat of 2x3 and 4x5": lambda: torch.cat([a, b]),
         "view(7) of 6 elements": lambda: a.view(7),
         "sum over dimension 5": lambda: a.sum(5),
         "log_softmax of integers": lambda: torch.log_softmax(a.long(), 0, dtype=torch.int64),
-        "embedding with float indices": lambda: torch.embedding(a, b),
+        "embedding with float indices": lambda: torch.nn.functional.embedding(b, a),
     }
     for name, call in wrongs.items():
         backend.delay(1_000_000)

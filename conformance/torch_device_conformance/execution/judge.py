@@ -120,7 +120,8 @@ class Judge:
         except ReferenceError_ as error:
             return Verdict(case, NO_REFERENCE, str(error), expected_by=expected_by)
         evidence = judge(entry, dtype, self.device, self.depth, made)
-        verdict, routes = verdict_of(evidence), {}
+        verdict = verdict_of(evidence)
+        routes: dict[str, str] = {}
         traced = traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS
         if evidence.status == AGREES:
             verdict = NATIVE

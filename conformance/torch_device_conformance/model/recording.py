@@ -146,7 +146,7 @@ class Recorder(TorchDispatchMode):
     """Adds the calls of operators to a recording; `phase` is the current one."""
 
     def __init__(self, recording: Recording) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.recording = recording
         self.phase = PHASES[0]
 
@@ -217,7 +217,8 @@ def step(
     differentiable = [leaf for leaf in outputs if leaf.requires_grad]
     if own_loss is None and not differentiable:
         return found
-    loss = own_loss(output) if own_loss else sum(leaf.float().sum() for leaf in differentiable)
+    sums = [leaf.float().sum() for leaf in differentiable]
+    loss: Tensor = own_loss(output) if own_loss else torch.stack(sums).sum()
     phase("backward")
     loss.backward()
     if optimizer is not None:
