@@ -14,6 +14,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from torch_device_conformance.execution.worker import Died
 from tqdm import tqdm
 
 from benchmarks.compile_cases import COMPILE_CASES, CompileCase, case_named
@@ -22,7 +23,6 @@ from benchmarks.compile_report import Row, Table, chart, document, render
 from benchmarks.eager import machine
 from benchmarks.measurement import Effort
 from tools.flags.flags import Flags, device, output, picture, whole_number
-from tools.worker.worker import Died
 
 MEAN_BOUND = 1.0  # of the geometric mean over all cases of a table
 FULL = Effort(window=0.05, rounds=15)

@@ -14,13 +14,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+from torch_device_conformance.execution.worker import Worker
 from tqdm import tqdm
 
 from benchmarks.cases import Step
 from benchmarks.compile_cases import CompileCase, Compiler, case_named
 from benchmarks.compile_report import Row, ratio
 from benchmarks.measurement import Effort, Timing, Window, alternate, answering, synchronize
-from tools.worker.worker import Worker
 
 VALIDATOR_BOUND = 1.05
 WARM_BOUND = 1.25

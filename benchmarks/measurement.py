@@ -15,11 +15,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 
 import torch
+from torch_device_conformance.execution.worker import Died, Worker
 
 from benchmarks.cases import CASES as OPERATORS
 from benchmarks.cases import Step
 from benchmarks.service_cases import SERVICES
-from tools.worker.worker import Died, Worker
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"

@@ -12,9 +12,8 @@ from torch import Tensor
 from torch.testing import assert_close
 from torch.testing._internal.autocast_test_lists import AutocastTestLists
 from torch.utils._pytree import tree_map_only
-
-from tests import policies
-from tests.policies import Casts
+from torch_device_conformance.mode import autocast_policies as policies
+from torch_device_conformance.mode.autocast_policies import Casts
 
 DEVICE = "openreg"
 

@@ -15,7 +15,7 @@ from tools import bazel_workspace
 
 _TORCH = "@torch//"
 _KERNELS = "//aten/(launch|structured|kernels)[:/]"
-_FEATURES = "amp|autoload|compile|distributed|profiler|python|tests|benchmarks|examples"
+_FEATURES = "amp|autoload|compile|conformance|distributed|profiler|python|tests|benchmarks|examples"
 _ABOVE_RUNTIME = f"//(aten|{_FEATURES})[:/]"
 
 
@@ -105,6 +105,11 @@ ARROWS = [
     Arrow("compile needs no operators of ours", libraries("//compile/..."), "//aten[:/]"),
     Arrow("the collective library needs no torch", libraries("//distributed/occl/..."), _TORCH),
     Arrow("collectives need no operators of ours", libraries("//distributed/..."), "//aten[:/]"),
+    Arrow(
+        "the conformance kit needs nothing of ours",
+        "//conformance:torch_device_conformance",
+        "//(?!conformance[:/])",
+    ),
     Arrow("the profiler needs no operators of ours", libraries("//profiler/..."), "//aten[:/]"),
 ]
 

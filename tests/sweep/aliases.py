@@ -7,9 +7,13 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves
-
-from tests.sweep.comparison import Run
-from tests.sweep.operators import STEERED_BY_CPU_TENSORS, Attempt, changed_tensors, tensors
+from torch_device_conformance.comparison.comparison import Run
+from torch_device_conformance.database.operators import (
+    STEERED_BY_CPU_TENSORS,
+    Attempt,
+    changed_tensors,
+    tensors,
+)
 
 
 class Aliases(Attempt):

@@ -6,26 +6,27 @@ import warnings
 from collections.abc import Callable, Iterable
 
 import torch
+from torch_device_conformance.comparison.comparison import Entry
+from torch_device_conformance.database.modules import modules
+from torch_device_conformance.database.operators import Operator, operators
+from torch_device_conformance.database.optimizers import optimizers
+from torch_device_conformance.mode.autocast import AutocastBfloat16, AutocastFloat16
+from torch_device_conformance.mode.compiled import Compiled, Traced
+from torch_device_conformance.mode.derivatives import ForwardDerivative, SecondDerivative
+from torch_device_conformance.mode.errors import Errors
+from torch_device_conformance.mode.inputs import Conjugates, Dtypes, Layouts, Sizes
+from torch_device_conformance.mode.mixed_devices import MixedDevices
+from torch_device_conformance.mode.writes import InPlace, Out
 
 from tests.sweep.aliases import Aliases
-from tests.sweep.autocast import AutocastBfloat16, AutocastFloat16
-from tests.sweep.comparison import Entry, evaluate
-from tests.sweep.compiled import Compiled, Traced
-from tests.sweep.derivatives import ForwardDerivative, SecondDerivative
-from tests.sweep.errors import Errors
+from tests.sweep.evaluation import evaluate
 from tests.sweep.foreach import Foreach, ForeachInPlace, foreach_operators, fused_optimizers
 from tests.sweep.host_memory import HostMemory
-from tests.sweep.inputs import Conjugates, Dtypes, Layouts, Sizes
-from tests.sweep.mixed_devices import MixedDevices
-from tests.sweep.modules import modules
-from tests.sweep.operators import Operator, operators
-from tests.sweep.optimizers import optimizers
 from tests.sweep.outcome import Case, Outcome
 from tests.sweep.refusals import refusals
 from tests.sweep.transforms import Batches, Fakes
 from tests.sweep.undefined import Optional, Undefined
 from tests.sweep.versions import Versions
-from tests.sweep.writes import InPlace, Out
 
 OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "results": Operator,

@@ -15,7 +15,7 @@ from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
 
 from tests.sweep.checks import OPERATOR_CHECKS
-from tests.sweep.comparison import evaluate
+from tests.sweep.evaluation import evaluate
 from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
 
 Function = Callable[..., Any]

@@ -13,13 +13,13 @@ from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, ModuleInput
 from torch.testing._internal.common_optimizers import OptimizerInfo, OptimizerInput
 from torch.testing._internal.opinfo.core import DecorateInfo, OpInfo, SampleInput
+from torch_device_conformance.comparison.comparison import Entry, apart, tolerances
+from torch_device_conformance.database.modules import Module
+from torch_device_conformance.database.operators import Operator, copy_to
+from torch_device_conformance.database.optimizers import OptimizerWay
 
-from tests.sweep import comparison
 from tests.sweep.checks import entries
-from tests.sweep.comparison import Entry, apart, tolerances
-from tests.sweep.modules import Module
-from tests.sweep.operators import Operator, copy_to
-from tests.sweep.optimizers import OptimizerWay
+from tests.sweep.evaluation import evaluate as evaluate_case
 from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome, cause
 
 OPENREG = torch.device("openreg")
@@ -58,7 +58,7 @@ def evaluate(op: OpInfo, check: type[Operator] = Operator) -> Outcome:
 
 def evaluate_entry(entry: Entry) -> Outcome:
     """What comes of the entry in a sweep."""
-    return comparison.evaluate(Case("op", "", "float32", entry.name), entry, OPENREG)
+    return evaluate_case(Case("op", "", "float32", entry.name), entry, OPENREG)
 
 
 def on_device(

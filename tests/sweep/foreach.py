@@ -15,11 +15,15 @@ from torch.testing._comparison import default_tolerances
 from torch.testing._internal import common_methods_invocations as databases
 from torch.testing._internal.opinfo.core import ForeachFuncInfo, SampleInput
 from torch.utils._pytree import tree_leaves
+from torch_device_conformance.comparison.comparison import Entry, Run, gradients, spread
+from torch_device_conformance.comparison.transfer import transfer
+from torch_device_conformance.database.operators import (
+    Attempt,
+    changed_tensors,
+    differentiable,
+    seeded,
+)
 
-from tests.sweep.comparison import Entry, Run, gradients
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Attempt, changed_tensors, differentiable, seeded
-from tests.sweep.transfer import transfer
 from tests.sweep.versions import refusal
 
 # Samples of an entry; torch makes hundreds.

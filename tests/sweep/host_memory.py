@@ -8,11 +8,14 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves
-
-from tests.sweep.comparison import CPU, Run, settle
-from tests.sweep.host_arguments import is_host_argument, placed, positions
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Attempt, changed_tensors, named, with_arguments
+from torch_device_conformance.comparison.comparison import CPU, Run, settle, spread
+from torch_device_conformance.database.host_arguments import is_host_argument, placed, positions
+from torch_device_conformance.database.operators import (
+    Attempt,
+    changed_tensors,
+    named,
+    with_arguments,
+)
 
 # So many samples of an entry are taken, each with each of its tensors as a number.
 MOST = 6

@@ -4,11 +4,12 @@
 import re
 from dataclasses import astuple, dataclass
 
-AGREES = "agrees"
-DIFFERS = "differs"
+from torch_device_conformance.comparison.evidence import AGREES as AGREES
+from torch_device_conformance.comparison.evidence import CPU_FAILS as CPU_FAILS
+from torch_device_conformance.comparison.evidence import DIFFERS as DIFFERS
+
 CRASHED = "crashed"
 TIMED_OUT = "timed out"
-CPU_FAILS = "CPU fails"
 
 
 @dataclass(frozen=True, order=True)

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
-
-from tests.sweep.comparison import Entry, Run
-from tests.sweep.timing import Watch
+from torch_device_conformance.comparison.comparison import Entry, Run
+from torch_device_conformance.mode.timing import Watch
 
 # Gets the device, and makes its tensors there.
 Call = Callable[[torch.device], Any]

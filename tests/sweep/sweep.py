@@ -16,6 +16,7 @@ from time import monotonic
 from typing import Any
 
 import torch
+from torch_device_conformance.execution.worker import Died, Silent, Worker
 from tqdm import tqdm
 
 from tests.sweep import known
@@ -24,7 +25,6 @@ from tests.sweep.outcome import CRASHED, TIMED_OUT, Case, Outcome
 from tests.sweep.record import load, save
 from tests.sweep.summary import score, summary
 from tools.flags.flags import Flags, device, output, whole_number
-from tools.worker.worker import Died, Silent, Worker
 
 # Between two times that the outcomes are written, seconds.
 WRITE_EVERY = 5.0

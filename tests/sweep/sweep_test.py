@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+from torch_device_conformance.database.data_errors import DATA_ERRORS
+from torch_device_conformance.database.host_arguments import HOST_ARGUMENTS
 
 from tests.sweep import hazards, known, merge
 from tests.sweep import sweep as program
 from tests.sweep.checks import CHECKS, DATABASES, cases, prepare
-from tests.sweep.data_errors import DATA_ERRORS
-from tests.sweep.host_arguments import HOST_ARGUMENTS
 from tests.sweep.known import Known
 from tests.sweep.outcome import AGREES, CPU_FAILS, CRASHED, DIFFERS, TIMED_OUT, Case, Outcome
 from tests.sweep.summary import score, summary

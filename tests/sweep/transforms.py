@@ -8,10 +8,13 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
-
-from tests.sweep.comparison import Run
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Attempt, changed_tensors, named, with_arguments
+from torch_device_conformance.comparison.comparison import Run, spread
+from torch_device_conformance.database.operators import (
+    Attempt,
+    changed_tensors,
+    named,
+    with_arguments,
+)
 
 # What is batched: all tensors of a sample, or only the first.
 WHOLE = "whole"

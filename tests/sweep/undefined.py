@@ -15,12 +15,19 @@ from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves, tree_map_only
+from torch_device_conformance.comparison.comparison import (
+    CPU,
+    Run,
+    describe,
+    random_like,
+    settle,
+    spread,
+)
+from torch_device_conformance.comparison.transfer import transfer
+from torch_device_conformance.database.operators import Attempt, differentiable, tensors
+from torch_device_conformance.mode.derivatives import PASSES
 
-from tests.sweep.comparison import CPU, DEVICE_NAME, KERNEL, Run, describe, random_like, settle
-from tests.sweep.derivatives import PASSES
-from tests.sweep.inputs import spread
-from tests.sweep.operators import Attempt, differentiable, tensors
-from tests.sweep.transfer import transfer
+from tests.sweep.evaluation import DEVICE_NAME, KERNEL
 
 # Elements of samples that are left out: each is differentiated many times.
 LARGE = 1 << 18

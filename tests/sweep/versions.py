@@ -13,10 +13,8 @@ import torch
 from torch import Tensor
 from torch.testing._internal.opinfo.core import SampleInput
 from torch.utils._pytree import tree_leaves, tree_map_only
-
-from tests.sweep.comparison import Run, gradients
-from tests.sweep.inputs import spread
-from tests.sweep.operators import (
+from torch_device_conformance.comparison.comparison import Run, gradients, spread
+from torch_device_conformance.database.operators import (
     STEERED_BY_CPU_TENSORS,
     Attempt,
     changed_tensors,

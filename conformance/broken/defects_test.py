@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The kit finds each planted defect in the row that names it, and accuses no correct backend."""
+
+from collections.abc import Iterator
+
+import pytest
+from broken.defects import DEFECTS, Defect
+from torch_device_conformance.execution.judge import Settings, prepare
+from torch_device_conformance.execution.runner import Limits, run
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import FALLBACK, Case, Verdict, parse_case
+
+# Samples as the standard tier has them.
+SETTINGS = Settings("standard")
+
+
+def judged(cases: list[Case], subject: Subject, jobs: int = 1) -> Iterator[Verdict]:
+    """The verdicts about cases, by processes of their own."""
+    return run(cases, Limits(jobs), prepare, subject, SETTINGS)
+
+
+def test_there_are_enough_defects() -> None:
+    assert len(DEFECTS) >= 25
+
+
+@pytest.mark.parametrize("defect", DEFECTS.values(), ids=list(DEFECTS))
+def test_defect_is_found(defect: Defect) -> None:
+    subject = Subject(
+        "openreg",
+        ("broken.planted",),
+        environment={"BROKEN_BACKEND": defect.name},
+    )
+    (verdict,) = judged([parse_case(defect.case)], subject)
+    assert verdict.verdict == defect.verdict, f"{verdict.message}\n{verdict.stack}"
+
+
+def test_correct_backend_is_not_accused() -> None:
+    cases = [parse_case(name) for name in dict.fromkeys(d.case for d in DEFECTS.values())]
+    for verdict in judged(cases, Subject("openreg"), jobs=2):
+        assert verdict.passes, f"{verdict.case} {verdict.verdict} {verdict.message}"
+        assert verdict.verdict != FALLBACK, verdict.case

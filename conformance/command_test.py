@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The program runs on the CPU and on a backend in Python alone, and survives what they do."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch_device_conformance.__main__ import main
+from torch_device_conformance.report.report import load
+from torch_device_conformance.verdict.verdict import (
+    CRASH,
+    FALLBACK,
+    HANG,
+    NATIVE,
+    NOT_RUN,
+    parse_case,
+)
+
+NPY = Path("examples/python_backend/npy.py").absolute()
+
+# The backend in Python, with a crash and a hang.
+PLANTED = f"""
+import ctypes, sys, time
+sys.path.insert(0, {str(NPY.parent)!r})
+import npy
+
+def hang(x):
+    time.sleep(600)
+
+npy.library.impl("tanh", lambda x: ctypes.string_at(8), "PrivateUse1")
+npy.library.impl("cos", hang, "PrivateUse1")
+"""
+
+
+def run(folder: Path, *arguments: str, device: str = "cpu") -> tuple[int, dict[str, Any]]:
+    """Runs the program; its exit status and the verdicts by case."""
+    status = main(["--device", device, "--output", str(folder), *arguments])
+    report = load(folder / "report.json")
+    return status, {str(v.case): v for v in report.verdicts.values()}
+
+
+def only(*cases: str) -> list[str]:
+    """Flags that choose cases."""
+    return [flag for case in cases for flag in ("--only", case)]
+
+
+def test_cpu_agrees_with_itself(tmp_path: Path) -> None:
+    cases = only("op/[eo]*/float32/add", "op/backward/float32/svd", "module/*/float32/nn.Linear")
+    status, found = run(tmp_path, *cases, "--seed", "3")
+    assert status == 0
+    assert {v.verdict for v in found.values() if v.counts} == {NATIVE}
+    assert "op/out/float32/add" in found
+    assert found["op/eager/float32/add"].routes == {"aten::add.Tensor": NATIVE}
+    heading = json.loads((tmp_path / "report.json").read_text())
+    made = heading["description"]["provenance"]
+    assert all(len(made[part]["sha256"]) == 64 for part in ("torch", "kit"))
+    assert heading["seed"] == 3
+
+
+def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
+    backend = tmp_path / "planted.py"
+    backend.write_text(PLANTED)
+    names = [f"op/eager/float32/{name}" for name in ("tanh", "cos", "sin", "mm")]
+    flags = ["--import", str(backend), "--no-autoload", "--timeout", "5"]
+    status, found = run(tmp_path, *flags, *only(*names), device="npy")
+    assert status == 1
+    tanh, cos, sin, mm = (found[name] for name in names)
+    assert (tanh.verdict, tanh.message) == (CRASH, "SIGSEGV")
+    assert "string_at" in tanh.stack
+    assert cos.verdict == HANG
+    assert "planted.py" in cos.stack
+    assert "in hang" in cos.stack
+    assert sin.verdict == FALLBACK
+    assert mm.verdict == NATIVE
+
+
+def test_python_backend_is_told_what_it_lacks(tmp_path: Path) -> None:
+    cases = only("contract/device/available", "contract/generator/own", "contract/streams/order")
+    status, found = run(tmp_path, "--import", str(NPY), "--no-autoload", *cases, device="npy")
+    assert status == 1
+    assert found["contract/device/available"].verdict == NATIVE
+    assert not found["contract/generator/own"].passes
+    assert found["contract/generator/own"].message
+
+
+def test_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = only("op/eager/float32/add", "op/eager/float32/mul")
+    run(tmp_path, *cases)
+    journal = tmp_path / "verdicts.jsonl"
+    lines = journal.read_text().splitlines()
+    kept = lines[1].replace('"native"', '"composite"')  # to be seen again
+    journal.write_text(f"{lines[0]}\n{kept}\n")
+    _, found = run(tmp_path, *cases, "--resume")
+    assert sorted(v.verdict for v in found.values()) == ["composite", NATIVE]
+    with pytest.raises(SystemExit) as refused:
+        run(tmp_path, *cases, "--resume", "--seed", "1")
+    assert refused.value.code == 2
+
+
+def test_shards_make_one_report(tmp_path: Path) -> None:
+    cases = only("op/eager/*/abs", "op/eager/*/neg")
+    parts = []
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        run(folder, *cases, "--shard", f"{number}/2")
+        parts.append(str(folder / "report.json"))
+    assert main(["merge", *parts, "--output", str(tmp_path / "all")]) == 0
+    merged = load(tmp_path / "all" / "report.json")
+    each = [load(Path(part)).verdicts.keys() for part in parts]
+    assert not each[0] & each[1]
+    assert merged.verdicts.keys() == each[0] | each[1]
+    assert NOT_RUN not in merged.counts()
+
+
+def test_unknown_device_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    status = main(["--device", "npu", "--output", str(tmp_path)])
+    assert status == 3
+    error = capsys.readouterr().err.strip().splitlines()[-1]
+    assert error.startswith("torch_device_conformance: no device 'npu'")
+    assert "--import" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--only", "op/eager/float32/no_such"], "no case is called op/eager/float32/no_such"),
+        (["--shard", "3/2"], "is no shard"),
+        (["--jobs", "0"], "is not a whole number of at least 1"),
+        (["--waivers", "nowhere.toml"], "there is no file nowhere.toml"),
+        (["--tier", "slow"], "invalid choice"),
+    ],
+)
+def test_wrong_flags(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as refused:
+        main(["--device", "cpu", *arguments])
+    assert refused.value.code == 2
+    assert message in capsys.readouterr().err
+
+
+def test_list_runs_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--device", "cpu", "--only", "op/eager/float32/ad[d]", "--list"]) == 0
+    assert [str(parse_case(line)) for line in capsys.readouterr().out.split()] == [
+        "op/eager/float32/add"
+    ]

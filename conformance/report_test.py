@@ -1,0 +1,267 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Reports say what was found in every form, and differences and waivers do what they promise."""
+
+import datetime
+import json
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from torch_device_conformance.command import compare
+from torch_device_conformance.command.files import write
+from torch_device_conformance.command.run import status
+from torch_device_conformance.report import waivers as waivers_file
+from torch_device_conformance.report.difference import difference
+from torch_device_conformance.report.generic_tests import configuration
+from torch_device_conformance.report.report import (
+    BadReport,
+    Journal,
+    Report,
+    complete,
+    load,
+    percent,
+    save,
+)
+from torch_device_conformance.report.waivers import BadWaivers, Waivers
+from torch_device_conformance.verdict.verdict import (
+    COMPOSITE,
+    CRASH,
+    FALLBACK,
+    HANG,
+    MEANING,
+    MISSING,
+    NATIVE,
+    NO_REFERENCE,
+    NOT_RUN,
+    WRONG,
+    Case,
+    Verdict,
+    from_record,
+    parse_case,
+    worst,
+)
+
+ADD = Case("op", "eager", "float32", "add")
+DIV = Case("op", "eager", "bfloat16", "div.floor_rounding")
+ROW = Case("contract", "streams", "", "order")
+TODAY = datetime.date(2026, 5, 1)
+
+
+def report(*verdicts: Verdict, **heading: object) -> Report:
+    """A report of a device called npu."""
+    description = {
+        "provenance": {"torch": {"version": "2.13.0"}, "backend": {"module": "torch.npu"}},
+        "dispatch": {"aten::add.Tensor": NATIVE, "aten::erf": MISSING},
+    }
+    base = {
+        "device": "npu",
+        "tier": "quick",
+        "seed": 0,
+        "command": "kit --device npu",
+        "shard": "1/1",
+    }
+    return Report({**base, "description": description, **heading}, {v.case: v for v in verdicts})
+
+
+@pytest.mark.parametrize("text", ["op/eager/float32/add", "contract/streams/order", "op/a/b/c/d"])
+def test_case_and_its_identifier(text: str) -> None:
+    assert str(parse_case(text)) == text
+
+
+@pytest.mark.parametrize("text", ["", "op", "op/eager", "contract/streams", "contract/a/b/c"])
+def test_what_is_no_case(text: str) -> None:
+    with pytest.raises(ValueError, match="is no case"):
+        parse_case(text)
+
+
+def test_verdict_survives_json() -> None:
+    verdict = Verdict(
+        ADD,
+        WRONG,
+        "m",
+        "s",
+        "x",
+        0.25,
+        "values",
+        3,
+        {"aten::add.Tensor": NATIVE},
+        "cuda",
+        True,
+        1.5,
+    )
+    assert from_record(json.loads(json.dumps(verdict.record()))) == verdict
+    endless = Verdict(ADD, WRONG, largest=float("inf"))
+    assert from_record(json.loads(json.dumps(endless.record()))) == endless
+
+
+def test_what_was_not_run_counts_and_does_not_pass() -> None:
+    verdicts = complete([ADD, DIV], [Verdict(ADD, NATIVE)])
+    assert verdicts[DIV].verdict == NOT_RUN
+    assert verdicts[DIV].counts
+    assert not verdicts[DIV].passes
+    assert status(Report({}, verdicts), Waivers()) == 1
+    assert status(Report({}, {ADD: Verdict(ADD, NATIVE)}), Waivers()) == 0
+
+
+def test_worst_of_several() -> None:
+    assert worst([NATIVE, FALLBACK, NO_REFERENCE]) == FALLBACK
+    assert worst([WRONG, COMPOSITE]) == WRONG
+    assert worst([NO_REFERENCE]) == NO_REFERENCE
+
+
+def test_percent_is_100_only_for_all() -> None:
+    assert percent(9999, 10000) == "99.9 %"
+    assert percent(3, 3) == "100 %"
+
+
+def test_report_survives_its_file(tmp_path: Path) -> None:
+    first = report(Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}), Verdict(ROW, HANG))
+    save(tmp_path / "r.json", first)
+    again = load(tmp_path / "r.json")
+    assert again.verdicts == first.verdicts
+    assert again.heading == first.heading
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"schema": "1.0"}', '{"schema": "2.0"}'])
+def test_what_is_no_report(text: str, tmp_path: Path) -> None:
+    (tmp_path / "r.json").write_text(text)
+    with pytest.raises(BadReport):
+        load(tmp_path / "r.json")
+
+
+def test_overload_fails_only_where_it_was_asked_for() -> None:
+    found = report(
+        Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}),
+        Verdict(DIV, WRONG, routes={"aten::div.Tensor_mode": NATIVE}),
+    ).overloads()
+    assert found["aten::add.Tensor"]["modes"] == {"eager": {"float32": NATIVE}}
+    assert found["aten::div.Tensor_mode"]["modes"] == {"eager": {"bfloat16": WRONG}}
+    assert found["aten::erf"] == {"route": MISSING, "modes": {}}
+
+
+def test_all_files_are_written(tmp_path: Path) -> None:
+    verdicts = [
+        Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}),
+        Verdict(DIV, WRONG, "<&> differs </script>", sample="float32[2]", largest=0.5),
+        Verdict(ROW, CRASH, "SIGSEGV\x00", stack="Fatal Python error"),
+    ]
+    write(tmp_path, report(*verdicts), Waivers())
+    root = ElementTree.parse(tmp_path / "junit.xml").getroot()
+    failures = {
+        case.get("name") for case in root.iter("testcase") if case.find("failure") is not None
+    }
+    assert failures == {str(DIV), str(ROW)}
+    relay = json.loads((tmp_path / "relay.json").read_text())["test_results"]
+    assert relay["conclusion"] == "failure"
+    assert {failure["case"] for failure in relay["failures"]} == failures
+    markdown = (tmp_path / "report.md").read_text()
+    assert "0 of 1 required rows" in markdown
+    assert "`op/eager/bfloat16/div.floor_rounding` wrong" in markdown
+    page = (tmp_path / "report.html").read_text()
+    assert "/*DATA*/" not in page
+    assert page.count("</script>") == 2
+    ElementTree.parse(tmp_path / "badge.svg")
+
+
+def test_schema_names_all_verdicts_and_fields(tmp_path: Path) -> None:
+    import torch_device_conformance
+
+    folder = Path(torch_device_conformance.__file__).parent
+    schema = json.loads((folder / "report/schema.json").read_text())
+    verdict = schema["properties"]["verdicts"]["items"]["properties"]
+    assert verdict["verdict"]["enum"] == list(MEANING)
+    save(tmp_path / "r.json", report(Verdict(ADD, WRONG, "m", "s", "x", 1.0, "values", 3)))
+    content = json.loads((tmp_path / "r.json").read_text())
+    assert content["verdicts"][0].keys() <= verdict.keys()
+    assert set(schema["required"]) <= content.keys() | {"finished", "seconds"}
+
+
+def test_difference_shows_exactly_what_changed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = report(Verdict(ADD, NATIVE), Verdict(DIV, MISSING), Verdict(ROW, NATIVE))
+    after = report(
+        Verdict(ADD, MISSING, "no kernel"), Verdict(DIV, NATIVE), Verdict(ROW, COMPOSITE)
+    )
+    found = difference(before, after)
+    assert [change.case for change in found.regressions] == [ADD]
+    assert [change.case for change in found.improvements] == [DIV]
+    assert not found.others
+    for name, content in (("a.json", before), ("b.json", after)):
+        save(tmp_path / name, content)
+    assert compare.main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 1
+    assert "op/eager/float32/add: native -> missing  no kernel" in capsys.readouterr().out
+    assert compare.main([str(tmp_path / "a.json"), str(tmp_path / "a.json")]) == 0
+
+
+def test_another_kind_of_failure_is_no_regression() -> None:
+    found = difference(
+        report(Verdict(ADD, WRONG)), report(Verdict(ADD, CRASH), Verdict(DIV, WRONG))
+    )
+    assert not found.regressions
+    assert [change.case for change in found.others] == [ADD, DIV]
+
+
+WAIVER = """
+[[waiver]]
+cases = "op/*/bfloat16/div.*"
+verdicts = ["wrong"]
+reason = "ticket 12"
+expires = 2026-05-01
+"""
+
+
+def test_waiver_holds_until_its_day(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(WAIVER)
+    verdict = Verdict(DIV, WRONG)
+    held = waivers_file.load(tmp_path / "w.toml", TODAY)
+    assert held.reason(verdict) == "ticket 12"
+    assert held.reason(Verdict(DIV, CRASH)) is None
+    assert held.reason(Verdict(ADD, WRONG)) is None
+    assert status(report(verdict), held) == 0
+    over = waivers_file.load(tmp_path / "w.toml", TODAY + datetime.timedelta(days=1))
+    assert over.reason(verdict) is None
+    assert status(report(verdict), over) == 1
+    assert over.complaints([verdict])[0].startswith("expired on 2026-05-01")
+    assert held.complaints([Verdict(DIV, NATIVE)])[0].startswith("not needed")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        ('reason = "ticket 12"\n', "", "has no reason"),
+        ("expires = 2026-05-01\n", "", "has no expires"),
+        ('"wrong"', '"odd"', "no verdict is called odd"),
+        ("2026-05-01", '"soon"', "expires is a date"),
+        ("ticket 12", " ", "empty reason"),
+        ("[[waiver]]", "[[waiver", "w.toml"),
+    ],
+)
+def test_bad_waivers_are_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(WAIVER.replace(before, after))
+    with pytest.raises(BadWaivers, match=message):
+        waivers_file.load(tmp_path / "w.toml", TODAY)
+
+
+def test_journal_keeps_what_a_stopped_run_had(tmp_path: Path) -> None:
+    path = tmp_path / "verdicts.jsonl"
+    Journal(path, {"seed": 1}).start([Verdict(ADD, NATIVE)])
+    Journal(path, {"seed": 1}).add(Verdict(ROW, HANG, stack="line\nline"))
+    with path.open("a") as file:
+        file.write('{"case": "op/eag')
+    assert [v.case for v in Journal(path, {"seed": 1}).read()] == [ADD, ROW]
+    with pytest.raises(BadReport, match="another subject, kit, tier or seed"):
+        Journal(path, {"seed": 2}).read()
+
+
+def test_configuration_of_torchs_tests() -> None:
+    source = configuration(
+        report(Verdict(ADD, NATIVE), Verdict(DIV, WRONG), Verdict(ROW, WRONG)), "npu_tests"
+    )
+    found: dict[str, object] = {}
+    exec(source, found)
+    made = found["configuration"]()  # type: ignore[operator]
+    assert made["op_allowlist"] == ["add", "div.floor_rounding"]
+    (decorator,) = made["op_overrides"]["div.floor_rounding"]
+    assert [str(dtype) for dtype in decorator.dtypes] == ["torch.bfloat16"]
+    assert decorator.device_type == "npu"

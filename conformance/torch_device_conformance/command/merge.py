@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command that makes one report of the shards of a run."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch_device_conformance.command.files import write
+from torch_device_conformance.command.flags import Flags, existing
+from torch_device_conformance.command.run import conclusion, status
+from torch_device_conformance.execution.plan import cases
+from torch_device_conformance.report import waivers as waivers_file
+from torch_device_conformance.report.report import BadReport, Report, complete, load
+from torch_device_conformance.report.waivers import Waivers
+
+# What the shards of one run have in common.
+COMMON = ("device", "tier", "seed")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; the exit status is that of a run."""
+    flags = Flags(" merge", "Makes one report of the shards of a run.")
+    flags.add_argument("parts", type=existing, nargs="+", help="report.json of each shard")
+    flags.add_argument("--output", type=Path, default=Path("conformance"), metavar="DIR")
+    flags.add_argument("--waivers", type=existing, metavar="FILE", help="TOML: verdicts to accept")
+    options = flags.parse_args(argv)
+    try:
+        parts = [load(path) for path in options.parts]
+        waivers = waivers_file.load(options.waivers) if options.waivers else Waivers()
+    except (BadReport, waivers_file.BadWaivers) as error:
+        flags.error(str(error))
+    first = parts[0].heading
+    for path, part in zip(options.parts, parts, strict=True):
+        for key in COMMON:
+            if part.heading.get(key) != first.get(key):
+                flags.error(f"{path} has {key} {part.heading.get(key)!r}, not {first.get(key)!r}")
+    heading = {**first, "shard": "1/1", "seconds": sum(p.heading.get("seconds", 0) for p in parts)}
+    verdicts = [verdict for part in parts for verdict in part.verdicts.values()]
+    known = cases(str(first["tier"])) if first["tier"] in ("quick", "standard", "full") else ()
+    report = Report(heading, complete(known or [v.case for v in verdicts], verdicts))
+    options.output.mkdir(parents=True, exist_ok=True)
+    write(options.output, report, waivers)
+    print(conclusion(report, waivers, options.output))
+    return status(report, waivers)

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command that tests the operators of one model."""
+
+import datetime
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch_device_conformance.command.files import write
+from torch_device_conformance.command.flags import Flags, existing, whole_number
+from torch_device_conformance.command.run import conclusion, progress, status, threads
+from torch_device_conformance.execution.judge import Settings, prepare_description
+from torch_device_conformance.execution.runner import Limits, run
+from torch_device_conformance.execution.worker import Died, Worker
+from torch_device_conformance.model.entries import cases, prepare
+from torch_device_conformance.model.recording import BadModel, load, record, routes
+from torch_device_conformance.report import report as report_file
+from torch_device_conformance.report.markdown import table
+from torch_device_conformance.report.report import BadReport, Report, complete
+from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import FALLBACK, MISSING
+
+DESCRIPTION = """Records the operators, dtypes and shapes of a model and tests just these.
+
+Without --device nothing is tested: the operators are listed, and --against says how each would get
+to the device that a report is about. The file defines model() and inputs(), and may define
+loss(output) and optimizer(parameters).
+"""
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; the exit status is that of a run."""
+    flags = Flags(" model", DESCRIPTION)
+    flags.add_argument("file", type=existing, help="Python file that defines the model")
+    flags.add_argument("--device", help="name of the device")
+    flags.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE")
+    flags.add_argument("--no-autoload", dest="autoload", action="store_false")
+    flags.add_argument("--fallback-counter", default="", metavar="MODULE:FUNCTION")
+    flags.add_argument("--record-on", choices=("cpu", "meta"), default="cpu")
+    flags.add_argument(
+        "--against", type=existing, metavar="REPORT.json", help="report of the device"
+    )
+    flags.add_argument("--seed", type=whole_number(0), default=0)
+    flags.add_argument("--jobs", type=whole_number(1), default=2)
+    flags.add_argument("--timeout", type=whole_number(1), default=300)
+    flags.add_argument("--output", type=Path, default=Path("conformance"), metavar="DIR")
+    options = flags.parse_args(argv)
+    try:
+        recording = record(load(options.file), options.record_on)
+        dispatch = (
+            report_file.load(options.against).heading["description"]["dispatch"]
+            if options.against
+            else {}
+        )
+    except (BadModel, BadReport, KeyError) as error:
+        flags.error(str(error))
+    if not options.device:
+        print(listing(routes(recording, dispatch), bool(dispatch)))
+        return 0
+    subject = Subject(
+        options.device, tuple(options.imports), options.autoload, options.fallback_counter
+    )
+    try:
+        with Worker[None, dict[str, Any]](prepare_description, subject) as worker:
+            description = worker.ask(None, 300)
+    except Died as died:
+        print(f"torch_device_conformance: {died.last_words.splitlines()[-1]}", file=sys.stderr)
+        return 3
+    begun = time.monotonic()
+    todo = cases(recording)
+    settings = Settings("full", options.seed, threads(options.jobs))
+    limits = Limits(options.jobs, options.timeout)
+    path = options.file.absolute()
+    verdicts = list(
+        progress(run(todo, limits, prepare, subject, settings, recording, path), len(todo), [])
+    )
+    heading = {
+        "device": options.device,
+        "command": f"python -m torch_device_conformance model {options.file} {subject.command()}",
+        "tier": f"model {recording.name}",
+        "seed": options.seed,
+        "shard": "1/1",
+        "description": description,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+    report = Report(heading, complete(todo, verdicts))
+    options.output.mkdir(parents=True, exist_ok=True)
+    write(options.output, report, Waivers())
+    print(listing(routes(recording, description["dispatch"]), True))
+    print()
+    print(conclusion(report, Waivers(), options.output))
+    return status(report, Waivers())
+
+
+def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:
+    """The operators of a model, and those that would not run on the device."""
+    lines = [table(("operator", "calls", "on the device"), found)]
+    if known:
+        for way, words in ((FALLBACK, "would run on the CPU"), (MISSING, "have no kernel")):
+            names = [name for name, _, route in found if route == way]
+            lines.append(f"{len(names)} of {len(found)} operators {words}: {', '.join(names)}")
+    return "\n".join(lines)

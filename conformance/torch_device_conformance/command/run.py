@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command that tests a device and writes a report."""
+
+import datetime
+import fnmatch
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch_device_conformance.command.files import write
+from torch_device_conformance.command.flags import Flags, existing, shard, whole_number
+from torch_device_conformance.execution.judge import Settings, prepare, prepare_description
+from torch_device_conformance.execution.plan import TIERS, cases
+from torch_device_conformance.execution.runner import Limits, run
+from torch_device_conformance.execution.worker import Died, Worker
+from torch_device_conformance.report import waivers as waivers_file
+from torch_device_conformance.report.generic_tests import configuration
+from torch_device_conformance.report.markdown import works
+from torch_device_conformance.report.report import BadReport, Journal, Report, complete
+from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import MISSING, NOT_RUN, Case, Verdict
+from tqdm import tqdm
+
+DESCRIPTION = """Tests a device of PyTorch and reports what works, with evidence.
+
+  python -m torch_device_conformance --device npu
+  python -m torch_device_conformance --device npu --only 'op/*/float32/add'
+  python -m torch_device_conformance --device npu --tier full --shard 1/4 --resume
+  python -m torch_device_conformance diff BEFORE.json AFTER.json
+  python -m torch_device_conformance merge PART.json... --output DIR
+  python -m torch_device_conformance model FILE [--device npu]
+
+Exit status: 0 if nothing is wrong, 1 if something is or was not run, 2 for a wrong flag,
+3 if the device cannot be used.
+"""
+
+
+# With --perf so many operators are printed, the slowest first.
+SLOWEST = 15
+
+
+def parser() -> Flags:
+    """The flags of the command."""
+    flags = Flags("", DESCRIPTION)
+    flags.add_argument("--device", required=True, help="name of the device, such as npu or cpu")
+    flags.add_argument(
+        "--import",
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module, or path of a .py file, whose import registers the device; may be repeated",
+    )
+    flags.add_argument(
+        "--no-autoload",
+        dest="autoload",
+        action="store_false",
+        help="do not load backends that are installed as entry points",
+    )
+    flags.add_argument(
+        "--fallback-counter",
+        default="",
+        metavar="MODULE:FUNCTION",
+        help="function of the backend that returns its fallbacks by operator",
+    )
+    tiers = "; ".join(f"{name}: {tier.purpose}" for name, tier in TIERS.items())
+    flags.add_argument("--tier", choices=list(TIERS), default="quick", help=tiers)
+    flags.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="CASE",
+        help="run these cases alone; a shell pattern, may be repeated",
+    )
+    flags.add_argument("--shard", type=shard, default=(1, 1), metavar="I/N", help="one of N parts")
+    flags.add_argument("--seed", type=whole_number(0), default=0, help="of samples and operators")
+    flags.add_argument("--jobs", type=whole_number(1), default=2, help="processes at a time")
+    flags.add_argument(
+        "--timeout", type=whole_number(1), default=120, help="seconds that a case may take"
+    )
+    flags.add_argument("--minutes", type=whole_number(1), help="stop after them; --resume goes on")
+    flags.add_argument(
+        "--output", type=Path, default=Path("conformance"), metavar="DIR", help="of the report"
+    )
+    flags.add_argument("--resume", action="store_true", help="keep the verdicts that DIR has")
+    flags.add_argument("--waivers", type=existing, metavar="FILE", help="TOML: verdicts to accept")
+    flags.add_argument(
+        "--emit-test-config",
+        type=Path,
+        metavar="FILE",
+        help="write the arguments of PrivateUse1TestBase.set_test_configs",
+    )
+    flags.add_argument(
+        "--perf", action="store_true", help="time operators that pass, on the device and the CPU"
+    )
+    flags.add_argument("--list", action="store_true", help="print the cases and run nothing")
+    return flags
+
+
+def chosen(tier: str, only: Sequence[str], part: tuple[int, int]) -> list[Case]:
+    """The cases of a run."""
+    found: Sequence[Case] = cases(tier)
+    if only:
+        everything = dict.fromkeys([*found, *cases("full")])
+        names = [name.strip() for name in only]
+        found = [c for c in everything if any(fnmatch.fnmatchcase(str(c), n) for n in names)]
+    number, parts = part
+    return list(found)[number - 1 :: parts]
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; returns the exit status."""
+    flags = parser()
+    options = flags.parse_args(argv)
+    subject = Subject(
+        options.device, tuple(options.imports), options.autoload, options.fallback_counter
+    )
+    todo = chosen(options.tier, options.only, options.shard)
+    if not todo:
+        flags.error(f"no case is called {', '.join(options.only)}")
+    if options.list:
+        print("\n".join(map(str, todo)))
+        return 0
+    try:
+        waivers = waivers_file.load(options.waivers) if options.waivers else Waivers()
+    except waivers_file.BadWaivers as error:
+        flags.error(str(error))
+    try:
+        with Worker[None, dict[str, Any]](prepare_description, subject) as worker:
+            description = worker.ask(None, 300)
+    except Died as died:
+        reason = died.last_words.splitlines()[-1] if died.last_words else died.cause
+        print(
+            f"torch_device_conformance: {reason.partition('NoSubject: ')[2] or reason}",
+            file=sys.stderr,
+        )
+        return 3
+    heading = {
+        "device": options.device,
+        "command": f"python -m torch_device_conformance {subject.command()} "
+        f"--tier {options.tier} --seed {options.seed}",
+        "tier": options.tier if not options.only else f"{options.tier}, some cases",
+        "seed": options.seed,
+        "shard": "/".join(map(str, options.shard)),
+        "description": description,
+    }
+    options.output.mkdir(parents=True, exist_ok=True)
+    journal = Journal(options.output / "verdicts.jsonl", heading)
+    try:
+        have = journal.read() if options.resume else []
+    except BadReport as error:
+        flags.error(f"cannot resume: {error}")
+    wanted = set(todo)
+    have = [v for v in have if v.case in wanted]
+    journal.start(have)
+    begun = time.monotonic()
+    settings = Settings(options.tier, options.seed, threads(options.jobs), options.perf)
+    limits = Limits(options.jobs, options.timeout)
+    found = list(have)
+    late = 60 * options.minutes if options.minutes else float("inf")
+    verdicts = run(rest(todo, have), limits, prepare, subject, settings)
+    for verdict in progress(verdicts, len(todo), found):
+        journal.add(verdict)
+        found.append(verdict)
+        if time.monotonic() - begun > late:
+            break
+    full = {
+        **heading,
+        "finished": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": round(time.monotonic() - begun, 1),
+    }
+    report = Report(full, complete(todo, found))
+    write(options.output, report, waivers)
+    if options.emit_test_config:
+        source = configuration(report, options.emit_test_config.stem)
+        options.emit_test_config.write_text(source)
+    print(conclusion(report, waivers, options.output))
+    return status(report, waivers)
+
+
+def rest(todo: Sequence[Case], have: Sequence[Verdict]) -> list[Case]:
+    """The cases that have no verdict."""
+    done = {verdict.case for verdict in have}
+    return [case for case in todo if case not in done]
+
+
+def threads(jobs: int) -> int:
+    """Threads of the CPU for each process."""
+    return max(1, len(os.sched_getaffinity(0)) // jobs)
+
+
+def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -> Iterator[Verdict]:
+    """Shows how far a run is, and how many cases are wrong."""
+    wrong = sum(verdict.accuses for verdict in have)
+    with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
+        for verdict in verdicts:
+            wrong += verdict.accuses
+            bar.set_postfix_str(f"{wrong} wrong, {verdict.case}"[:60], refresh=False)
+            bar.update()
+            yield verdict
+
+
+def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -> str:
+    """What is printed at the end of a run."""
+    lines = [works(report), ""]
+    accused = [v for v in report.accusations() if waivers.reason(v) is None]
+    for verdict in accused[:most]:
+        lines.append(f"{verdict.verdict:<16} {verdict.case}  {first_line(verdict)}")
+    if len(accused) > most:
+        lines.append(f"and {len(accused) - most} more")
+    for verdict in unmet(report, waivers):
+        lines.append(f"{MISSING:<16} {verdict.case}  {first_line(verdict)}")
+    lines += waivers.complaints(report.verdicts.values())
+    slow = sorted(report.verdicts.values(), key=lambda v: -v.slowdown)[:SLOWEST]
+    for verdict in slow:
+        if verdict.slowdown > 0:
+            lines.append(
+                f"{verdict.slowdown:8.1f} x the time of the CPU  {verdict.case}  "
+                f"{verdict.device_us:.1f} us, {verdict.cpu_us:.1f} us"
+            )
+    passed, of = report.required()
+    lines.append(f"required rows: {passed} of {of}; wrong: {len(accused)}; report: {folder}")
+    left = report.counts()[NOT_RUN]
+    if left:
+        lines.append(f"{left} cases were not run: --resume runs them")
+    return "\n".join(lines)
+
+
+def unmet(report: Report, waivers: Waivers) -> list[Verdict]:
+    """Required rows of the contract that are missing and not waived."""
+    return [
+        v
+        for v in report.verdicts.values()
+        if v.case.suite == "contract"
+        and v.required
+        and v.verdict == MISSING
+        and waivers.reason(v) is None
+    ]
+
+
+def status(report: Report, waivers: Waivers) -> int:
+    """1 if something is wrong, a required row is missing or a case was not run; otherwise 0."""
+    accused = any(waivers.reason(v) is None for v in report.accusations())
+    return int(accused or bool(unmet(report, waivers)) or report.counts()[NOT_RUN] > 0)
+
+
+def first_line(verdict: Verdict) -> str:
+    """The beginning of a message."""
+    return verdict.message.partition("\n")[0][:160]

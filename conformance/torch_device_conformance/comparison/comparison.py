@@ -1,0 +1,549 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Compares one entry of a database of torch on a device with the same entry on the CPU.
+
+Samples are made once, on the CPU. Each run gets copies of its own, so that no run sees what another
+one wrote. Forward results must agree in structure, device, dtype, shape, strides and values,
+gradients in dtype, shape and values.
+
+A random entry draws other numbers on another device. It is recognized by itself: the CPU
+disagrees with the CPU under another seed. Then metadata must agree, and over many draws the
+distribution of the values. Because few draws may be equal by chance, more seeds are tried before
+values count as different.
+"""
+
+import itertools
+import math
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch._prims_common import check_significant_strides
+from torch.testing import assert_close
+from torch.testing._comparison import default_tolerances
+from torch.testing._internal.common_device_type import precisionOverride, toleranceOverride
+from torch.testing._internal.opinfo.core import DecorateInfo
+from torch.utils._pytree import tree_leaves
+from torch_device_conformance.comparison.evidence import (
+    ACCEPTS,
+    AGREES,
+    CPU_FAILS,
+    DIFFERS,
+    LATE,
+    RAISES,
+    WRONG,
+    Evidence,
+)
+from torch_device_conformance.comparison.wording import wording
+
+CPU = torch.device("cpu")
+
+T = TypeVar("T")
+
+# What torch says where a guard does not implement synchronizeDevice.
+NO_SYNCHRONIZATION = "Backend doesn't support synchronizing"
+
+SEEDS = 16
+
+DRAWS = 100
+# Kolmogorov-Smirnov: over DRAWS independent draws on each side, equal distributions are further
+# apart than this once in a million.
+MOST_APART = math.sqrt(-math.log(1e-6 / 2) / 2) * math.sqrt(2 / DRAWS)
+
+
+class Difference(Exception):
+    """The device does not do what the CPU does.
+
+    Attributes:
+        kind: WRONG (results), RAISES (where the CPU does not), ACCEPTS (where the CPU raises) or
+            LATE (it raises after the call).
+        largest: the largest absolute difference of values, if values differ.
+    """
+
+    def __init__(self, message: str, kind: str = WRONG, largest: float | None = None) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.largest = largest
+
+
+class ReferenceError_(Exception):
+    """The CPU itself cannot run the sample."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """What came of one run.
+
+    Attributes:
+        outputs: leaves of the results, and what else was seen, by name.
+        gradients: of inputs, or None, by name.
+        error: what was raised instead, if anything.
+        complaint: what is wrong with the way that the error came, if anything.
+    """
+
+    outputs: dict[str, Any]
+    gradients: dict[str, Tensor | None]
+    error: Exception | None = None
+    complaint: str = ""
+
+
+class Entry(ABC):
+    """An entry of a database.
+
+    Attributes:
+        name: of the entry, unique in its database.
+        uninitialized: whether its values are whatever the memory held.
+        drawn: whether the distribution of random values is compared, too; it takes long.
+        raises: whether every sample may raise an error; else such an entry does not count.
+    """
+
+    name: str
+    uninitialized: bool = False
+    drawn: bool = True
+    raises: bool = False
+
+    @abstractmethod
+    def supports(self, dtype: torch.dtype) -> bool:
+        """Whether there is anything to compare for the dtype."""
+
+    @abstractmethod
+    def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
+        """Relative and absolute tolerance."""
+
+    @abstractmethod
+    def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
+        """The samples, made of CPU tensors; the same each time after the same seed.
+
+        Args:
+            dtype: of the tensors.
+            device: which will be compared; some samples make no sense on every device.
+        """
+
+    @abstractmethod
+    def run(self, sample: Any, device: torch.device, seed: int) -> Run:
+        """Runs a copy of a sample on a device, forward and, if it can, backward."""
+
+    def label(self, sample: Any) -> str:
+        """What a sample is called in a message."""
+        return ""
+
+    def place(self, sample: Any, device: torch.device) -> torch.device:
+        """Where the results of a sample must be that runs on the device."""
+        return device
+
+
+def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, float]:
+    """Relative and absolute tolerance: the widest that the entry asks of any test for the dtype.
+
+    Floating point numbers computed from integers are float32.
+
+    Args:
+        decorators: of tests, as the entry of torch's database gives them.
+        dtype: of the samples.
+    """
+    inexact = dtype.is_floating_point or dtype.is_complex
+    rtol, atol = default_tolerances(dtype if inexact else torch.float32)
+    for info in decorators:
+        if not isinstance(info, DecorateInfo) or info.active_if is False:
+            continue
+        for decorator in info.decorators:
+            if isinstance(decorator, toleranceOverride) and dtype in decorator.d:
+                rtol = max(rtol, decorator.d[dtype].rtol)
+                atol = max(atol, decorator.d[dtype].atol)
+            if isinstance(decorator, precisionOverride) and dtype in decorator.d:
+                atol = max(atol, decorator.d[dtype])
+    return rtol, atol
+
+
+def random_like(x: Tensor, generator: torch.Generator) -> Tensor:
+    """Random numbers from a generator of the CPU, the same for every device."""
+    return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
+
+
+def gradients(outputs: Iterable[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
+    """Gradients (or None) of inputs for random gradients of all outputs that require them."""
+    roots = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.requires_grad]
+    if not roots or not inputs:
+        return []
+    # Its own generator, on the CPU: the same on every device.
+    generator = torch.Generator().manual_seed(0)
+    weights = [random_like(root, generator) for root in roots]
+    return list(torch.autograd.grad(roots, inputs, weights, allow_unused=True))
+
+
+def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) -> None:
+    """Structure, device, layout, dtype, shape, strides.
+
+    Raises:
+        Difference: one of them differs.
+    """
+    if isinstance(expected, Tensor) != isinstance(actual, Tensor):
+        raise Difference(f"{what} is a {type(actual).__name__}, not a {type(expected).__name__}")
+    if not isinstance(expected, Tensor):
+        return
+    pairs: list[tuple[str, Any, Any]] = [
+        ("device", actual.device.type, device.type),
+        ("layout", actual.layout, expected.layout),
+        ("dtype", actual.dtype, expected.dtype),
+        ("shape", tuple(actual.shape), tuple(expected.shape)),
+        ("requires_grad", actual.requires_grad, expected.requires_grad),
+    ]
+    for name, found, wanted in pairs:
+        if found != wanted:
+            raise Difference(f"{what}: {name} is {found}, not {wanted}")
+
+
+def check_strides(what: str, actual: Any, expected: Any) -> None:
+    """Strides, where the shape gives them a meaning.
+
+    Raises:
+        Difference: they differ.
+    """
+    if isinstance(expected, Tensor) and expected.layout == torch.strided:
+        same, _ = check_significant_strides(actual, expected, only_cuda=False)
+        if not same:
+            raise Difference(f"{what}: strides are {actual.stride()}, not {expected.stride()}")
+
+
+def check_values(what: str, actual: Any, expected: Any, rtol: float, atol: float) -> None:
+    """Values within the tolerances; integers are equal, and NaN equals NaN.
+
+    Raises:
+        Difference: they are further apart.
+    """
+    if isinstance(expected, Tensor):
+        actual, expected = actual.detach().cpu(), expected.detach()
+        if not (expected.is_floating_point() or expected.is_complex()):
+            rtol = atol = 0
+    elif not isinstance(expected, (bool, int, float, complex)):
+        if actual != expected:
+            raise Difference(f"{what} is {actual!r}, not {expected!r}")
+        return
+    try:
+        assert_close(actual, expected, rtol=rtol, atol=atol, equal_nan=True, check_stride=False)
+    except AssertionError as error:
+        lines = [line for line in str(error).splitlines() if line.strip()]
+        raise Difference(
+            f"{what}: {' '.join(lines[:3])}", largest=largest_difference(actual, expected)
+        ) from None
+
+
+def largest_difference(actual: Any, expected: Any) -> float | None:
+    """The largest absolute difference of two values, if they have one."""
+    try:
+        wide = [torch.as_tensor(value).detach().cpu().to_dense() for value in (actual, expected)]
+        kind = torch.complex128 if any(value.is_complex() for value in wide) else torch.float64
+        gap = (wide[0].to(kind) - wide[1].to(kind)).abs()
+        return gap.nan_to_num(nan=math.inf).max().item() if gap.numel() else None
+    except RuntimeError:  # different shapes, quantized or nested tensors
+        return None
+
+
+def check_errors(actual: Exception | None, expected: Exception | None) -> None:
+    """Both are None, or both are exceptions; of one type with the same words, if words count.
+
+    Of words only the first line counts, without what the device adds to it.
+
+    Raises:
+        Difference: they differ.
+    """
+    if actual is None and expected is None:
+        return
+    if actual is None or expected is None:
+        kind = ACCEPTS if actual is None else RAISES
+        raise Difference(f"raises {describe(actual)}, not {describe(expected)}", kind)
+    rules = wording()
+    if not rules.compared:
+        return
+    if type(actual) is not type(expected):
+        raise Difference(f"raises {describe(actual)}, not {describe(expected)}", RAISES)
+    found, wanted = (
+        rules.addition.sub("", str(error).split("\n")[0]) for error in (actual, expected)
+    )
+    if "cpu" in found.lower() and "cpu" not in wanted.lower():
+        raise Difference(f"names the CPU: {found!r}, not {wanted!r}", RAISES)
+    if found != wanted and not (rules.device.search(found) or rules.device.search(wanted)):
+        raise Difference(f"says {found!r}, not {wanted!r}", RAISES)
+
+
+def describe(error: Exception | None) -> str:
+    """Type and first line of an exception."""
+    if error is None:
+        return "nothing"
+    return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
+
+
+def compare(
+    actual: Run, expected: Run, device: torch.device, rtol: float, atol: float, values: bool = True
+) -> None:
+    """Compares two runs of a sample.
+
+    Args:
+        actual: the run on the device.
+        expected: the run on the CPU.
+        device: where actual ran.
+        rtol: relative tolerance.
+        atol: absolute tolerance.
+        values: whether values must agree, too.
+
+    Raises:
+        Difference: the first difference.
+    """
+    check_errors(actual.error, expected.error)
+    if actual.complaint:
+        raise Difference(actual.complaint, LATE)
+    for part, plural, found, wanted in (
+        ("forward", "outputs", actual.outputs, expected.outputs),
+        ("backward", "gradients", actual.gradients, expected.gradients),
+    ):
+        if found.keys() != wanted.keys():
+            others = ", ".join(found.keys() ^ wanted.keys())
+            raise Difference(f"{len(found)} {plural}, not {len(wanted)}: {others}")
+        for name, wanted_leaf in wanted.items():
+            what = f"{part}: {name}"
+            check_metadata(what, found[name], wanted_leaf, device)
+            if part == "forward":
+                check_strides(what, found[name], wanted_leaf)
+            if values:
+                check_values(what, found[name], wanted_leaf, rtol, atol)
+
+
+def differs(
+    entry: Entry,
+    sample: Any,
+    expected: Run,
+    tolerance: tuple[float, float],
+    seeds: Iterable[int],
+) -> bool:
+    """Whether the CPU disagrees with what it has done itself, under one of the seeds."""
+    for seed in seeds:
+        try:
+            compare(reference(entry, sample, seed), expected, CPU, *tolerance)
+        except Difference:
+            return True
+    return False
+
+
+def numbers(run_: Run) -> list[Tensor]:
+    """All real values of a run, one vector for each tensor, on the CPU."""
+    result = []
+    for leaf in (*run_.outputs.values(), *run_.gradients.values()):
+        if isinstance(leaf, Tensor):
+            flat = leaf.detach().cpu().to_dense().resolve_conj().flatten()
+            result.append(
+                (torch.view_as_real(flat).flatten() if flat.is_complex() else flat).double()
+            )
+    return result
+
+
+def apart(first: Tensor, second: Tensor) -> float:
+    """The Kolmogorov-Smirnov distance of two samples: the largest gap of their distributions."""
+    if not first.numel() or not second.numel():
+        return float(first.numel() != second.numel())
+    # Where a value is missing counts as well: NaN is the largest number here.
+    a, b = (
+        x.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf).sort().values
+        for x in (first, second)
+    )
+    points = torch.cat([a, b])
+    share_a = torch.searchsorted(a, points, right=True) / len(a)
+    share_b = torch.searchsorted(b, points, right=True) / len(b)
+    return (share_a - share_b).abs().max().item()
+
+
+def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> None:
+    """Draws often on both devices and compares what was drawn.
+
+    Raises:
+        Difference: the distributions are too far apart.
+    """
+    drawn = [
+        [numbers(run(entry, sample, where, seed)) for seed in range(DRAWS)]
+        for where in (device, CPU)
+    ]
+    pooled = [[torch.cat(draws) for draws in zip(*side, strict=True)] for side in drawn]
+    for number, (a, e) in enumerate(zip(*pooled, strict=True)):
+        distance = apart(a, e)
+        if distance > MOST_APART:
+            raise Difference(
+                f"distribution: value {number} is {distance:.2f} apart, more than {MOST_APART:.2f}"
+            )
+
+
+@dataclass(frozen=True)
+class Depth:
+    """How much of an entry is compared.
+
+    Attributes:
+        samples: at most so many, from the first to the last; None for all.
+        seed: of the samples and of random entries.
+        distributions: whether the distributions of random entries are compared.
+    """
+
+    samples: int | None = None
+    seed: int = 0
+    distributions: bool = True
+
+
+def judge(
+    entry: Entry,
+    dtype: torch.dtype,
+    device: torch.device,
+    depth: Depth | None = None,
+    made: Sequence[Any] | None = None,
+) -> Evidence:
+    """Compares the samples of an entry, up to the first difference.
+
+    Args:
+        entry: what is compared.
+        dtype: of the samples.
+        device: beside the CPU.
+        depth: how much is compared; by default all.
+        made: the samples, if they have been made.
+    """
+    start = time.perf_counter()
+    depth = depth or Depth()
+    tolerance = entry.tolerances(dtype)
+    done, raised, status, message, label = 0, 0, AGREES, "", "no sample"
+    kind, error_name, culprit, largest = "", "", "", None
+    compared = "metadata" if entry.uninitialized else "values"
+    first, seeds = depth.seed, range(depth.seed + 2, depth.seed + SEEDS)
+    sample: Any = None
+    try:
+        made = samples(entry, dtype, device, first) if made is None else made
+        for sample in made if depth.samples is None else spread(made, depth.samples):
+            label = f"sample {done} {entry.label(sample)}".strip()
+            expected = reference(entry, sample, first)
+            random = not entry.uninitialized and differs(
+                entry, sample, expected, tolerance, [first + 1]
+            )
+            actual = run(entry, sample, device, first)
+            where = entry.place(sample, device)
+            compare(actual, expected, where, *tolerance, values=False)
+            if not random and not entry.uninitialized:
+                try:
+                    compare(actual, expected, where, *tolerance)
+                except Difference:
+                    random = differs(entry, sample, expected, tolerance, seeds)
+                    if not random:
+                        raise
+            if random:
+                drawn = entry.drawn and depth.distributions
+                compared = "distribution" if drawn else "metadata"
+                if drawn:
+                    compare_distributions(entry, sample, device)
+            done += 1
+            raised += expected.error is not None
+        if raised == done and not (entry.raises and done):
+            reason = describe(expected.error) if done else "the entry has no sample"
+            status, message = CPU_FAILS, reason
+    except ReferenceError_ as error:
+        status, message = CPU_FAILS, str(error)
+    except Exception as error:
+        status, message, culprit = DIFFERS, f"{error} [{label}]", shown(sample)
+        if isinstance(error, Difference):
+            kind, largest = error.kind, error.largest
+        else:
+            kind, error_name = RAISES, type(error).__name__
+            message = f"{error_name}: {message}"
+        settle(device)
+    return Evidence(
+        status,
+        compared,
+        message,
+        done,
+        time.perf_counter() - start,
+        kind,
+        error_name,
+        culprit,
+        largest,
+    )
+
+
+def shown(sample: Any) -> str:
+    """The arguments of a sample as text: dtypes, shapes and strides of tensors, not values."""
+
+    def leaf(value: Any) -> str:
+        if not isinstance(value, Tensor):
+            return repr(value)[:80]
+        if value.layout != torch.strided:
+            return f"{str(value.dtype)[6:]}{list(value.shape)} {value.layout}"
+        strides = "" if value.is_contiguous() else f" strides {list(value.stride())}"
+        return f"{str(value.dtype)[6:]}{list(value.shape)}{strides}"
+
+    if sample is None:
+        return ""
+    parts = getattr(sample, "input", None), *getattr(sample, "args", ())
+    named = getattr(sample, "kwargs", {})
+    texts = [", ".join(map(leaf, tree_leaves(part))) for part in parts if part is not None]
+    texts += [f"{key}={', '.join(map(leaf, tree_leaves(part)))}" for key, part in named.items()]
+    return "; ".join(texts)[:600]
+
+
+def spread(made: Sequence[T], most: int) -> list[T]:
+    """At most so many samples, from the first to the last."""
+    if len(made) <= most:
+        return list(made)
+    if most == 1:
+        return [made[0]]
+    return [made[number * (len(made) - 1) // (most - 1)] for number in range(most)]
+
+
+def samples(entry: Entry, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Sequence[Any]:
+    """The samples of an entry, the same each time after the same seed.
+
+    Raises:
+        ReferenceError_: they cannot be made.
+    """
+    torch.manual_seed(seed)
+    try:
+        return entry.samples(dtype, device)
+    except Exception as error:
+        raise ReferenceError_(f"no samples: {type(error).__name__}: {error}") from None
+
+
+def run(entry: Entry, sample: Any, device: torch.device, seed: int) -> Run:
+    """Runs a sample on a device and waits for it."""
+    result = entry.run(sample, device, seed)
+    synchronize(device)
+    return result
+
+
+def synchronize(device: torch.device) -> None:
+    """Waits for a device; nothing to do for the CPU."""
+    if device.type == "cpu":
+        return
+    # torch.accelerator's prints the warnings of kernels instead of giving them to Python.
+    wait = getattr(getattr(torch, device.type, None), "synchronize", None)
+    try:
+        (wait or torch.accelerator.synchronize)(device)
+    except RuntimeError as error:
+        # A device without streams has nothing to wait for; the contract has a row for it.
+        if NO_SYNCHRONIZATION not in str(error):
+            raise
+
+
+def reference(entry: Entry, sample: Any, seed: int) -> Run:
+    """Runs a sample on the CPU.
+
+    Raises:
+        ReferenceError_: the CPU cannot.
+    """
+    try:
+        return run(entry, sample, CPU, seed)
+    except Exception as error:
+        raise ReferenceError_(f"{type(error).__name__}: {error}") from None
+
+
+def settle(device: torch.device) -> None:
+    """Takes what is left of a failure from the device, so that the next entry does not meet it."""
+    if device.type != "cpu":
+        for _ in itertools.repeat(None, 2):
+            try:
+                synchronize(device)
+            except Exception:
+                continue
+            return

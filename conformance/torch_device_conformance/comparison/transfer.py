@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Copies of tensors on a device, as one run needs them for itself."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.utils.rnn import PackedSequence
+from torch.profiler import record_function
+from torch.utils._pytree import tree_map
+
+# In a trace, the operators inside of this label make the copies and are not those of a sample.
+LABEL = "torch_device_conformance: transfer"
+
+
+def transfer(device: torch.device) -> Callable[[Any], Any]:
+    """Makes the function that copies lists, tuples and dicts of CPU tensors to a device.
+
+    The device may be the CPU itself. Tensors keep strides and offset; those that share a storage
+    share one again, over all calls of the function; where a backend has no set_, they are copies of
+    their values alone. The name of the CPU becomes the device's.
+    """
+    storages: dict[int, Tensor] = {}
+
+    def move(leaf: Any) -> Any:
+        if isinstance(leaf, torch.device):
+            return device if leaf.type == "cpu" else leaf
+        if isinstance(leaf, str):
+            return str(device) if leaf == "cpu" else leaf
+        if isinstance(leaf, PackedSequence):  # it has sizes that must be on the CPU
+            data = move(leaf.data)
+            return leaf._replace(
+                data=data,
+                sorted_indices=move(leaf.sorted_indices),
+                unsorted_indices=move(leaf.unsorted_indices),
+            )
+        if not isinstance(leaf, Tensor):
+            return leaf
+        with torch.no_grad(), record_function(LABEL):
+            copy = move_tensor(leaf.detach())
+        return copy.requires_grad_(leaf.requires_grad)
+
+    def move_tensor(tensor: Tensor) -> Tensor:
+        if tensor.is_conj():
+            return move_tensor(tensor.conj()).conj()
+        if tensor.is_neg():
+            return torch._neg_view(move_tensor(torch._neg_view(tensor)))
+        if tensor.layout != torch.strided:
+            return tensor.to(device, copy=True)
+        storage = tensor.untyped_storage()
+        key = storage._cdata
+        if key not in storages:
+            whole = torch.empty(0, dtype=torch.uint8).set_(storage)
+            storages[key] = whole.to(device, copy=True)
+        view = torch.empty(0, dtype=tensor.dtype, device=device)
+        try:
+            result: Tensor = view.set_(
+                storages[key].untyped_storage(),
+                tensor.storage_offset(),
+                tensor.size(),
+                tensor.stride(),
+            )
+        except NotImplementedError:
+            # The contract has a row for set_: an operator is not to blame for it.
+            return tensor.to(device, copy=True)
+        return result
+
+    return lambda tree: tree_map(move, tree, is_leaf=lambda x: isinstance(x, PackedSequence))

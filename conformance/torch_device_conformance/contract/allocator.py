@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of the allocator of device memory."""
+
+import gc
+from typing import Any
+
+import torch
+from torch_device_conformance.contract.row import (
+    Backend,
+    missing,
+    require,
+    require_equal,
+    require_error,
+    row,
+)
+
+FILE = "runtime/c10/device_allocator.cc"
+ALLOCATOR = "c10::DeviceAllocator, registered by REGISTER_ALLOCATOR"
+MEGABYTE = 1 << 20
+
+
+def allocated() -> int:
+    """Bytes in use."""
+    return int(torch.accelerator.memory_allocated())
+
+
+def reserved() -> int:
+    """Bytes that the allocator has."""
+    return int(torch.accelerator.memory_reserved())
+
+
+@row(
+    "allocator",
+    "statistics",
+    requires="torch.accelerator.memory_allocated and memory_reserved count what is used",
+    implement="c10::DeviceAllocator::getDeviceStats",
+    without="out-of-memory errors cannot be understood",
+    shown_by=FILE,
+)
+def statistics(backend: Backend) -> None:
+    gc.collect()
+    before = allocated()
+    x = torch.empty(4 * MEGABYTE, dtype=torch.uint8, device=backend.device)
+    during = allocated()
+    require(during - before >= x.nbytes, f"{x.nbytes} bytes count as {during - before}")
+    require(during - before < 2 * x.nbytes, f"{x.nbytes} bytes count as {during - before}")
+    require(reserved() >= during, "more is allocated than reserved")
+    del x
+    require_equal("bytes after the tensor is gone", allocated(), before)
+
+
+@row(
+    "allocator",
+    "peaks",
+    requires="max_memory_allocated keeps the peak until it is reset",
+    implement="resetPeakStats, resetAccumulatedStats",
+    without="no memory profile",
+    shown_by=FILE,
+)
+def peaks(backend: Backend) -> None:
+    torch.accelerator.reset_peak_memory_stats()
+    before = allocated()
+    x = torch.empty(8 * MEGABYTE, dtype=torch.uint8, device=backend.device)
+    size = x.nbytes
+    del x
+    peak = int(torch.accelerator.max_memory_allocated())
+    require(peak >= before + size, f"a peak of {peak} after {before + size}")
+    torch.accelerator.reset_peak_memory_stats()
+    after = int(torch.accelerator.max_memory_allocated())
+    require(after < before + size, f"a peak of {after} after the reset")
+
+
+@row(
+    "allocator",
+    "empty_cache",
+    requires="empty_cache gives unused memory back to the device",
+    implement="emptyCache",
+    without="several processes cannot share a device",
+    shown_by=FILE,
+)
+def empty_cache(backend: Backend) -> None:
+    x = torch.empty(64 * MEGABYTE, dtype=torch.uint8, device=backend.device)
+    del x
+    gc.collect()
+    backend.synchronize()
+    before = reserved()
+    torch.accelerator.empty_cache()
+    if before:
+        require(reserved() < before, f"{reserved()} bytes reserved, as before empty_cache()")
+
+
+@row(
+    "allocator",
+    "record_stream",
+    requires="memory is not handed out again while a stream that was recorded uses it",
+    implement="recordStream, and aten::record_stream",
+    without="tensors change under kernels of other streams",
+    shown_by=FILE,
+)
+def record_stream(backend: Backend) -> None:
+    side = backend.stream()
+    for _ in range(4):
+        x = torch.full((MEGABYTE,), 7.0, device=backend.device)
+        side.wait_stream(backend.current_stream())
+        result = torch.empty(MEGABYTE, device=backend.device)
+        backend.synchronize()
+        with side:
+            delayed = backend.delay()
+            result.copy_(x)
+        x.record_stream(side)
+        del x
+        # Would get the same memory, and its kernel would run before the copy.
+        others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
+        side.synchronize()
+        require(bool((result == 7).all()), "a stream read memory that was handed out again")
+        del others
+        if not delayed:
+            continue
+
+
+@row(
+    "allocator",
+    "out_of_memory",
+    requires="too large a request is torch.OutOfMemoryError, and the device works afterwards",
+    implement="TORCH_CHECK_WITH(OutOfMemoryError, ...) in allocate",
+    without="the process dies, or batch size finders do not recognize the error",
+    shown_by=FILE,
+)
+def out_of_memory(backend: Backend) -> None:
+    before = allocated()
+    error = require_error(
+        "a request for 2^55 bytes",
+        lambda: torch.empty(1 << 55, dtype=torch.uint8, device=backend.device),
+        torch.OutOfMemoryError,
+    )
+    require("memory" in str(error).lower(), f"the error does not speak of memory: {error}")
+    require_equal("bytes after the error", allocated(), before)
+    require_equal("a sum after the error", torch.ones(3, device=backend.device).sum().item(), 3.0)
+
+
+@row(
+    "allocator",
+    "no_leak",
+    requires="operators give back all memory",
+    implement="ownership of results by tensors alone",
+    without="training ends out of memory",
+    shown_by=FILE,
+)
+def no_leak(backend: Backend) -> None:
+    x = torch.ones(256, 256, device=backend.device, requires_grad=True)
+
+    def work() -> None:
+        y = ((x @ x).relu() * x + x.t()).softmax(1)
+        z = y.detach().clone().mul_(2)
+        (y.sum() + z.sum() + y.cumsum(0).mean()).backward()
+        x.grad = None
+
+    for _ in range(3):
+        work()
+    gc.collect()
+    backend.synchronize()
+    before = allocated()
+    for _ in range(10):
+        work()
+    gc.collect()
+    backend.synchronize()
+    require_equal("bytes in use after 10 more steps", allocated(), before)
+
+
+@row(
+    "allocator",
+    "reuse",
+    requires="freed memory is used again, without asking the device",
+    implement="a caching allocator",
+    without="each tensor costs a call of the driver",
+    shown_by="runtime/allocator/caching_allocator.cc",
+    required=False,
+)
+def reuse(backend: Backend) -> None:
+    x = torch.empty(MEGABYTE, device=backend.device)
+    first = x.data_ptr()
+    del x
+    y = torch.empty(MEGABYTE, device=backend.device)
+    require_equal("address of the next tensor of this size", y.data_ptr(), first)
+
+
+@row(
+    "allocator",
+    "memory_info",
+    requires="free and total memory of the device can be asked for",
+    implement="c10::DeviceAllocator::getMemoryInfo; torch.<device>.mem_get_info",
+    without="libraries cannot choose sizes",
+    shown_by="python/torch_openreg/openreg/memory.py",
+    required=False,
+)
+def memory_info(backend: Backend) -> None:
+    free, total = backend.function("mem_get_info")()
+    require(0 < free <= total, f"{free} bytes free of {total}")
+
+
+@row(
+    "allocator",
+    "pools",
+    requires="a memory pool keeps its own segments",
+    implement="torch.<device>.MemPool, use_mem_pool; emptyCache(MempoolId_t)",
+    without="graphs cannot keep their memory",
+    shown_by="python/torch_openreg/openreg/memory_pool.py",
+    required=False,
+)
+def pools(backend: Backend) -> None:
+    use = backend.function("use_mem_pool")
+    pool: Any = backend.function("MemPool")()
+    with use(pool):
+        x = torch.ones(MEGABYTE, device=backend.device)
+    inside = x.data_ptr()
+    del x
+    y = torch.ones(MEGABYTE, device=backend.device)
+    require(y.data_ptr() != inside, "memory of the pool was handed out outside of it")
+    with use(pool):
+        z = torch.ones(MEGABYTE, device=backend.device)
+    require_equal("address of the next tensor of the pool", z.data_ptr(), inside)
+
+
+@row(
+    "allocator",
+    "streams_apart",
+    requires="memory that one stream freed is not handed to another before it is done",
+    implement="free lists by stream, or events",
+    without="kernels of two streams use the same memory",
+    shown_by="runtime/allocator/caching_allocator.cc",
+)
+def streams_apart(backend: Backend) -> None:
+    side = backend.stream()
+    with side:
+        if not backend.delay():
+            missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+        x = torch.full((MEGABYTE,), 7.0, device=backend.device)
+        result = x * 1
+        del x
+    others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
+    backend.current_stream().synchronize()
+    side.synchronize()
+    require(bool((result == 7).all()), "a stream read memory that another stream had got")
+    require(all(bool((o == 1).all()) for o in others), "memory was used twice")

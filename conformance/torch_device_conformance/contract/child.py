@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Processes of rows: a new interpreter that loads the subject, and runs some lines."""
+
+import os
+import subprocess
+import sys
+import textwrap
+from dataclasses import dataclass
+
+from torch_device_conformance.contract.row import Backend, Finding
+from torch_device_conformance.verdict.verdict import CRASH, HANG, RAISES_WRONGLY
+
+LOAD = """
+import faulthandler
+faulthandler.enable()
+import torch
+from torch_device_conformance.subject.subject import Subject
+device = Subject({device!r}, {imports!r}, {autoload!r}).load()
+"""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A process that has ended.
+
+    Attributes:
+        status: its exit status; negative for a signal.
+        output: what it printed.
+        errors: what it wrote to stderr.
+    """
+
+    status: int
+    output: str
+    errors: str
+
+
+def run(
+    backend: Backend,
+    lines: str,
+    seconds: float = 120.0,
+    load: bool = True,
+    environment: dict[str, str] | None = None,
+) -> Ended:
+    """Runs lines of Python in a new interpreter; `device` is the subject there.
+
+    Raises:
+        Finding: the process did not end in time.
+    """
+    subject = backend.subject
+    values = {
+        "device": subject.device,
+        "imports": subject.imports,
+        "autoload": subject.autoload,
+    }
+    prologue = LOAD.format(**values) if load else ""
+    # The modules of this process are found there, too.
+    path = os.pathsep.join(filter(None, sys.path))
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", prologue + textwrap.dedent(lines)],
+            env={**os.environ, "PYTHONPATH": path, **(environment or {})},
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as late:
+        words = (late.stderr or b"").decode(errors="replace").strip()[-300:]
+        raise Finding(HANG, f"a process did not end within {seconds:g} s {words}") from None
+    return Ended(done.returncode, done.stdout.strip(), done.stderr.strip())
+
+
+def succeed(ended: Ended, what: str) -> str:
+    """What a process printed, which must have ended well.
+
+    Raises:
+        Finding: it crashed or failed.
+    """
+    if ended.status < 0:
+        raise Finding(CRASH, f"{what}: signal {-ended.status}: {ended.errors[-600:]}")
+    if ended.status:
+        last = ended.errors.splitlines()[-1] if ended.errors else ""
+        raise Finding(RAISES_WRONGLY, f"{what}: exit status {ended.status}: {last}")
+    return ended.output

@@ -1,0 +1,144 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of torch.distributed, by two processes of this machine."""
+
+import tempfile
+
+import torch.distributed
+from torch_device_conformance.contract.child import LOAD
+from torch_device_conformance.contract.row import (
+    Backend,
+    Finding,
+    missing,
+    require_equal,
+    row,
+)
+from torch_device_conformance.verdict.verdict import CRASH, HANG, RAISES_WRONGLY
+
+BACKEND = "torch.distributed.Backend.register_backend(name, creator, devices=[device])"
+FILE = "distributed/process_group.cc"
+
+START = """
+import sys
+import torch.distributed as dist
+rank = int(sys.argv[1])
+torch.accelerator.set_device_index(rank % torch.accelerator.device_count())
+here = torch.device(device.type, torch.accelerator.current_device_index())
+dist.init_process_group(
+    dist.get_default_backend_for_device(device.type), init_method="file://" + sys.argv[2],
+    rank=rank, world_size=2,
+)
+"""
+END = """
+dist.destroy_process_group()
+"""
+
+
+def default_backend(backend: Backend) -> str:
+    """The collective backend of the device."""
+    if not torch.distributed.is_available():
+        missing("this torch was built without torch.distributed")
+    try:
+        return torch.distributed.get_default_backend_for_device(backend.type)
+    except (ValueError, KeyError):
+        missing(f"no collective backend is registered for {backend.type}")
+
+
+def two(backend: Backend, lines: str) -> list[str]:
+    """What two ranks print."""
+    import os
+    import subprocess
+    import sys
+    import textwrap
+
+    subject = backend.subject
+    values = {"device": subject.device, "imports": subject.imports, "autoload": subject.autoload}
+    source = LOAD.format(**values) + START + textwrap.dedent(lines) + END
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    with tempfile.TemporaryDirectory() as folder:
+        ranks = [
+            subprocess.Popen(
+                [sys.executable, "-c", source, str(rank), os.path.join(folder, "store")],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                env=environment,
+                text=True,
+            )
+            for rank in range(2)
+        ]
+        words = []
+        try:
+            for process in ranks:
+                output, errors = process.communicate(timeout=150)
+                if process.returncode:
+                    kind = CRASH if process.returncode < 0 else RAISES_WRONGLY
+                    last = errors.strip().splitlines()[-1:] or [""]
+                    raise Finding(kind, f"a rank ended with {process.returncode}: {last[0]}")
+                words.append(output.strip())
+        except subprocess.TimeoutExpired:
+            raise Finding(HANG, "two ranks did not end within 150 s") from None
+        finally:
+            for process in ranks:
+                if process.poll() is None:
+                    process.kill()
+                process.communicate()
+    return words
+
+
+@row(
+    "collectives",
+    "default_backend",
+    requires="torch knows which collective backend belongs to the device",
+    implement=BACKEND,
+    without="init_process_group() takes Gloo, which refuses the device's tensors",
+    shown_by="python/torch_openreg/distributed/registration.py",
+    required=False,
+)
+def registered(backend: Backend) -> None:
+    default_backend(backend)
+
+
+@row(
+    "collectives",
+    "all_reduce",
+    requires="all_reduce, broadcast and all_gather move data between processes",
+    implement=BACKEND + "; a subclass of c10d::Backend",
+    without="no data-parallel training",
+    shown_by=FILE,
+    required=False,
+    seconds=240,
+)
+def all_reduce(backend: Backend) -> None:
+    default_backend(backend)
+    lines = """
+        x = torch.full((4,), float(rank + 1), device=here)
+        dist.all_reduce(x)
+        y = torch.full((2,), float(rank), device=here)
+        dist.broadcast(y, 1)
+        parts = [torch.zeros(1, device=here) for _ in range(2)]
+        dist.all_gather(parts, torch.full((1,), float(rank), device=here))
+        print(x.tolist(), y.tolist(), [p.item() for p in parts])
+    """
+    wanted = "[3.0, 3.0, 3.0, 3.0] [1.0, 1.0] [0.0, 1.0]"
+    require_equal("what the ranks have", two(backend, lines), [wanted, wanted])
+
+
+@row(
+    "collectives",
+    "ddp",
+    requires="DistributedDataParallel gives both ranks the mean of their gradients",
+    implement="Work::getFuture, streams of the guard; TimerRegistry",
+    without="no data-parallel training",
+    shown_by="distributed/reducer_timer.cc",
+    required=False,
+    seconds=240,
+)
+def ddp(backend: Backend) -> None:
+    default_backend(backend)
+    lines = """
+        model = torch.nn.Linear(2, 1, bias=False).to(here)
+        torch.nn.init.ones_(model.weight)
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        model(torch.full((1, 2), float(rank + 1), device=here)).sum().backward()
+        print(model.module.weight.grad.tolist())
+    """
+    require_equal("gradients", two(backend, lines), ["[[1.5, 1.5]]"] * 2)

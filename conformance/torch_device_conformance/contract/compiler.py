@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of torch.compile, from capture alone to generated code."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch_device_conformance.contract.row import Backend, require, require_equal, row
+
+INTERFACE = "torch._dynamo.device_interface.register_interface_for_device"
+
+
+def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """What is compiled."""
+    return torch.nn.functional.gelu(x @ y).softmax(-1) + y.sum()
+
+
+def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
+    """Compiles forward and backward, and compares with eager mode."""
+    torch._dynamo.reset()
+    compiled = torch.compile(function, backend=compiler, fullgraph=True)
+    results = []
+    for call in (function, compiled):
+        x, y = (torch.linspace(-1, 1, 16, device=backend.device).view(4, 4) for _ in range(2))
+        x.requires_grad_()
+        out = call(x, y)
+        out.pow(2).sum().backward()
+        results.append((out.detach().cpu(), x.grad.cpu() if x.grad is not None else None))
+    for name, found, wanted in zip(("result", "gradient"), results[1], results[0], strict=True):
+        assert found is not None
+        assert wanted is not None
+        require(torch.allclose(found, wanted, atol=1e-5), f"the {name} differs from eager mode")
+
+
+@row(
+    "compiler",
+    "fake_tensors",
+    requires="fake tensors of the device follow shapes without memory",
+    implement="torch.<device>.is_available; meta kernels for operators of your own",
+    without="no torch.compile, no torch.export",
+    shown_by="python/torch_openreg/openreg/fakes.py",
+)
+def fake_tensors(backend: Backend) -> None:
+    with FakeTensorMode():
+        x = torch.empty(4, 8, device=backend.device)
+        y = x @ x.t()
+    require_equal("shape", tuple(y.shape), (4, 4))
+    require_equal("device", y.device.type, backend.type)
+
+
+@row(
+    "compiler",
+    "dynamo",
+    requires="dynamo captures a graph of the device's operators",
+    implement=INTERFACE,
+    without="torch.compile raises at the first call",
+    shown_by="compile/torch_openreg_compile/device_interface.py",
+    seconds=120,
+)
+def dynamo(backend: Backend) -> None:
+    compare(backend, "eager")
+
+
+@row(
+    "compiler",
+    "aot_autograd",
+    requires="forward and backward are traced ahead of time",
+    implement=INTERFACE + "; fake and real strides that agree",
+    without="backends of torch.compile fail in training",
+    shown_by="compile/torch_openreg_compile/device_interface.py",
+    seconds=120,
+)
+def aot_autograd(backend: Backend) -> None:
+    compare(backend, "aot_eager")
+
+
+@row(
+    "compiler",
+    "inductor",
+    requires="torch.compile with its default backend generates code for the device",
+    implement="register_backend_for_device, register_device_op_overrides, a wrapper code generator",
+    without="torch.compile runs at the speed of eager mode, or raises",
+    shown_by="compile/torch_openreg_compile/inductor.py",
+    required=False,
+    seconds=240,
+)
+def inductor(backend: Backend) -> None:
+    compare(backend, "inductor")
+
+
+@row(
+    "compiler",
+    "streams_and_guards",
+    requires="dynamo's device interface tells streams, devices and capabilities",
+    implement=INTERFACE + ": Event, Stream, Worker, current_device, get_raw_stream, ...",
+    without="Inductor raises when it generates code",
+    shown_by="compile/torch_openreg_compile/device_interface.py",
+    required=False,
+)
+def streams_and_guards(backend: Backend) -> None:
+    from torch._dynamo.device_interface import get_interface_for_device
+
+    interface = get_interface_for_device(backend.type)
+    require_equal("current_device()", interface.current_device(), backend.device.index)
+    require_equal("device_count()", interface.device_count(), backend.count())
+    require(interface.is_available(), "is_available() is false")
+    interface.get_device_properties(backend.device)
+    interface.synchronize(backend.device)

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of captured graphs."""
+
+import torch
+from torch_device_conformance.contract.row import Backend, require, require_equal, row
+
+FILE = "runtime/c10/graph.cc"
+GRAPH = "at::GraphImplInterface by REGISTER_GRAPH_IMPL; isStreamCapturing of the guard"
+
+
+def capture(backend: Backend, x: torch.Tensor) -> tuple[torch.accelerator.Graph, torch.Tensor]:
+    """A graph that computes 2 * x + 1, and its result."""
+    graph = torch.accelerator.Graph()
+    side = backend.stream()
+    side.wait_stream(backend.current_stream())
+    with side:
+        warm = x * 2 + 1
+        del warm
+        graph.capture_begin()
+        y = x * 2 + 1
+        graph.capture_end()
+    backend.current_stream().wait_stream(side)
+    return graph, y
+
+
+@row(
+    "graphs",
+    "replay",
+    requires="torch.accelerator.Graph captures kernels and replays them on new values",
+    implement=GRAPH,
+    without="no launch overhead is saved",
+    shown_by=FILE,
+    required=False,
+)
+def replay(backend: Backend) -> None:
+    x = torch.ones(8, device=backend.device)
+    graph, y = capture(backend, x)
+    for value in (3.0, 5.0):
+        x.fill_(value)
+        graph.replay()
+        require_equal(f"result for {value}", y, torch.full((8,), 2 * value + 1))
+
+
+@row(
+    "graphs",
+    "memory",
+    requires="memory of a graph is not handed out while the graph lives",
+    implement="pools: capture_begin(pool), releasePool",
+    without="replays overwrite tensors",
+    shown_by=FILE,
+    required=False,
+)
+def memory(backend: Backend) -> None:
+    x = torch.ones(1 << 16, device=backend.device)
+    graph, y = capture(backend, x)
+    others = [torch.full((1 << 16,), 7.0, device=backend.device) for _ in range(8)]
+    graph.replay()
+    backend.synchronize()
+    require(all(bool((o == 7).all()) for o in others), "a replay wrote to memory of another tensor")
+    require(bool((y == 3).all()), "the result of the replay is wrong")
+
+
+@row(
+    "graphs",
+    "unsupported_raises",
+    requires="what cannot be captured (reading a value on the host) is an error, not a wrong graph",
+    implement="a check in synchronizing calls while capturing",
+    without="a graph that replays old values",
+    shown_by=FILE,
+    required=False,
+)
+def unsupported_raises(backend: Backend) -> None:
+    x = torch.ones(8, device=backend.device)
+    backend.synchronize()
+    graph = torch.accelerator.Graph()
+    raised = False
+    with backend.stream():
+        graph.capture_begin()
+        try:
+            x.sum().item()
+        except Exception:
+            raised = True
+        try:
+            graph.capture_end()
+        except Exception:
+            raised = True
+    require(raised, "item() in a capture is accepted")
+    require_equal("a sum afterwards", torch.ones(3, device=backend.device).sum().item(), 3.0)

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of processes: loading, fork, and the end."""
+
+from torch_device_conformance.contract.child import run, succeed
+from torch_device_conformance.contract.row import Backend, Finding, missing, require_equal, row
+from torch_device_conformance.verdict.verdict import CRASH, HANG
+
+
+@row(
+    "processes",
+    "autoload",
+    requires="`import torch` makes the device known, without another import",
+    implement="an entry point of the group torch.backends",
+    without="each program needs an import that it does not use",
+    shown_by="autoload/torch_openreg_autoload/__init__.py",
+    required=False,
+    seconds=180,
+)
+def autoload(backend: Backend) -> None:
+    lines = f"""
+        import torch
+        print(torch.ones(2, device={backend.type!r}).sum().item())
+    """
+    done = run(backend, lines, load=False, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"})
+    if done.status > 0:
+        missing(done.errors.splitlines()[-1] if done.errors else "no output")
+    require_equal("a sum", succeed(done, "a program that imports torch alone"), "2.0")
+
+
+@row(
+    "processes",
+    "autoload_off",
+    requires="TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves the backend out",
+    implement="nothing but the entry point: no .pth file, no import hook of torch",
+    without="a broken backend cannot be left out",
+    shown_by="autoload/torch_openreg_autoload/__init__.py",
+    seconds=180,
+)
+def autoload_off(backend: Backend) -> None:
+    lines = """
+        import torch
+        print(torch._C._get_privateuse1_backend_name())
+    """
+    done = run(backend, lines, load=False, environment={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    require_equal("name of the backend", succeed(done, "import torch"), "privateuseone")
+
+
+@row(
+    "processes",
+    "fork",
+    requires="a forked child that uses the device gets an error, no crash and no deadlock",
+    implement="_is_in_bad_fork, a check at first use; pthread_atfork for locks and memory",
+    without="data loader workers hang",
+    shown_by="runtime/c10/initialization.h",
+    seconds=180,
+)
+def fork(backend: Backend) -> None:
+    lines = """
+        import os, signal, sys, time
+        x = torch.ones(4, device=device) * 2
+        pid = os.fork()
+        if pid == 0:
+            faulthandler.disable()
+            try:
+                torch.ones(2, device=device).sum().item()
+            except RuntimeError:
+                os._exit(3)
+            os._exit(4)
+        deadline = time.monotonic() + 40
+        while True:
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done or time.monotonic() > deadline:
+                break
+            time.sleep(0.01)
+        if not done:
+            os.kill(pid, signal.SIGKILL)
+            os.waitpid(pid, 0)
+            print("hang")
+        elif os.WIFSIGNALED(status):
+            print("signal", os.WTERMSIG(status))
+        else:
+            print("status", os.WEXITSTATUS(status))
+        print((x + 1).sum().item())
+    """
+    words = succeed(run(backend, lines), "fork").splitlines()
+    if words[0] == "hang":
+        raise Finding(HANG, "a forked child that used the device did not end")
+    if words[0].startswith("signal"):
+        raise Finding(CRASH, f"a forked child that used the device died of {words[0]}")
+    if words[0] == "status 4":
+        # It works in the child, which is more than torch asks.
+        return
+    require_equal("a sum of the parent after the fork", words[1], "12.0")
+
+
+@row(
+    "processes",
+    "fork_of_cpu_work",
+    requires="a forked child that uses the CPU alone is not disturbed by the device",
+    implement="atfork handlers that leave the child's memory alone",
+    without="data loader workers crash",
+    shown_by="runtime/device/process.cc",
+    seconds=180,
+)
+def fork_of_cpu_work(backend: Backend) -> None:
+    lines = """
+        x = torch.ones(4, device=device)
+        data = torch.utils.data.TensorDataset(torch.arange(8.0))
+        loader = torch.utils.data.DataLoader(
+            data, batch_size=4, num_workers=2, multiprocessing_context="fork"
+        )
+        print([batch.to(device).sum().item() for batch, in loader], x.sum().item())
+    """
+    words = succeed(run(backend, lines), "a data loader with forked workers")
+    require_equal("sums", words, "[6.0, 22.0] 4.0")
+
+
+@row(
+    "processes",
+    "exit_with_work",
+    requires="a process may end while kernels are queued: no crash, no hang, its exit status",
+    implement="shutdown that drops or finishes work before torch is unloaded",
+    without="jobs fail after they have succeeded",
+    shown_by="runtime/c10/shutdown.cc",
+    seconds=180,
+)
+def exit_with_work(backend: Backend) -> None:
+    lines = """
+        import sys
+        wait = getattr(getattr(torch, device.type), "_sleep", None)
+        if wait:
+            wait(100_000_000)
+        x = torch.ones(1 << 16, device=device)
+        for _ in range(200):
+            x = x * 1.0001
+        with torch.Stream(device):
+            y = x + 1
+        sys.exit(5)
+    """
+    ended = run(backend, lines)
+    if ended.status < 0:
+        raise Finding(CRASH, f"signal {-ended.status} at the end: {ended.errors[-500:]}")
+    require_equal("exit status", ended.status, 5)
+
+
+@row(
+    "processes",
+    "unhandled_exception",
+    requires="a program that ends with an exception says so, with status 1",
+    implement="nothing that throws in destructors",
+    without="the message of the real error is lost",
+    shown_by="runtime/c10/shutdown.cc",
+    seconds=180,
+)
+def unhandled_exception(backend: Backend) -> None:
+    lines = """
+        x = torch.ones(1000, device=device, requires_grad=True)
+        y = (x * 2).sum()
+        raise LookupError("the program's own")
+    """
+    ended = run(backend, lines)
+    if ended.status < 0:
+        raise Finding(CRASH, f"signal {-ended.status} at the end: {ended.errors[-500:]}")
+    require_equal("exit status", ended.status, 1)
+    require_equal("the last words", ended.errors.splitlines()[-1], "LookupError: the program's own")

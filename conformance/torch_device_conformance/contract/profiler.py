@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of torch.profiler."""
+
+import json
+import os
+import tempfile
+
+import torch
+from torch.profiler import ProfilerActivity, profile
+from torch_device_conformance.contract.row import Backend, missing, require, row
+
+PLUGIN = "REGISTER_PRIVATEUSE1_PROFILER with a libkineto::IActivityProfiler"
+
+
+def activities(backend: Backend) -> list[ProfilerActivity]:
+    """The CPU's activity and the device's."""
+    names = (
+        "PrivateUse1" if backend.type == torch._C._get_privateuse1_backend_name() else "",
+        backend.type.upper(),
+    )
+    own = next((getattr(ProfilerActivity, n) for n in names if hasattr(ProfilerActivity, n)), None)
+    if own is None or own not in torch.profiler.supported_activities():
+        missing("torch.profiler.supported_activities() does not have the device")
+    return [ProfilerActivity.CPU, own]
+
+
+@row(
+    "profiler",
+    "device_rows",
+    requires="a profile has rows of kernels that ran on the device, with their times",
+    implement=PLUGIN,
+    without="only the host's side of a program is seen",
+    shown_by="profiler/kineto_plugin.cc",
+    required=False,
+)
+def device_rows(backend: Backend) -> None:
+    x = torch.ones(256, 256, device=backend.device)
+    with profile(activities=activities(backend)) as seen:
+        for _ in range(3):
+            x = (x @ x).clamp(max=1)
+        backend.synchronize()
+    rows = [event for event in seen.events() or () if event.device_type.name != "CPU"]
+    require(len(rows) >= 3, f"{len(rows)} rows of the device after 6 kernels")
+    total = sum(event.device_time for event in rows)
+    require(total > 0, "the rows of the device have no time")
+
+
+@row(
+    "profiler",
+    "trace",
+    requires="the Chrome trace shows kernels of the device, linked to the calls that launched them",
+    implement=PLUGIN + ": correlation ids, resources, device info",
+    without="traces cannot be read",
+    shown_by="profiler/kineto_plugin.cc",
+    required=False,
+)
+def trace(backend: Backend) -> None:
+    x = torch.ones(64, 64, device=backend.device)
+    with profile(activities=activities(backend)) as seen:
+        x = x @ x
+        backend.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "trace.json")
+        seen.export_chrome_trace(path)
+        with open(path) as file:
+            events = json.load(file)["traceEvents"]
+    kernels = [
+        e for e in events if str(e.get("cat", "")) in ("kernel", "privateuse1_driver", "gpu_memcpy")
+    ]
+    require(bool(kernels), "no event of the category kernel")
+    require(
+        any(
+            "correlation" in e.get("args", {}) or "External id" in e.get("args", {})
+            for e in kernels
+        ),
+        "no kernel has a correlation",
+    )
+
+
+@row(
+    "profiler",
+    "operators",
+    requires="a profile of host activities alone works while the device is used",
+    implement="nothing",
+    without="profiling fails altogether",
+    shown_by="profiler/collector.cc",
+)
+def operators(backend: Backend) -> None:
+    x = torch.ones(8, 8, device=backend.device)
+    with profile(activities=[ProfilerActivity.CPU]) as seen:
+        x @ x
+        backend.synchronize()
+    names = {event.name for event in seen.events() or ()}
+    require("aten::mm" in names, f"no aten::mm among {sorted(names)}")

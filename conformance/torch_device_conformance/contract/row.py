@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A row of the runtime contract: what torch requires of a device, and the check of it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import torch
+from torch_device_conformance.subject.delay import LONG, delay_kernel
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import (
+    ACCEPTS_WRONGLY,
+    LATE_ERROR,
+    MISSING,
+    RAISES_WRONGLY,
+    WRONG,
+    Case,
+)
+
+
+class Finding(Exception):
+    """The subject does not do what a row requires.
+
+    Attributes:
+        verdict: what the row comes to.
+    """
+
+    def __init__(self, verdict: str, message: str) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+def wrong(message: str) -> NoReturn:
+    """Reports a wrong result."""
+    raise Finding(WRONG, message)
+
+
+def missing(message: str) -> NoReturn:
+    """Reports that something is not implemented."""
+    raise Finding(MISSING, message)
+
+
+def require(condition: bool, message: str) -> None:
+    """Reports a wrong result unless the condition holds."""
+    if not condition:
+        wrong(message)
+
+
+def require_equal(what: str, found: Any, wanted: Any) -> None:
+    """Reports a wrong result unless two values are equal; tensors by values, on any device."""
+    if isinstance(wanted, torch.Tensor) or isinstance(found, torch.Tensor):
+        found, wanted = (torch.as_tensor(x).detach().cpu() for x in (found, wanted))
+        equal = found.dtype == wanted.dtype and found.shape == wanted.shape
+        equal = equal and bool(torch.equal(found, wanted))
+        if not equal:
+            wrong(f"{what}: {_brief(found)}, not {_brief(wanted)}")
+    elif found != wanted:
+        wrong(f"{what}: {found!r}, not {wanted!r}")
+
+
+def _brief(x: torch.Tensor) -> str:
+    values = x.flatten()[:4].tolist()
+    return f"{str(x.dtype)[6:]}{list(x.shape)} {values}{'...' if x.numel() > 4 else ''}"
+
+
+def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException]) -> Exception:
+    """The error that a call raises, which must be there; of one of the kinds, if any are given."""
+    try:
+        call()
+    except Exception as error:
+        if kinds and not isinstance(error, kinds):
+            names = " or ".join(kind.__name__ for kind in kinds)
+            raise Finding(
+                RAISES_WRONGLY, f"{what}: {type(error).__name__}: {error}, not {names}"
+            ) from None
+        return error
+    raise Finding(ACCEPTS_WRONGLY, f"{what}: no error")
+
+
+def late(message: str) -> NoReturn:
+    """Reports an error that came after the call."""
+    raise Finding(LATE_ERROR, message)
+
+
+class Backend:
+    """The subject as a row sees it.
+
+    Attributes:
+        subject: the description of the backend, for processes that load it themselves.
+        device: of the subject, with an index.
+        type: name of the device's type.
+    """
+
+    def __init__(self, subject: Subject, device: torch.device) -> None:
+        self.subject = subject
+        # Tensors of the CPU have no index.
+        indexed = device.index is not None or device.type == "cpu"
+        self.device = device if indexed else torch.device(device.type, 0)
+        self.type = device.type
+
+    @property
+    def module(self) -> Any:
+        """``torch.<device>``."""
+        found = getattr(torch, self.type, None)
+        if found is None:
+            missing(f"torch.{self.type} does not exist")
+        return found
+
+    def function(self, name: str) -> Callable[..., Any]:
+        """A function of the device's module."""
+        found = getattr(self.module, name, None)
+        if not callable(found):
+            missing(f"torch.{self.type}.{name} does not exist")
+        result: Callable[..., Any] = found
+        return result
+
+    def count(self) -> int:
+        """How many devices there are."""
+        return 1 if self.type == "cpu" else int(torch.accelerator.device_count())
+
+    def last(self) -> torch.device:
+        """The device with the highest index."""
+        return self.device if self.type == "cpu" else torch.device(self.type, self.count() - 1)
+
+    def synchronize(self) -> None:
+        """Waits for all work of the device."""
+        if self.type != "cpu":
+            torch.accelerator.synchronize(self.device)
+
+    def stream(self) -> torch.Stream:
+        """A new stream."""
+        return torch.Stream(self.device)
+
+    def current_stream(self) -> torch.Stream:
+        """The current stream."""
+        return torch.accelerator.current_stream(self.device)
+
+    def delay(self, duration: int = LONG) -> bool:
+        """Keeps the current stream busy; whether the backend has a kernel for it."""
+        kernel = delay_kernel(self.device)
+        if kernel is None:
+            return False
+        kernel(duration)
+        return True
+
+    def randn(self, *size: int, **options: Any) -> torch.Tensor:
+        """Random numbers of the CPU on the device."""
+        return torch.randn(*size, **options).to(self.device)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One requirement.
+
+    Attributes:
+        area: the part of the contract, such as "streams".
+        name: of the row, unique in its area.
+        check: raises `Finding` where the subject does not hold it.
+        requires: what torch (or a program written for any accelerator) requires.
+        implement: which API to implement.
+        without: what happens to a program without it.
+        shown_by: the file of torch_openreg that shows it.
+        required: whether torch itself depends on it.
+        seconds: after which the row counts as a hang.
+    """
+
+    area: str
+    name: str
+    check: Callable[[Backend], None]
+    requires: str
+    implement: str
+    without: str
+    shown_by: str
+    required: bool = True
+    seconds: float = 60.0
+
+    @property
+    def case(self) -> Case:
+        """The case of the row."""
+        return Case("contract", self.area, "", self.name)
+
+
+_rows: dict[Case, Row] = {}
+
+
+def row(
+    area: str,
+    name: str,
+    *,
+    requires: str,
+    implement: str,
+    without: str,
+    shown_by: str,
+    required: bool = True,
+    seconds: float = 60.0,
+) -> Callable[[Callable[[Backend], None]], Callable[[Backend], None]]:
+    """Makes a row of a function. Arguments are those of `Row`."""
+
+    def register(check: Callable[[Backend], None]) -> Callable[[Backend], None]:
+        made = Row(area, name, check, requires, implement, without, shown_by, required, seconds)
+        if made.case in _rows:
+            raise ValueError(f"two rows are called {made.case}")
+        _rows[made.case] = made
+        return check
+
+    return register
+
+
+def registered() -> dict[Case, Row]:
+    """The rows whose modules have been imported, by case, in the order of their definition."""
+    return _rows

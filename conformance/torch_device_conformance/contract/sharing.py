@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of memory that other processes and other libraries see."""
+
+from typing import Any
+
+import torch
+import torch.multiprocessing
+from torch_device_conformance.contract.row import Backend, Finding, require, require_equal, row
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import CRASH, HANG, RAISES_WRONGLY
+
+
+@row(
+    "sharing",
+    "dlpack",
+    requires="torch.from_dlpack takes a tensor of the device, without a copy",
+    implement="Tensor.__dlpack_device__ for the device's name: torch's own test never matches it",
+    without="no exchange with other libraries",
+    shown_by="python/torch_openreg/openreg/dlpack.py",
+)
+def dlpack(backend: Backend) -> None:
+    x = torch.arange(6.0).view(2, 3).to(backend.device).t()
+    _, index = x.__dlpack_device__()
+    require_equal("index of __dlpack_device__()", index, backend.device.index)
+    y = torch.from_dlpack(x)  # type: ignore[attr-defined]
+    require_equal("device", y.device, x.device)
+    require_equal("values", y, x)
+    require_equal("strides", y.stride(), x.stride())
+    y.fill_(3)
+    require_equal("the original after a write", x, torch.full((3, 2), 3.0))
+
+
+@row(
+    "sharing",
+    "dlpack_order",
+    requires="a consumer on another stream sees what the producer's stream computed",
+    implement="the stream argument of __dlpack__",
+    without="races between libraries",
+    shown_by="python/torch_openreg/openreg/dlpack.py",
+    required=False,
+)
+def dlpack_order(backend: Backend) -> None:
+    from torch_device_conformance.contract.streams import slow_value
+
+    side, other = backend.stream(), backend.stream()
+    with side:
+        x = slow_value(backend, 5.0)
+        with other:
+            other.wait_stream(side)
+            y = torch.from_dlpack(x) * 2  # type: ignore[attr-defined]
+    other.synchronize()
+    require(bool((y == 10).all()), "the consumer read what was there before")
+
+
+def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
+    """What the other process does: reads a tensor, changes it, says what it saw."""
+    subject.load()
+    tensor = inbox.get()
+    seen = tensor.cpu().tolist()
+    tensor.add_(1)
+    torch.accelerator.synchronize(tensor.device)
+    outbox.put((str(tensor.device), seen))
+    inbox.get()  # the sender has read
+
+
+@row(
+    "sharing",
+    "multiprocessing",
+    requires="a tensor on a torch.multiprocessing queue is the same memory in the other process",
+    implement="reducers of Tensor, Parameter and UntypedStorage by ForkingPickler.register",
+    without="'_share_filename_: only available on CPU'",
+    shown_by="python/torch_openreg/openreg/sharing.py",
+    required=False,
+    seconds=180,
+)
+def processes(backend: Backend) -> None:
+    context = torch.multiprocessing.get_context("spawn")
+    there, back = context.Queue(), context.Queue()
+    process = context.Process(target=_receive, args=(backend.subject, there, back))
+    process.start()
+    try:
+        x = torch.arange(3.0).to(backend.device)
+        there.put(x)
+        try:
+            place, seen = back.get(timeout=120)
+        except Exception:
+            process.join(1)
+            if process.exitcode:
+                kind = CRASH if process.exitcode < 0 else RAISES_WRONGLY
+                raise Finding(kind, f"the receiver ended with {process.exitcode}") from None
+            raise Finding(HANG, "the receiver got nothing within 120 s") from None
+        require_equal("values that the receiver saw", seen, [0.0, 1.0, 2.0])
+        require_equal("device that the receiver saw", torch.device(place).type, backend.type)
+        require_equal("the sender's tensor after the receiver's write", x, torch.arange(1.0, 4.0))
+        there.put(None)
+        process.join(30)
+        require_equal("exit status of the receiver", process.exitcode, 0)
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()
+
+
+@row(
+    "sharing",
+    "numpy",
+    requires="numpy() of a device tensor is an error that says to use cpu(); cpu().numpy() works",
+    implement="nothing: torch does it where data_ptr() is not the host's",
+    without="NumPy reads device memory: a crash",
+    shown_by="aten/tensors/storage.cc",
+)
+def numpy(backend: Backend) -> None:
+    x = torch.arange(3.0).to(backend.device)
+    require_equal("cpu().numpy()", x.cpu().numpy().tolist(), [0.0, 1.0, 2.0])
+    try:
+        x.numpy()
+    except (TypeError, RuntimeError):
+        return
+    raise Finding("accepts-wrongly", "numpy() of a device tensor gave an array")

@@ -1,0 +1,209 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Rows of streams: order within one, independence of two, dependencies between them.
+
+With a delay kernel of the backend a missing dependency is seen each time; without, by chance.
+"""
+
+import time
+
+import torch
+from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
+
+FILE = "runtime/c10/stream.cc"
+GUARD = "DeviceGuardImplInterface: getStream, exchangeStream, getNewStream, synchronizeStream"
+
+# Elements that take a kernel some time, where there is no delay kernel.
+MANY = 1 << 20
+
+
+def slow_value(backend: Backend, value: float) -> torch.Tensor:
+    """A tensor that gets its value late, on the current stream."""
+    x = torch.zeros(MANY, device=backend.device)
+    backend.synchronize()
+    backend.delay()
+    return x.fill_(value)
+
+
+@row(
+    "streams",
+    "new",
+    requires="torch.Stream makes streams that differ from each other and from the current one",
+    implement=GUARD,
+    without="nothing overlaps",
+    shown_by=FILE,
+)
+def new(backend: Backend) -> None:
+    first, second = backend.stream(), backend.stream()
+    require(first != second, "two new streams are equal")
+    require(first != backend.current_stream(), "a new stream is the current one")
+    require_equal("device", first.device, backend.device)
+    require_equal("hash", hash(first) == hash(first), True)
+
+
+@row(
+    "streams",
+    "context_restores",
+    requires="`with stream:` makes it current, on its device, and puts back the one before",
+    implement="exchangeStream, which returns the stream that was current",
+    without="later work is on the wrong stream",
+    shown_by=FILE,
+)
+def context_restores(backend: Backend) -> None:
+    before, side = backend.current_stream(), backend.stream()
+    with side:
+        require_equal("stream in the block", backend.current_stream(), side)
+        inner = backend.stream()
+        with inner:
+            require_equal("stream in the inner block", backend.current_stream(), inner)
+        require_equal("stream after the inner block", backend.current_stream(), side)
+    require_equal("stream after the block", backend.current_stream(), before)
+    context = getattr(backend.module, "stream", None)
+    if context is not None:
+        own = backend.module.Stream()
+        with context(own):
+            require_equal("stream in the module's block", backend.current_stream(), own)
+        require_equal("stream after the module's block", backend.current_stream(), before)
+
+
+@row(
+    "streams",
+    "order",
+    requires="kernels of one stream run in the order of their calls",
+    implement="in-order queues",
+    without="every result is a matter of luck",
+    shown_by="runtime/device/stream.cc",
+)
+def order(backend: Backend) -> None:
+    side = backend.stream()
+    with side:
+        x = slow_value(backend, 1.0)
+        for _ in range(20):
+            x.mul_(2).add_(1)
+    side.synchronize()
+    expected = 1.0
+    for _ in range(20):
+        expected = expected * 2 + 1
+    require_equal("20 steps in order", x[:3], torch.full((3,), expected))
+
+
+@row(
+    "streams",
+    "wait_stream",
+    requires="wait_stream makes later work of one stream run after earlier work of another",
+    implement="DeviceGuardImplInterface: record, block",
+    without="data races between streams: DDP, FSDP and prefetching compute garbage",
+    shown_by="runtime/c10/guard.cc",
+)
+def wait_stream(backend: Backend) -> None:
+    for _ in range(3):
+        side, other = backend.stream(), backend.stream()
+        with side:
+            x = slow_value(backend, 5.0)
+        other.wait_stream(side)
+        with other:
+            y = x * 2
+        other.synchronize()
+        require(bool((y == 10).all()), "a stream that waited read what was there before")
+
+
+@row(
+    "streams",
+    "synchronize",
+    requires="stream.synchronize() returns when the work of the stream is done; query() says so",
+    implement="synchronizeStream, queryStream",
+    without="the host reads what is not there yet",
+    shown_by=FILE,
+)
+def synchronize(backend: Backend) -> None:
+    side = backend.stream()
+    with side:
+        x = slow_value(backend, 3.0)
+        delayed = backend.delay()
+    if delayed:
+        require(not side.query(), "query() is true while a kernel runs")
+    side.synchronize()
+    require(side.query(), "query() is false after synchronize()")
+    require(bool((x == 3).all()), "the value is not there after synchronize()")
+
+
+@row(
+    "streams",
+    "default_is_done_too",
+    requires="the default stream can be queried, waited for and compared",
+    implement="getDefaultStream",
+    without="torch.accelerator.current_stream() fails",
+    shown_by=FILE,
+)
+def default_is_done_too(backend: Backend) -> None:
+    current = backend.current_stream()
+    x = slow_value(backend, 2.0)
+    current.synchronize()
+    require(current.query(), "query() of the current stream is false after synchronize()")
+    require_equal("current stream, twice", backend.current_stream(), current)
+    require(bool((x == 2).all()), "the value is not there")
+
+
+@row(
+    "streams",
+    "asynchronous",
+    requires="a launch returns before its kernel has run",
+    implement="queues and a worker, or the driver's",
+    without="no overlap of host and device",
+    shown_by="runtime/device/stream.cc",
+    required=False,
+)
+def asynchronous(backend: Backend) -> None:
+    x = torch.ones(16, device=backend.device)
+    backend.synchronize()
+    if not backend.delay():
+        missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+    x.add_(1)
+    require(not backend.current_stream().query(), "the call waited for the kernel before it")
+    require_equal("value", x.sum().item(), 32.0)
+
+
+@row(
+    "streams",
+    "overlap",
+    requires="streams run at the same time",
+    implement="a queue each",
+    without="streams exist and bring nothing",
+    shown_by="runtime/device/stream.cc",
+    required=False,
+)
+def overlap(backend: Backend) -> None:
+    slow, fast = backend.stream(), backend.stream()
+    x = torch.ones(16, device=backend.device)
+    backend.synchronize()
+    with slow:
+        if not backend.delay():
+            missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+    with fast:
+        x.add_(1)
+    deadline = time.monotonic() + 5
+    while not fast.query() and time.monotonic() < deadline:
+        time.sleep(0.0005)
+    finished_first = not slow.query()
+    backend.synchronize()
+    require(finished_first, "a short kernel waited for a long one of another stream")
+
+
+@row(
+    "streams",
+    "backward",
+    requires="backward runs on the streams of forward, and the caller's stream waits for it",
+    implement="getStream and record of the guard on autograd's threads",
+    without="gradients are read before they are computed",
+    shown_by="runtime/c10/guard.cc",
+)
+def backward(backend: Backend) -> None:
+    side = backend.stream()
+    w = torch.ones(1000, device=backend.device, requires_grad=True)
+    side.wait_stream(backend.current_stream())
+    with side:
+        backend.delay()
+        loss = (w * 3).sum()
+    loss.backward()
+    backend.current_stream().wait_stream(side)
+    assert w.grad is not None
+    require_equal("gradient", w.grad.sum().item(), 3000.0)

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Arguments with dimensions that may be on the CPU while the others are on a device.
+
+An argument is written as it is passed: "input" is the first, "args[0]" the next one, and
+"kwargs['weight']" one with a name.
+"""
+
+import re
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.opinfo.core import SampleInput
+from torch.utils._pytree import keystr, tree_flatten_with_path, tree_unflatten
+from torch_device_conformance.comparison.transfer import transfer
+from torch_device_conformance.database.operators import with_arguments
+
+
+@dataclass(frozen=True)
+class HostArgument:
+    """Arguments: regular expressions of whole entry names and of whole arguments; and why."""
+
+    entries: str
+    arguments: str
+    reason: str
+
+
+# What the host reads, or only copies from, on CUDA as well.
+HOST_ARGUMENTS: tuple[HostArgument, ...] = (
+    HostArgument(
+        r"__getitem__|index_put",
+        r"args\[0\].*",
+        "torch copies indices to the device of the tensor that they index",
+    ),
+    HostArgument(
+        r"_unsafe_masked_index(_put_accumulate)?", r"args\[1\].*", "indices, as for index_put"
+    ),
+    HostArgument(
+        r"nn\.functional\.ctc_loss",
+        r"input|args\[[012]\]",
+        "lengths are read by the host; torch copies targets to the device of the probabilities",
+    ),
+    HostArgument(r"tensor_split", r"args\[0\]", "indices are read by the host"),
+    HostArgument(r"narrow", r"input", "the start is read by the host"),
+    HostArgument(
+        r"expand_as|reshape_as|resize_as_|view_as|broadcast_tensors|atleast_[123]d",
+        r"input.*|args\[\d\]",
+        "a view of each tensor: of others only sizes are read",
+    ),
+    HostArgument(
+        r"(as_strided|diagonal|select|slice)_scatter",
+        r"input|args\[0\]",
+        "a copy, which goes from any device to any",
+    ),
+    HostArgument(r"to", r"input|args\[0\]", "of the other tensor only device and dtype are read"),
+)
+
+
+def is_host_argument(entry: str, argument: str) -> bool:
+    """Whether an argument of an entry may be on the CPU."""
+    return any(
+        re.fullmatch(known.entries, entry) and re.fullmatch(known.arguments, argument)
+        for known in HOST_ARGUMENTS
+    )
+
+
+def positions(sample: SampleInput) -> dict[str, Tensor]:
+    """The tensors of a sample, by argument."""
+    leaves, _ = tree_flatten_with_path(arguments_of(sample))
+    return {keystr(path)[1:]: leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
+
+
+def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> SampleInput:
+    """A copy of a sample on a device, some of its tensors on the CPU."""
+    here, there = transfer(torch.device("cpu")), transfer(device)
+    leaves, form = tree_flatten_with_path(arguments_of(sample))
+    moved = [(here if keystr(path)[1:] in on_host else there)(leaf) for path, leaf in leaves]
+    made = tree_unflatten(moved, form)
+    return with_arguments(sample, made.input, made.args, made.kwargs)
+
+
+@dataclass
+class Arguments:
+    """The arguments of a sample, as a tree whose paths begin with their names."""
+
+    input: Any
+    args: list[Any]
+    kwargs: dict[str, Any]
+
+
+torch.utils._pytree.register_dataclass(Arguments)
+
+
+def arguments_of(sample: SampleInput) -> Arguments:
+    """The arguments of a sample."""
+    return Arguments(sample.input, list(sample.args), dict(sample.kwargs))

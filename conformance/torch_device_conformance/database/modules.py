@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Entries of torch's module database, module_db: the classes of torch.nn."""
+
+import copy
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+from torch.testing._internal.common_modules import FunctionInput, ModuleInfo, module_db
+from torch.utils._pytree import tree_flatten
+from torch_device_conformance.comparison.comparison import Entry, Run, gradients, tolerances
+from torch_device_conformance.comparison.transfer import transfer
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of a module.
+
+    Attributes:
+        make: makes the module, always with the same weights, on a device.
+        args: of the call.
+        kwargs: of the call.
+        backward: whether gradients are taken.
+    """
+
+    make: Callable[[torch.device], nn.Module]
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    backward: bool
+
+
+class Module(Entry):
+    """A class of modules.
+
+    Where training and evaluation differ, both are run, and evaluation without gradients as well:
+    some modules have a short cut for it. Results are the output and the buffers after the call,
+    gradients those of the inputs and of the parameters.
+    """
+
+    def __init__(self, info: ModuleInfo) -> None:
+        self._info = info
+        self.name = info.name
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return dtype in self._info.supported_dtypes("cpu")
+
+    def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
+        return tolerances(self._info.decorators, dtype)
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Call]:
+        result = self._calls(dtype, train=True)
+        if self._info.train_and_eval_differ:
+            result += self._calls(dtype, train=False)
+            result += self._calls(dtype, train=False, backward=False)
+        return result
+
+    def run(self, sample: Call, device: torch.device, seed: int) -> Run:
+        move = transfer(device)
+        args, kwargs = move((sample.args, sample.kwargs))
+        module = sample.make(device)
+        torch.manual_seed(seed)
+        with nullcontext() if sample.backward else torch.no_grad():
+            outputs = flatten(module(*args, **kwargs))
+        # After the call: a lazy module has none before.
+        parameters = dict(module.named_parameters())
+        inputs = {
+            f"input {number}": leaf
+            for number, leaf in enumerate(flatten((args, kwargs)))
+            if isinstance(leaf, Tensor) and leaf.requires_grad
+        }
+        wanted = {**inputs, **parameters} if sample.backward else {}
+        found = gradients(outputs, list(wanted.values()))
+        results = {f"output {number}": leaf for number, leaf in enumerate(outputs)}
+        buffers = dict(module.named_buffers())
+        return Run({**results, **buffers}, dict(zip(wanted, found, strict=False)))
+
+    def _calls(self, dtype: torch.dtype, train: bool, backward: bool = True) -> list[Call]:
+        # Without gradients the samples are those of training: only they look for short cuts.
+        inputs = self._info.module_inputs_func(
+            self._info,
+            device="cpu",
+            dtype=dtype,
+            requires_grad=backward,
+            training=train or not backward,
+        )
+        return [
+            Call(
+                self._maker(made.constructor_input, dtype, train),
+                tuple(made.forward_input.args) if made.forward_input else (),
+                dict(made.forward_input.kwargs) if made.forward_input else {},
+                backward,
+            )
+            for made in inputs
+        ]
+
+    def _maker(
+        self, arguments: FunctionInput, dtype: torch.dtype, train: bool
+    ) -> Callable[[torch.device], nn.Module]:
+        make = partial(self._info.module_cls, *arguments.args, **arguments.kwargs)
+        module = make().to(dtype).train(train)
+        return lambda device: copy.deepcopy(module).to(device)
+
+
+def modules() -> Iterable[Entry]:
+    """Torch's module database."""
+    return map(Module, module_db)
+
+
+def flatten(tree: Any) -> list[Any]:
+    """The leaves of a tree; a packed sequence is its data and where its parts are."""
+    leaves = []
+    for leaf in tree_flatten(tree, is_leaf=lambda x: isinstance(x, PackedSequence))[0]:
+        if isinstance(leaf, PackedSequence):
+            leaves += [leaf.data, *leaf.batch_sizes.tolist(), leaf.sorted_indices]
+        else:
+            leaves.append(leaf)
+    return leaves

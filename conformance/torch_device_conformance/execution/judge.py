@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""From a case to its verdict; runs in a worker."""
+
+import re
+import time
+import traceback
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._pytree import tree_leaves
+from torch_device_conformance.comparison.comparison import (
+    CPU,
+    Depth,
+    Entry,
+    ReferenceError_,
+    judge,
+    samples,
+    settle,
+    synchronize,
+)
+from torch_device_conformance.comparison.evidence import (
+    ACCEPTS,
+    AGREES,
+    CPU_FAILS,
+    LATE,
+    RAISES,
+    Evidence,
+)
+from torch_device_conformance.contract.row import Backend, Finding, Row
+from torch_device_conformance.contract.rows import rows
+from torch_device_conformance.execution.plan import TIERS
+from torch_device_conformance.execution.runner import Request
+from torch_device_conformance.mode.eager import Forward
+from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries
+from torch_device_conformance.subject.delay import delay_kernel
+from torch_device_conformance.subject.provenance import provenance
+from torch_device_conformance.subject.routes import Observer, dispatch_key, overloads, route
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import (
+    ACCEPTS_WRONGLY,
+    LATE_ERROR,
+    MISSING,
+    NATIVE,
+    NO_REFERENCE,
+    RAISES_WRONGLY,
+    WRONG,
+    Case,
+    Verdict,
+)
+
+# How torch and its kernels say that there is no kernel, or none for a dtype.
+NOT_IMPLEMENTED = re.compile(
+    r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
+    r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
+    r"|Graph is not supported on|Unknown device type \w+ for Dlpack"
+)
+
+# Seconds of calls in a measurement.
+TIMED = 0.003
+
+# Modes that must raise: a route to the device says nothing there.
+REFUSALS = frozenset({"errors", "mixed_devices"})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How cases are run.
+
+    Attributes:
+        tier: decides how many samples are run.
+        seed: of samples and random operators.
+        threads: of the CPU in each worker.
+        timed: whether eager operators that pass are timed on both devices.
+    """
+
+    tier: str = "quick"
+    seed: int = 0
+    threads: int = 1
+    timed: bool = False
+
+
+class Judge:
+    """Makes verdicts about a subject.
+
+    Args:
+        subject: is loaded into this process.
+        settings: of the run.
+    """
+
+    def __init__(self, subject: Subject, settings: Settings) -> None:
+        warnings.simplefilter("ignore")
+        torch.set_num_threads(settings.threads)
+        self.subject = subject
+        self.device = subject.load()
+        self.depth: Depth = TIERS[settings.tier].depth(settings.seed)
+        self._timed = settings.timed
+        self._observer = Observer(subject, self.device)
+
+    def __call__(self, request: Request) -> Verdict:
+        """The verdict about a case."""
+        case = request.case
+        if case.suite == "contract":
+            return self.contract(case, rows()[case])
+        return self.entry(case, entries(case.suite, case.mode)[case.name], request.traced)
+
+    def entry(self, case: Case, entry: Entry, traced: bool = True) -> Verdict:
+        """The verdict about an entry of a database."""
+        dtype = getattr(torch, case.dtype)
+        expected_by = "cuda" if case.mode == ACCELERATOR_DTYPES else "cpu"
+        if expected_by == "cuda" and self.subject.is_cpu:
+            return Verdict(
+                case, NO_REFERENCE, "the CPU does not have the dtype", expected_by="cuda"
+            )
+        try:
+            made = samples(entry, dtype, self.device, self.depth.seed)
+        except ReferenceError_ as error:
+            return Verdict(case, NO_REFERENCE, str(error), expected_by=expected_by)
+        evidence = judge(entry, dtype, self.device, self.depth, made)
+        verdict = verdict_of(evidence)
+        routes: dict[str, str] = {}
+        traced = traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS
+        if evidence.status == AGREES:
+            verdict = NATIVE
+            if traced:
+                verdict, routes = self._observer.routes(self._run(entry, made))
+        elif traced:
+            # What was asked for is to blame, not what it called.
+            routes = self._observer.outermost(self._run(entry, made))
+        settle(self.device)
+        device_us = cpu_us = 0.0
+        if self._timed and evidence.status == AGREES and isinstance(entry, Forward):
+            sample = max(made, key=elements)
+            device_us, cpu_us = (call_time(entry, sample, d) for d in (self.device, CPU))
+        message = evidence.message
+        return Verdict(
+            case,
+            verdict,
+            message,
+            sample=evidence.sample,
+            largest=evidence.largest,
+            compared=evidence.compared if evidence.status == AGREES else "",
+            samples=evidence.samples,
+            routes=routes,
+            expected_by=expected_by,
+            seconds=evidence.seconds,
+            device_us=device_us,
+            cpu_us=cpu_us,
+        )
+
+    def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
+        """The run of the sample with the most elements: copies of scalars say little."""
+        sample = max(made, key=elements)
+
+        def run() -> None:
+            entry.run(sample, self.device, self.depth.seed)
+            synchronize(self.device)
+
+        return run
+
+    def contract(self, case: Case, row: Row) -> Verdict:
+        """The verdict about a row of the contract."""
+        start = time.perf_counter()
+        verdict, message, stack = NATIVE, "", ""
+        try:
+            if self.subject.is_cpu and case.mode not in OF_THE_CPU:
+                raise Finding(
+                    NO_REFERENCE, "the CPU is no accelerator: torch has this for devices alone"
+                )
+            row.check(Backend(self.subject, self.device))
+            synchronize(self.device)
+        except Finding as finding:
+            verdict, message = finding.verdict, str(finding)
+        except (NotImplementedError, AttributeError) as error:
+            verdict, message = MISSING, f"{type(error).__name__}: {error}"
+            stack = traceback.format_exc()
+        except Exception as error:
+            text = " ".join(f"{type(error).__name__}: {error}".split())[:1000]
+            verdict = MISSING if NOT_IMPLEMENTED.search(text) else RAISES_WRONGLY
+            message, stack = text, traceback.format_exc()
+        settle(self.device)
+        return Verdict(
+            case,
+            verdict,
+            message,
+            stack,
+            required=row.required,
+            seconds=time.perf_counter() - start,
+        )
+
+
+# Areas of the contract that the CPU has as well.
+OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
+
+
+def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
+    """Microseconds of a call of an operator, among many calls that are waited for once."""
+    arguments = entry.copy(sample, device)
+    with torch.no_grad():
+        best = float("inf")
+        for _ in range(3):
+            calls, start = 0, time.perf_counter()
+            while calls < 3 or (calls < 1000 and time.perf_counter() - start < TIMED):
+                entry.apply(entry.op, arguments)
+                calls += 1
+            synchronize(device)
+            best = min(best, (time.perf_counter() - start) / calls)
+    return round(best * 1e6, 2)
+
+
+def elements(sample: Any) -> int:
+    """How many elements the first tensor of a sample has."""
+    first = next(
+        (x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None
+    )
+    return 0 if first is None or first.layout != torch.strided else first.numel()
+
+
+def verdict_of(evidence: Evidence) -> str:
+    """The verdict of a comparison that did not agree."""
+    if evidence.status == CPU_FAILS:
+        return NO_REFERENCE
+    if evidence.kind == ACCEPTS:
+        return ACCEPTS_WRONGLY
+    if evidence.kind == LATE:
+        return LATE_ERROR
+    if evidence.kind == RAISES:
+        return MISSING if NOT_IMPLEMENTED.search(evidence.message) else RAISES_WRONGLY
+    return WRONG
+
+
+def prepare(subject: Subject, settings: Settings) -> Callable[[Request], Verdict]:
+    """Makes the function that judges cases in a worker."""
+    return Judge(subject, settings)
+
+
+def prepare_description(subject: Subject) -> Callable[[None], dict[str, Any]]:
+    """Makes the function that describes the subject, in a worker."""
+    device = subject.load()
+    return lambda _: {
+        "provenance": provenance(subject, device),
+        "dispatch": {name: route(name, dispatch_key(device)) for name in overloads()},
+        "devices": Backend(subject, device).count(),
+        "delay_kernel": delay_kernel(device) is not None,
+    }

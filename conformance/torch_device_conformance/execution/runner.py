@@ -1,0 +1,157 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Runs cases in processes; a crash or a hang is the verdict of its case, and the run goes on.
+
+A thread for each process hands out cases and collects verdicts. A process is replaced after it
+died, after it fell silent, and after a shard of cases, so that no case depends on many others.
+"""
+
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from torch_device_conformance.contract.rows import rows
+from torch_device_conformance.execution.worker import Died, Silent, Worker
+from torch_device_conformance.verdict.verdict import CRASH, HANG, Case, Verdict
+
+# Cases of one process.
+SHARD = 250
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Of a run.
+
+    Attributes:
+        jobs: processes at a time.
+        seconds: that a case may take; a row of the contract has its own.
+    """
+
+    jobs: int = 2
+    seconds: float = 120.0
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a worker is asked.
+
+    Attributes:
+        case: to be judged.
+        traced: whether operators are traced for their routes, after the comparison.
+    """
+
+    case: Case
+    traced: bool = True
+
+
+def shards(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
+    """The cases of one process each: an area of the contract, or some hundred entries."""
+    areas: dict[str, list[Case]] = {}
+    rest = []
+    for case in cases:
+        if case.suite == "contract":
+            areas.setdefault(case.mode, []).append(case)
+        else:
+            rest.append(case)
+    yield from areas.values()
+    for start in range(0, len(rest), SHARD):
+        yield rest[start : start + SHARD]
+
+
+def run(
+    cases: Sequence[Case],
+    limits: Limits,
+    prepare: Callable[..., Callable[[Request], Verdict]],
+    *arguments: Any,
+) -> Iterator[Verdict]:
+    """Yields a verdict for each case, as they come.
+
+    Args:
+        cases: to be run.
+        limits: of the run.
+        prepare: makes the function that judges a case, in a worker.
+        *arguments: of prepare.
+
+    Raises:
+        Died: a process ended before it judged anything: the subject cannot be loaded.
+    """
+    waiting: queue.SimpleQueue[Sequence[Case]] = queue.SimpleQueue()
+    done: queue.SimpleQueue[Verdict | BaseException] = queue.SimpleQueue()
+    stop = threading.Event()
+    for shard in shards(cases):
+        waiting.put(shard)
+
+    def work() -> None:
+        try:
+            while not stop.is_set():
+                try:
+                    shard = waiting.get_nowait()
+                except queue.Empty:
+                    return
+                _run_shard(shard, limits, done.put, stop, prepare, *arguments)
+        except BaseException as error:  # otherwise the reader would wait forever
+            done.put(error)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(limits.jobs)]
+    for thread in threads:
+        thread.start()
+    try:
+        for _ in cases:
+            verdict = done.get()
+            if isinstance(verdict, BaseException):
+                raise verdict
+            yield verdict
+    finally:
+        stop.set()
+
+
+def _run_shard(
+    shard: Sequence[Case],
+    limits: Limits,
+    report: Callable[[Verdict], None],
+    stop: threading.Event,
+    prepare: Callable[..., Callable[[Request], Verdict]],
+    *arguments: Any,
+) -> None:
+    worker: Worker[Request, Verdict] | None = None
+    try:
+        for case in shard:
+            if stop.is_set():
+                return
+            worker = worker or Worker(prepare, *arguments)
+            worker, verdict = _ask(worker, Request(case), limits)
+            if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
+                # torch's execution trace crashes on some sparse tensors: is it to blame?
+                again = Worker(prepare, *arguments)
+                worker, untraced = _ask(again, Request(case, traced=False), limits)
+                if untraced.verdict not in (CRASH, HANG):
+                    verdict = replace(
+                        untraced, message=f"{untraced.message} (routes are unknown)".strip()
+                    )
+            report(verdict)
+    finally:
+        if worker:
+            worker.close()
+
+
+def _ask(
+    worker: Worker[Request, Verdict], request: Request, limits: Limits
+) -> tuple[Worker[Request, Verdict] | None, Verdict]:
+    """The verdict about a case, and the worker if it lives."""
+    case = request.case
+    row = rows().get(case)
+    seconds = row.seconds if row else limits.seconds
+    required = row.required if row else True
+    try:
+        return worker, worker.ask(request, seconds)
+    except Died as died:
+        if not worker.prepared:
+            raise
+        return None, Verdict(case, CRASH, died.cause, stack=died.last_words, required=required)
+    except Silent as silent:
+        return None, Verdict(
+            case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds
+        )
+    except RuntimeError as error:  # an exception that is not the subject's
+        return worker, Verdict(case, CRASH, f"in the kit: {error}", required=required)

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of operators in a region of autocast, forward; backward runs after it, as in programs.
+
+The CPU has lists of its own. For the reference they are replaced by those of the device, and the
+casts by those of policies.py, so that both sides have to do the same.
+"""
+
+import functools
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.opinfo.core import SampleInput
+from torch_device_conformance.comparison.comparison import spread
+from torch_device_conformance.database.operators import Attempt, changed_tensors
+from torch_device_conformance.mode import autocast_policies as policies
+from torch_device_conformance.mode.autocast_policies import Casts
+
+# How the float32 tensors of a sample come: as they are, in the region's type, only the first so.
+VARIANTS = "float32", "lower", "mixed"
+
+# So many samples of an entry are taken.
+MOST = 12
+
+REFUSED = "aten::binary_cross_entropy"
+
+# Of the region that the CPU is in.
+_casts: list[Casts] = []
+
+
+class Autocast(Attempt):
+    """Regions of one type."""
+
+    lower: torch.dtype
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return dtype == torch.float32 and super().supports(dtype)
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = spread(super().samples(dtype, device), MOST)
+        return [self.variant(sample, name) for sample in made for name in VARIANTS]
+
+    def variant(self, sample: SampleInput, name: str) -> SampleInput:
+        """A sample with other types."""
+        left = {"float32": 0, "mixed": 1}.get(name, -1)
+
+        def change(leaf: Tensor) -> Tensor:
+            nonlocal left
+            if not left or leaf.dtype != torch.float32:
+                return leaf
+            left -= 1
+            return leaf.detach().to(self.lower).requires_grad_(leaf.requires_grad)
+
+        return changed_tensors(sample, change, name)
+
+    def around(self, device: torch.device) -> AbstractContextManager[Any]:
+        return region(device.type, self.lower)
+
+
+class AutocastBfloat16(Autocast):
+    """Regions of bfloat16."""
+
+    lower = torch.bfloat16
+
+
+class AutocastFloat16(Autocast):
+    """Regions of float16."""
+
+    lower = torch.float16
+
+
+@contextmanager
+def region(device: str, lower: torch.dtype) -> Iterator[None]:
+    """A region of autocast; on the CPU one with the lists of devices."""
+    if device != "cpu":
+        with torch.autocast(device, dtype=lower):
+            yield
+        return
+    replace_lists_of_the_cpu()
+    _casts.append(Casts(device, lower))
+    try:
+        with torch.autocast(device, dtype=lower):
+            yield
+    finally:
+        _casts.pop()
+
+
+@functools.cache
+def replace_lists_of_the_cpu() -> torch.library.Library:
+    """Gives the CPU the lists of devices, for the rest of the process."""
+    library = torch.library.Library("aten", "IMPL")
+    key = "AutocastCPU"
+    listed = policies.lists()
+    for name in torch._C._dispatch_get_registrations_for_dispatch_key(key):
+        if name not in listed:
+            library.impl(name, torch.library.fallthrough_kernel, key, allow_override=True)
+    for name in listed:
+        library.impl(name, functools.partial(cast, name), key, allow_override=True)
+    library.impl(REFUSED, refuse, key, allow_override=True)
+    return library
+
+
+def cast(name: str, *args: Any, **kwargs: Any) -> Any:
+    """What the CPU's autocast does with a listed operator."""
+    key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
+    with torch._C._ExcludeDispatchKeyGuard(key):
+        return policies.call(name, _casts[-1], *args, **kwargs)
+
+
+def refuse(*args: Any, **kwargs: Any) -> Any:
+    """What the CPU's autocast does with the operator that is unsafe."""
+    raise RuntimeError(f"{REFUSED} is refused on any device")

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Modes of operators that are called as they are: forward alone, and forward and backward."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.opinfo.core import SampleInput
+from torch_device_conformance.comparison.comparison import CPU, Run
+from torch_device_conformance.database.operators import Operator, changed_tensors
+
+
+class Forward(Operator):
+    """The operator, without gradients."""
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        return list(self.op.sample_inputs("cpu", dtype, requires_grad=False))
+
+
+class Backward(Operator):
+    """The operator and the gradients of its inputs."""
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return super().supports(dtype) and self.backward(dtype)
+
+
+# The next dtype that the CPU knows where it lacks one that accelerators have.
+WIDER = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+    torch.complex32: torch.complex64,
+    torch.uint8: torch.int64,
+    torch.int8: torch.int64,
+    torch.int16: torch.int64,
+    torch.int32: torch.int64,
+    torch.bool: torch.int64,
+}
+
+
+class AcceleratorDtypes(Forward):
+    """Dtypes that OpInfo lists for CUDA and not for the CPU, which computes in a wider one."""
+
+    drawn = False
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        wide = WIDER.get(dtype)
+        if wide is None or super().supports(dtype) or not super().supports(wide):
+            return False
+        return dtype in self.op.supported_dtypes("cuda")
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = list(self.op.sample_inputs("cpu", dtype, requires_grad=False))
+        return [sample for sample in made if isinstance(sample.input, Tensor)]
+
+    def run(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        if device.type != CPU.type:
+            return super().run(sample, device, seed)
+        narrow = sample.input.dtype
+        wide = WIDER[narrow]
+        widened = changed_tensors(sample, lambda x: x.to(wide) if x.dtype == narrow else x)
+        run = super().run(widened, device, seed)
+
+        def back(leaf: Any) -> Any:
+            return leaf.to(narrow) if isinstance(leaf, Tensor) and leaf.dtype == wide else leaf
+
+        return Run({name: back(leaf) for name, leaf in run.outputs.items()}, {})

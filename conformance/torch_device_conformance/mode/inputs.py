@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of operators on inputs that torch's database does not have by itself.
+
+They are made from its samples: other strides, other sizes, values that are still to be conjugated
+or negated. Where that makes no sense, the device must refuse what the CPU refuses.
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.testing import make_tensor
+from torch.testing._internal.common_utils import noncontiguous_like
+from torch.testing._internal.opinfo.core import SampleInput
+from torch_device_conformance.comparison.comparison import spread
+from torch_device_conformance.database.operators import Attempt, changed_tensors
+from torch_device_conformance.mode.timing import Punctual
+
+# So many samples of an entry are taken.
+MOST = 12
+
+
+class Derived(Attempt):
+    """Samples made from those of the database."""
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        return [
+            made
+            for sample in spread(super().samples(dtype, device), MOST)
+            for made in self.derive(sample)
+        ]
+
+    @abstractmethod
+    def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
+        """Makes samples from one."""
+
+
+class Layouts(Derived):
+    """Inputs with gaps, with an offset, transposed, and expanded."""
+
+    def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
+        for layout in (noncontiguous_like, transposed, expanded):
+            yield changed(sample, layout)
+
+
+class Sizes(Derived):
+    """Inputs without elements and without dimensions."""
+
+    def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
+        for size in (empty, last_empty, without_dimensions):
+            yield changed(sample, size)
+
+
+class Conjugates(Derived):
+    """Inputs with the lazy bits of conjugation and negation."""
+
+    def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
+        yield changed(sample, negated)
+        if any(leaf.is_complex() for leaf in (sample.input,) if isinstance(leaf, Tensor)):
+            yield changed(sample, conjugated)
+            yield changed(sample, both_lazy)
+
+
+def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleInput:
+    """A sample all of whose strided tensors are changed."""
+
+    def apply(leaf: Tensor) -> Tensor:
+        if leaf.layout != torch.strided:
+            return leaf
+        return change(leaf.detach()).requires_grad_(leaf.requires_grad)
+
+    return changed_tensors(sample, apply, getattr(change, "__name__", ""))
+
+
+def transposed(x: Tensor) -> Tensor:
+    """The same values, the first dimension the innermost, with an offset."""
+    order = list(reversed(range(x.dim())))
+    inner = x.permute(order).contiguous()
+    whole = torch.cat([inner.flatten()[:1], inner.flatten()])
+    offset = min(1, inner.numel())
+    return whole[offset:].view(inner.shape).permute(order)
+
+
+def expanded(x: Tensor) -> Tensor:
+    """All along the first dimension is what its first element is."""
+    return x[:1].expand_as(x) if x.dim() else x
+
+
+def empty(x: Tensor) -> Tensor:
+    """Nothing along the first dimension."""
+    return x[:0] if x.dim() else x
+
+
+def last_empty(x: Tensor) -> Tensor:
+    """Nothing along the last dimension."""
+    return x[..., :0] if x.dim() else x
+
+
+def without_dimensions(x: Tensor) -> Tensor:
+    """One of the elements."""
+    return x.flatten()[0] if x.numel() else x
+
+
+def conjugated(x: Tensor) -> Tensor:
+    """The same numbers as a lazy conjugate."""
+    return x.conj().resolve_conj().conj() if x.is_complex() else x
+
+
+def negated(x: Tensor) -> Tensor:
+    """The same numbers as a lazy negative."""
+    signed = x.dtype.is_signed and x.dtype != torch.bool
+    return torch._neg_view(-x) if signed else x
+
+
+def both_lazy(x: Tensor) -> Tensor:
+    """The same numbers as a lazy negative of a lazy conjugate."""
+    return (
+        torch._neg_view((-conjugated(x).resolve_conj()).conj().resolve_conj().conj())
+        if x.is_complex()
+        else negated(x)
+    )
+
+
+class Dtypes(Punctual):
+    """Inputs of a dtype that the CPU does not know for the operator."""
+
+    raises = True
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return not super().supports(dtype)
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        known = sorted(self.op.supported_dtypes("cpu"), key=str)
+        source = torch.float32 if torch.float32 in known else known[0]
+        made = spread(list(self.op.sample_inputs("cpu", source)), 3)
+
+        def convert(leaf: Tensor) -> Tensor:
+            if leaf.dtype != source:
+                return leaf
+            return make_tensor(leaf.shape, dtype=dtype, device="cpu", low=0, high=2)
+
+        return [changed(sample, convert) for sample in made]

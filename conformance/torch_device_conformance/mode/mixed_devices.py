@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Check of operators whose arguments are on different devices."""
+
+import re
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing import assert_close
+from torch.testing._internal.opinfo.core import BinaryUfuncInfo, SampleInput
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch_device_conformance.comparison.comparison import CPU, Run, describe, settle, spread
+from torch_device_conformance.comparison.wording import wording
+from torch_device_conformance.database.host_arguments import is_host_argument, placed, positions
+from torch_device_conformance.database.operators import STEERED_BY_CPU_TENSORS, named
+from torch_device_conformance.mode.timing import Punctual
+
+# So many samples of an entry are taken; each is run once for each of its tensors.
+MOST = 6
+
+OUT = "out= on the cpu"
+INPUTS = "out= on the device only"
+
+# torch's sentence, and what torch's own functions say before any kernel is asked.
+REFUSAL = re.compile(
+    "Expected all tensors to be on the same device"
+    "|Expected out tensor to have device"
+    "|(on|in|have) the same device"
+    "|on different devices"
+    "|[Ee]xpected (out )?(tensor|device).* (found|got) "
+    "|too many CPU scalars to non-CPU kernel"
+    r"|Input type \(\S*\) and weight type"
+)
+
+ACCEPTED = "accepted"
+REFUSED = "refused"
+
+
+class MixedDevices(Punctual):
+    """Each tensor in turn is on the CPU while the others are on the device; and out= so.
+
+    One with dimensions has to be refused with the call, in torch's words, unless the table of host
+    arguments has it. One without dimensions counts as a number: operators of two tensors must take
+    it, others may refuse it. What is taken has the result that it has on one device.
+    """
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = []
+        for sample in spread(list(self.op.sample_inputs("cpu", dtype)), MOST):
+            places = positions(sample)
+            if len(places) > 1:
+                made += [named(sample, place) for place in places]
+            if self.op.supports_out and any(leaf.dim() for leaf in places.values()):
+                made += [named(sample, OUT), named(sample, INPUTS)]
+        return made
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        wanted = self.wanted(sample)
+        if device.type == "cpu":
+            self.raw(placed(sample, CPU, set()), seed)  # an error is one on the device as well
+            return Run({"call": " or ".join(sorted(wanted))}, {})
+        seen = self.verdict(sample, device, seed)
+        return Run({"call": " or ".join(sorted(wanted)) if seen in wanted else seen}, {})
+
+    def wanted(self, sample: SampleInput) -> set[str]:
+        """What may come of a call."""
+        if sample.name in (OUT, INPUTS):
+            return {REFUSED}
+        places = positions(sample)
+        leaf = places[sample.name]
+        others = [other for place, other in places.items() if place != sample.name]
+        if is_host_argument(self.name, sample.name):
+            return {ACCEPTED}
+        if leaf.dim():
+            return {REFUSED}
+        if isinstance(self.op, BinaryUfuncInfo) and any(other.dim() for other in others):
+            return {ACCEPTED}
+        return {ACCEPTED, REFUSED}
+
+    def always_on_host(self, sample: SampleInput) -> set[str]:
+        """The arguments that must be on the CPU, on every device."""
+        if self.op.name not in STEERED_BY_CPU_TENSORS:
+            return set()
+        return {place for place in positions(sample) if is_host_argument(self.name, place)}
+
+    def verdict(self, sample: SampleInput, device: torch.device, seed: int) -> str:
+        """What came of a call on the device."""
+        always = self.always_on_host(sample)
+        if always == set(positions(sample)) - {sample.name}:
+            return REFUSED  # all would be on the CPU
+        result = self.raw(placed(sample, device, always), seed)
+        more: dict[str, Any] = {}
+        on_host = {sample.name, *always}
+        if sample.name == OUT:
+            more["out"] = tree_map_only(Tensor, lambda leaf: leaf.to("cpu"), result)
+        if sample.name == INPUTS:
+            more["out"] = tree_map_only(Tensor, torch.clone, result)
+            on_host = set(positions(sample))
+        try:
+            if more:
+                self.raw(
+                    placed(sample, device, always),
+                    seed,
+                    out=tree_map_only(Tensor, torch.clone, result),
+                )
+        except Exception:
+            return REFUSED  # the sample takes no out=
+        try:
+            mixed = self.raw(placed(sample, device, on_host), seed, **more)
+        except Exception as error:
+            settle(device)
+            late, self.watch.late = self.watch.late, False
+            if not REFUSAL.search(str(error)):
+                return f"raises {'late ' if late else ''}{describe(error)}"
+            return (
+                "refused late"
+                if late
+                else "with a hint"
+                if wording().late.search(str(error))
+                else REFUSED
+            )
+        if more:
+            return ACCEPTED
+        try:
+            for actual, expected in zip(tree_leaves(mixed), tree_leaves(result), strict=True):
+                assert_close(actual, expected, equal_nan=True, check_device=False)
+        except AssertionError as error:
+            return f"gives another result: {str(error).splitlines()[0]}"
+        return ACCEPTED

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Mode of operators that run on a stream other than the current one."""
+
+import torch
+from torch.testing._internal.opinfo.core import SampleInput
+from torch_device_conformance.comparison.comparison import CPU, Run
+from torch_device_conformance.database.operators import Operator, differentiable
+from torch_device_conformance.subject.delay import keep_busy
+
+
+class OtherStream(Operator):
+    """Forward and backward on a new stream, behind a delay where the backend has one.
+
+    Inputs come from the current stream and results go back to it, each with the one dependency
+    that torch asks of a program.
+    """
+
+    drawn = False
+
+    def run(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        if device.type == CPU.type:
+            return super().run(sample, device, seed)
+        sample = self.copy(sample, device)
+        inputs = differentiable(sample)
+        here, side = torch.accelerator.current_stream(device.index), torch.Stream(device)
+        side.wait_stream(here)
+        with side:
+            keep_busy(device)
+            outputs = self.call(sample, seed)
+            slopes = self.gradients(outputs, inputs)
+        here.wait_stream(side)
+        return Run(
+            {f"output {number}": leaf for number, leaf in enumerate(outputs)},
+            {f"gradient {number}": leaf for number, leaf in enumerate(slopes)},
+        )

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Checks of operators that write where the caller says: out= and in place."""
+
+import re
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.testing._internal.common_utils import noncontiguous_like
+from torch.testing._internal.opinfo.core import SampleInput
+from torch.utils._pytree import tree_leaves, tree_map_only
+from torch_device_conformance.comparison.comparison import Run, spread, synchronize
+from torch_device_conformance.comparison.wording import wording
+from torch_device_conformance.database.operators import (
+    changed_tensors,
+    differentiable,
+    named,
+    with_arguments,
+)
+from torch_device_conformance.mode.inputs import changed, expanded
+from torch_device_conformance.mode.timing import Punctual
+
+FILL = 2
+
+
+def transposed(like: Tensor) -> Tensor:
+    """Right shape; the first dimension is the innermost."""
+    order = list(reversed(range(like.dim())))
+    return torch.full_like(
+        like.permute(order), FILL, memory_format=torch.contiguous_format
+    ).permute(order)
+
+
+def complexified(like: Tensor) -> Tensor:
+    """The same shape in complex128."""
+    return torch.full_like(like, FILL, dtype=torch.complex128)
+
+
+# Ways to make a tensor for out= from a result, by name.
+WAYS: dict[str, Callable[[Tensor], Tensor]] = {
+    "right": lambda like: torch.full_like(like, FILL),
+    "transposed": transposed,
+    "with gaps": lambda like: like.new_full((*like.shape, 2), FILL)[..., 1],
+    "without elements": lambda like: like.new_empty(0),
+    "too large": lambda like: like.new_full((*like.shape, 2), FILL),
+    "expanded": lambda like: like.new_full((), FILL).expand(like.shape),
+    "double": lambda like: torch.full_like(like, FILL, dtype=torch.float64),
+    "complex": complexified,
+    "long": lambda like: torch.full_like(like, FILL, dtype=torch.int64),
+    "bool": lambda like: torch.full_like(like, FILL, dtype=torch.bool),
+    "differentiable": lambda like: torch.full_like(
+        like, FILL, dtype=torch.float32
+    ).requires_grad_(),
+}
+RESIZED = frozenset({"without elements", "too large"})
+
+# out= begins one element behind the input, in its memory: refused, or not defined.
+OVERLAPPING = "overlapping the input"
+
+
+@contextmanager
+def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
+    """Notes the warnings of the block and of the kernels that it launched."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    try:
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            yield
+            synchronize(device)
+    finally:
+        torch.set_warn_always(before)
+    rules = wording()
+    words = {
+        re.sub(r" \(Triggered.*", "", rules.addition.sub("", str(w.message)), flags=re.S)
+        for w in seen
+    }
+    into["warnings"] = sorted(words)
+
+
+class Out(Punctual):
+    """Results that are written to tensors of the caller.
+
+    Tensors of the right size keep memory and strides, others are resized, with a warning if
+    they had elements.
+    """
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return super().supports(dtype) and self.op.supports_out
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = list(self.op.sample_inputs("cpu", dtype))
+        few = spread(made, 5)
+        return [named(sample, "right") for sample in made] + [
+            named(sample, way) for sample in few for way in (*WAYS, OVERLAPPING) if way != "right"
+        ]
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        arguments = self.copy(sample, device)
+        plain = self.raw(arguments, seed)
+        if sample.name == OVERLAPPING:
+            return self.overlap(sample, plain, device, seed)
+        out = tree_map_only(Tensor, WAYS[sample.name], plain)
+        targets = [leaf for leaf in tree_leaves(out) if isinstance(leaf, Tensor)]
+        before = [(leaf.data_ptr(), leaf._version) for leaf in targets]
+        found: dict[str, Any] = {}
+        arguments = self.copy(sample, device)
+        with recorded(found, device):
+            result = self.raw(arguments, seed, out=out)
+        for number, leaf in enumerate(tree_leaves(result)):
+            found[f"result {number} is given"] = number < len(targets) and leaf is targets[number]
+        for number, (leaf, (pointer, version)) in enumerate(zip(targets, before, strict=True)):
+            # Other devices' tensors torch resizes through the dispatcher, which counts as a write.
+            if sample.name not in RESIZED:
+                found[f"version {number}"] = leaf._version - version
+                found[f"memory {number} kept"] = leaf.data_ptr() == pointer
+        processed = tree_leaves(sample.output_process_fn_grad(out))
+        found |= {f"output {number}": leaf for number, leaf in enumerate(processed)}
+        return Run(found, {})
+
+    def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
+        """Whether the call is refused; without an error the values are not defined."""
+        arguments = self.copy(sample, device)
+        first = arguments.input
+        if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
+            memory = first.new_ones(max(first.numel(), result.numel()) + 1)
+            source = memory[: first.numel()].view(first.shape).copy_(first)
+            out = memory[1:][: result.numel()].view(result.shape)
+            self.raw(
+                with_arguments(arguments, source, arguments.args, arguments.kwargs), seed, out=out
+            )
+        return Run({}, {})
+
+
+class InPlace(Punctual):
+    """The variant that writes to its first argument."""
+
+    def supports(self, dtype: torch.dtype) -> bool:
+        return super().supports(dtype) and self.op.get_inplace() is not None
+
+    def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
+        made = super().samples(dtype, device)
+        plain = [changed_tensors(sample, Tensor.detach) for sample in made]
+        few = spread(plain, 5)
+        layouts = [changed(sample, way) for way in (noncontiguous_like, expanded) for sample in few]
+        return [sample for sample in made if differentiable(sample)] + plain + layouts
+
+    def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
+        sample = self.copy(sample, device)
+        inputs = differentiable(sample)
+        target = sample.input
+        if isinstance(target, Tensor) and target.requires_grad:
+            target = sample.input = target.clone()
+        found: dict[str, Any] = {}
+        version, pointer = target._version, target.data_ptr()
+        with recorded(found, device):
+            outputs = self.call(sample, seed, self.op.get_inplace())
+        found["result is given"] = outputs[0] is target
+        found["version"] = target._version - version
+        found["memory kept"] = target.data_ptr() == pointer
+        found |= {f"output {number}": leaf for number, leaf in enumerate(outputs)}
+        found["target"] = target
+        slopes = self.gradients(outputs, inputs)
+        return Run(found, {f"gradient {number}": leaf for number, leaf in enumerate(slopes)})

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A badge in SVG: the share of the required rows, and of operators on the device."""
+
+from xml.sax.saxutils import escape
+
+from torch_device_conformance.report.report import Report, percent
+from torch_device_conformance.verdict.verdict import COMPOSITE, NATIVE
+
+# Width of a character of 11 pixels, about.
+CHARACTER = 6.6
+
+SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" \
+aria-label="{label}: {value}">
+<title>{label}: {value}</title>
+<rect width="{width}" height="20" rx="3" fill="#41464d"/>
+<path d="M{split} 0h{rest}a3 3 0 0 1 3 3v14a3 3 0 0 1-3 3h-{rest}z" fill="{color}"/>
+<g fill="#fff" font-family="Verdana,DejaVu Sans,sans-serif" font-size="11" text-anchor="middle">
+<text x="{left}" y="14">{label}</text>
+<text x="{right}" y="14">{value}</text>
+</g>
+</svg>
+"""
+
+
+def badge(report: Report) -> str:
+    """The badge."""
+    passed, of = report.required()
+    operators = [v for v in report.counted() if v.case.suite == "op"]
+    own = sum(v.verdict in (NATIVE, COMPOSITE) for v in operators)
+    value = f"contract {percent(passed, of)}"
+    if operators:
+        value += f", operators {percent(own, len(operators))}"
+    color = "#c0392b" if report.accusations() else "#2e8b57" if passed == of else "#b7791f"
+    label = f"torch {report.heading['device']}"
+    split = round(len(label) * CHARACTER + 14)
+    width = split + round(len(value) * CHARACTER + 14)
+    return SVG.format(
+        width=width,
+        split=split,
+        rest=width - split - 3,
+        left=split / 2,
+        right=(split + width) / 2,
+        label=escape(label),
+        value=escape(value),
+        color=color,
+    )

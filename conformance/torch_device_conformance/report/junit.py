@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A report as JUnit XML, which CI systems show: a failure for each accusation."""
+
+from xml.etree import ElementTree
+
+from torch_device_conformance.report.report import Report
+from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE, NOT_RUN, Verdict
+
+
+def junit(report: Report, waivers: Waivers) -> str:
+    """The XML. What is missing, waived or was not run is skipped, with its reason; never passed."""
+    root = ElementTree.Element("testsuites", name=f"conformance of {report.heading['device']}")
+    suites: dict[str, ElementTree.Element] = {}
+    for verdict in report.verdicts.values():
+        if verdict.verdict == NO_REFERENCE:
+            continue
+        name = f"{verdict.case.suite}/{verdict.case.mode}"
+        suite = suites.get(name)
+        if suite is None:
+            suite = suites[name] = ElementTree.SubElement(root, "testsuite", name=name)
+        case = ElementTree.SubElement(
+            suite,
+            "testcase",
+            classname=f"{name}/{verdict.case.dtype}".rstrip("/").replace("/", "."),
+            name=str(verdict.case),
+            time=f"{verdict.seconds:.4f}",
+        )
+        message = clean(verdict.message.partition("\n")[0])
+        reason = waivers.reason(verdict)
+        if reason is not None:
+            ElementTree.SubElement(case, "skipped", message=f"waived: {reason}")
+        elif verdict.accuses or (verdict.verdict == MISSING and is_required_row(verdict)):
+            failure = ElementTree.SubElement(
+                case, "failure", type=verdict.verdict, message=f"{verdict.verdict}: {message}"
+            )
+            failure.text = clean("\n".join(filter(None, [verdict.sample, verdict.stack])))
+        elif verdict.verdict in (MISSING, NOT_RUN):
+            ElementTree.SubElement(case, "skipped", message=f"{verdict.verdict}: {message}")
+    for suite in suites.values():
+        suite.set("tests", str(len(suite)))
+        for kind, key in (("failure", "failures"), ("skipped", "skipped")):
+            suite.set(key, str(len(suite.findall(f"testcase/{kind}"))))
+    ElementTree.indent(root)
+    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+
+
+def is_required_row(verdict: Verdict) -> bool:
+    """Whether a verdict is about a row of the contract that torch depends on."""
+    return verdict.case.suite == "contract" and verdict.required
+
+
+def clean(text: str) -> str:
+    """Text without the characters that XML does not have."""
+    return "".join(c for c in text if c in "\t\n" or " " <= c <= "\ud7ff" or c >= "\ue000")

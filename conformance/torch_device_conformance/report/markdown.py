@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A report as Markdown, for a README or the summary of a CI job."""
+
+from collections.abc import Callable, Iterable
+
+from torch_device_conformance.contract.rows import rows
+from torch_device_conformance.report.report import Report, percent
+from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.verdict.verdict import (
+    COMPOSITE,
+    FALLBACK,
+    MISSING,
+    NATIVE,
+    Verdict,
+)
+
+SUITES = {
+    "op": "operators",
+    "module": "modules",
+    "optim": "optimizers",
+    "contract": "runtime contract",
+    "model": "model",
+}
+
+
+def table(header: Iterable[str], lines: Iterable[Iterable[object]]) -> str:
+    """A table in Markdown."""
+    names = list(header)
+    rows_ = [f"| {' | '.join(names)} |", f"|{'---|' * len(names)}"]
+    rows_ += [f"| {' | '.join(map(str, line))} |" for line in lines]
+    return "\n".join(rows_)
+
+
+def cells(verdicts: list[Verdict]) -> list[object]:
+    """Counts of verdicts: native, composite, fallback, missing, accused, not run, share."""
+
+    def count(test: Callable[[Verdict], bool]) -> int:
+        return sum(map(test, verdicts))
+
+    own = count(lambda v: v.verdict in (NATIVE, COMPOSITE))
+    return [
+        count(lambda v: v.verdict == NATIVE),
+        count(lambda v: v.verdict == COMPOSITE),
+        count(lambda v: v.verdict == FALLBACK),
+        count(lambda v: v.verdict == MISSING),
+        count(lambda v: v.accuses),
+        count(lambda v: v.verdict == "not-run"),
+        len(verdicts),
+        percent(own, len(verdicts)),
+    ]
+
+
+HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "of", "on the device")
+
+
+def works(report: Report) -> str:
+    """The table "what works": a line for each suite and mode, and each area of the contract."""
+    lines: list[list[object]] = []
+    groups: dict[tuple[str, str], list[Verdict]] = {}
+    for verdict in report.counted():
+        groups.setdefault((verdict.case.suite, verdict.case.mode), []).append(verdict)
+    for (suite, mode), verdicts in groups.items():
+        if suite != "contract":
+            lines.append([f"{SUITES[suite]}: {mode.replace('_', ' ')}", *cells(verdicts)])
+    contract = [v for v in report.counted() if v.case.suite == "contract"]
+    for title, chosen in (
+        ("runtime contract: required", [v for v in contract if v.required]),
+        ("runtime contract: recommended", [v for v in contract if not v.required]),
+    ):
+        if chosen:
+            lines.append([title, *cells(chosen)])
+    return table(("", *HEADER), lines)
+
+
+def contract(report: Report) -> str:
+    """The rows of the contract: verdict, requirement, what to implement."""
+    known = rows()
+    lines = []
+    for verdict in report.verdicts.values():
+        row = known.get(verdict.case)
+        if row:
+            need = "required" if row.required else "recommended"
+            lines.append(
+                [row.area, row.name, verdict.verdict, need, row.requires, f"`{row.shown_by}`"]
+            )
+    return table(("area", "row", "verdict", "", "torch requires", "shown by torch_openreg"), lines)
+
+
+def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
+    """The whole report."""
+    heading = report.heading
+    provenance = heading.get("description", {}).get("provenance", {})
+    torch_version = provenance.get("torch", {}).get("version", "?")
+    backend = provenance.get("backend", {})
+    passed, of = report.required()
+    parts = [
+        f"# Conformance of `{heading['device']}`",
+        f"torch {torch_version}, backend {backend.get('module', '?')} "
+        f"{backend.get('version', '?')}, tier {heading['tier']}, seed {heading['seed']}: "
+        f"{passed} of {of} required rows of the runtime contract.",
+        works(report),
+        "## Runtime contract",
+        contract(report),
+    ]
+    accused = report.accusations()
+    if accused:
+        parts.append(f"## What is wrong: {len(accused)}")
+        parts.append(
+            "\n".join(
+                f"- `{v.case}` {v.verdict}: {first_line(v)}"
+                + (f" (waived: {reason})" if (reason := waivers.reason(v)) else "")
+                for v in accused[:most]
+            )
+        )
+        if len(accused) > most:
+            parts.append(f"and {len(accused) - most} more")
+    return "\n\n".join(parts) + "\n"
+
+
+def first_line(verdict: Verdict) -> str:
+    """The beginning of a message, safe in a table."""
+    return verdict.message.partition("\n")[0][:200].replace("|", "\\|")

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The result block for PyTorch's cross-repository CI relay (pytorch/rfcs#90).
+
+A downstream repository sends it in its callback; `test_results` is free-form JSON there.
+"""
+
+import json
+from typing import Any
+
+from torch_device_conformance.report.report import Report
+from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.version import SCHEMA, VERSION
+
+
+def relay(report: Report, waivers: Waivers) -> str:
+    """The block as JSON."""
+    passed, of = report.required()
+    accused = [v for v in report.accusations() if waivers.reason(v) is None]
+    provenance = report.heading.get("description", {}).get("provenance", {})
+    block: dict[str, Any] = {
+        "test_results": {
+            "kit": {"name": "torch_device_conformance", "version": VERSION, "schema": SCHEMA},
+            "device": report.heading["device"],
+            "tier": report.heading["tier"],
+            "seed": report.heading["seed"],
+            "torch": provenance.get("torch", {}),
+            "backend": provenance.get("backend", {}),
+            "required_rows": {"passed": passed, "total": of},
+            "verdicts": dict(report.counts()),
+            "total": len(report.counted()),
+            "failures": [
+                {"case": str(v.case), "verdict": v.verdict, "message": v.message[:300]}
+                for v in accused[:100]
+            ],
+            "conclusion": "failure" if accused or passed < of else "success",
+        }
+    }
+    return json.dumps(block, indent=1) + "\n"

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""A report: a heading and the verdicts of a run. JSON is the form that all others are made of.
+
+The schema has a version, report/schema.json. A reader accepts any minor version of its own major.
+"""
+
+import json
+import os
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from torch_device_conformance.verdict.verdict import (
+    FALLBACK,
+    NOT_RUN,
+    Case,
+    Verdict,
+    from_record,
+    worst,
+)
+from torch_device_conformance.version import SCHEMA
+
+
+class BadReport(ValueError):
+    """A file is no report that this kit reads."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came of a run.
+
+    Attributes:
+        heading: of what and how: device, command, tier, seed, provenance, description.
+        verdicts: by case, all of the denominator; those that were not run are NOT_RUN.
+    """
+
+    heading: Mapping[str, Any]
+    verdicts: Mapping[Case, Verdict] = field(default_factory=dict)
+
+    def counted(self) -> list[Verdict]:
+        """The verdicts of the denominator."""
+        return [verdict for verdict in self.verdicts.values() if verdict.counts]
+
+    def counts(self, suite: str | None = None) -> Counter[str]:
+        """How many cases have each verdict."""
+        return Counter(
+            v.verdict for v in self.verdicts.values() if suite is None or v.case.suite == suite
+        )
+
+    def accusations(self) -> list[Verdict]:
+        """What the subject does and must not do."""
+        return [verdict for verdict in self.verdicts.values() if verdict.accuses]
+
+    def required(self) -> tuple[int, int]:
+        """How many required rows of the contract pass, and how many there are."""
+        rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
+        return sum(v.passes for v in rows), len(rows)
+
+    def overloads(self) -> dict[str, dict[str, Any]]:
+        """All aten overloads: their route, and the worst verdict by mode and dtype.
+
+        A case that passes says of each overload that it ran how that one got to the device; one
+        that fails blames only the overloads that it called itself.
+        """
+        routes = dict(self.heading.get("description", {}).get("dispatch", {}))
+        seen: dict[str, dict[str, dict[str, list[str]]]] = {}
+        for verdict in self.verdicts.values():
+            for name, way in verdict.routes.items():
+                routes[name] = FALLBACK if FALLBACK in (way, routes.get(name)) else way
+                judged = way if verdict.passes else verdict.verdict
+                modes = seen.setdefault(name, {}).setdefault(verdict.case.mode, {})
+                modes.setdefault(verdict.case.dtype, []).append(judged)
+        return {
+            name: {
+                "route": way,
+                "modes": {
+                    mode: {dtype: worst(found) for dtype, found in dtypes.items()}
+                    for mode, dtypes in seen.get(name, {}).items()
+                },
+            }
+            for name, way in sorted(routes.items())
+        }
+
+
+def complete(cases: Iterable[Case], verdicts: Iterable[Verdict]) -> dict[Case, Verdict]:
+    """Verdicts about all cases of the denominator, in its order."""
+    have = {verdict.case: verdict for verdict in verdicts}
+    return {case: have.get(case) or Verdict(case, NOT_RUN) for case in cases}
+
+
+def save(path: Path, report: Report) -> None:
+    """Writes a report as JSON; a reader never sees half of it."""
+    pairs: dict[tuple[str, str], int] = {}
+    records = []
+    for verdict in report.verdicts.values():
+        record = verdict.record()
+        if "routes" in record:
+            record["routes"] = [
+                pairs.setdefault(pair, len(pairs)) for pair in sorted(record["routes"].items())
+            ]
+        records.append(record)
+    content = {
+        "schema": SCHEMA,
+        **report.heading,
+        "counts": dict(report.counts()),
+        "routes": [list(pair) for pair in pairs],
+        "verdicts": records,
+    }
+    part = path.with_name(f"{path.name}.part")
+    with part.open("w") as file:
+        json.dump(content, file, separators=(",", ":"))
+        file.write("\n")
+    os.replace(part, path)
+
+
+def load(path: Path) -> Report:
+    """Reads a report.
+
+    Raises:
+        BadReport: the file is something else, or of another major version.
+    """
+    try:
+        content = dict(json.loads(path.read_text()))
+        version = str(content.pop("schema"))
+        if version.partition(".")[0] != SCHEMA.partition(".")[0]:
+            raise BadReport(f"{path} has schema {version}, and this kit reads {SCHEMA}")
+        pairs = content.pop("routes")
+        records: Sequence[dict[str, Any]] = content.pop("verdicts")
+        content.pop("counts")
+        verdicts = {}
+        for record in records:
+            routes = dict(pairs[number] for number in record.get("routes", ()))
+            verdict = from_record({**record, "routes": routes})
+            verdicts[verdict.case] = verdict
+    except BadReport:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise BadReport(f"{path} is no report of this kit: {error}") from None
+    return Report(content, verdicts)
+
+
+class Journal:
+    """The verdicts of a run as they come, a line each: what a stopped run leaves.
+
+    Args:
+        path: of the file.
+        heading: a run is only resumed under the same.
+    """
+
+    def __init__(self, path: Path, heading: Mapping[str, Any]) -> None:
+        self._path = path
+        self._heading = json.dumps(heading, sort_keys=True)
+
+    def read(self) -> list[Verdict]:
+        """The verdicts of an earlier run; the last line may be half.
+
+        Raises:
+            BadReport: the run was of something else.
+        """
+        if not self._path.exists():
+            return []
+        heading, *lines = self._path.read_text().splitlines() or [""]
+        if heading != self._heading:
+            raise BadReport(f"{self._path} is of another subject, kit, tier or seed")
+        found = []
+        for line in lines:
+            try:
+                found.append(from_record(json.loads(line)))
+            except ValueError:
+                continue
+        return found
+
+    def start(self, verdicts: Iterable[Verdict]) -> None:
+        """Begins the file with the verdicts that there are."""
+        with self._path.open("w") as file:
+            file.write(self._heading + "\n")
+        for verdict in verdicts:
+            self.add(verdict)
+
+    def add(self, verdict: Verdict) -> None:
+        """Adds a verdict."""
+        with self._path.open("a") as file:
+            file.write(json.dumps(verdict.record()) + "\n")
+
+
+def percent(part: int, whole: int) -> str:
+    """A share as text; 100 % only if it is all."""
+    if not whole:
+        return "nothing"
+    share = 100 * part / whole
+    return f"{min(share, 99.9) if part < whole else share:.1f} %".replace("100.0", "100")

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""What a report was made of: versions and hashes of torch, the backend and the kit, the machine.
+
+Two reports with the same hashes and seed were made of the same things.
+"""
+
+import hashlib
+import importlib.metadata
+import os
+import platform
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.version import VERSION
+
+# Of a package these files count.
+SUFFIXES = frozenset({".py", ".so", ".pyd", ".json", ".yaml"})
+
+
+def files_hash(files: Iterable[Path], root: Path) -> str:
+    """SHA-256 over names and contents of files."""
+    total = hashlib.sha256()
+    for file in sorted(files):
+        total.update(str(file.relative_to(root)).encode())
+        with file.open("rb") as stream:
+            total.update(hashlib.file_digest(stream, "sha256").digest())
+    return total.hexdigest()
+
+
+def package_hash(folder: Path) -> str:
+    """SHA-256 over the code of a package."""
+    files = [file for file in folder.rglob("*") if file.suffix in SUFFIXES and file.is_file()]
+    return files_hash((f for f in files if "__pycache__" not in f.parts), folder)
+
+
+def torch_hash() -> str:
+    """SHA-256 over the libraries of torch, by what its wheel recorded of them if it did."""
+    root = Path(torch.__file__).parent
+    record = root.parent / f"torch-{torch.__version__}.dist-info" / "RECORD"
+    if record.exists():  # has the hash of each file; the libraries have a gigabyte
+        return hashlib.sha256(record.read_bytes()).hexdigest()
+    return package_hash(root / "_C") if (root / "_C").is_dir() else "unknown"
+
+
+def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
+    """Module, version and hash of the code of the backend."""
+    module = getattr(torch, device.type, None)
+    name = getattr(module, "__name__", "") if not subject.is_cpu else "torch"
+    top = name.partition(".")[0] or device.type
+    found: dict[str, Any] = {"module": name}
+    try:
+        found["version"] = importlib.metadata.version(top)
+    except importlib.metadata.PackageNotFoundError:
+        found["version"] = str(getattr(sys.modules.get(top), "__version__", "unknown"))
+    hashes = {}
+    for part in dict.fromkeys([*subject.imports, *([top] if top != "torch" else [])]):
+        file = Path(part) if part.endswith(".py") else None
+        loaded = getattr(sys.modules.get(part), "__file__", None)
+        if file is not None and file.exists():
+            hashes[file.name] = hashlib.sha256(file.read_bytes()).hexdigest()
+        elif loaded:
+            path = Path(loaded)
+            package = path.name == "__init__.py"
+            hashes[part] = (
+                package_hash(path.parent)
+                if package
+                else hashlib.sha256(path.read_bytes()).hexdigest()
+            )
+    found["sha256"] = hashes
+    return found
+
+
+def provenance(subject: Subject, device: torch.device) -> dict[str, Any]:
+    """All of it, as the report has it."""
+    return {
+        "torch": {"version": torch.__version__, "sha256": torch_hash()},
+        "backend": backend(subject, device),
+        "kit": {"version": VERSION, "sha256": package_hash(Path(__file__).parents[1])},
+        "machine": {
+            "system": platform.platform(),
+            "processor": platform.machine(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 0,
+            "python": platform.python_version(),
+        },
+    }

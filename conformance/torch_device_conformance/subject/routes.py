@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""How operators get to the subject: by a kernel of its own, made of others, or on the CPU.
+
+Three kinds of evidence, of which the worst counts:
+
+- the dispatch table: what torch calls for an operator and the subject's key. A boxed fallback of
+  the key hands the operator to the CPU.
+- traffic: copies of more than one element to the host inside of an operator that is no copy. A
+  kernel can be registered and still compute on the CPU.
+- the backend's own counter, where it has one.
+
+torch's execution trace names the operators that ran on the subject, in all threads, also those
+that kernels and the autograd engine called, with the device of each argument. It is made in a run
+of its own, so that nothing stands between the subject and the runs that are compared. What a kernel
+copies by its driver, past torch's dispatcher, is not seen.
+"""
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._C._profiler import (
+    _add_execution_trace_observer,
+    _disable_execution_trace_observer,
+    _enable_execution_trace_observer,
+    _remove_execution_trace_observer,
+)
+from torch_device_conformance.comparison.transfer import LABEL
+from torch_device_conformance.subject.subject import Subject, object_at
+from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
+
+# They are there to bring values to the host.
+COPIES = frozenset(
+    "aten::" + name
+    for name in (
+        "_copy_from",
+        "_copy_from_and_resize",
+        "_local_scalar_dense",
+        "_to_copy",
+        "_to_cpu",
+        "copy_",
+        "item",
+        "pin_memory",
+        "_pin_memory",
+        "to",
+    )
+)
+
+# A copy of more elements to the host makes a fallback: many kernels read a scalar.
+SCALAR = 1
+
+
+# How the dispatcher says where a kernel comes from, at the end of a line of its table.
+_SOURCES = {
+    "kernel]": NATIVE,
+    "backend fallback]": FALLBACK,
+    "math kernel]": COMPOSITE,
+    "default backend kernel]": COMPOSITE,
+    "autograd kernel]": COMPOSITE,
+}
+
+
+@functools.cache
+def route(name: str, key: str) -> str:
+    """How torch gets from an operator to a key: NATIVE, COMPOSITE, FALLBACK or MISSING.
+
+    Args:
+        name: "aten::add.Tensor".
+        key: of the dispatcher, such as "PrivateUse1".
+    """
+    try:
+        table = torch._C._dispatch_dump_table(name)
+    except RuntimeError:
+        return MISSING
+    line = next((line for line in table.splitlines() if line.startswith(f"{key}: ")), "")
+    return _SOURCES.get(line.rpartition(" [")[2], MISSING)
+
+
+def overloads() -> list[str]:
+    """All overloads of aten operators of this torch: a fixed denominator."""
+    return sorted(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
+
+
+def dispatch_key(device: torch.device) -> str:
+    """The dispatcher's key for strided tensors of a device.
+
+    Raises:
+        ValueError: the device has none of its own.
+    """
+    if device.type == torch._C._get_privateuse1_backend_name():
+        return "PrivateUse1"
+    if device.type.upper() not in torch._C.DispatchKey.__members__:
+        raise ValueError(f"no dispatch key of {device.type}")
+    return device.type.upper()
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call of an operator in a trace.
+
+    Attributes:
+        name: overload, "aten::add.Tensor".
+        parent: the call inside of which it was made, by number.
+        tensors: (device, elements, bytes of an element) of arguments and results.
+        on_subject: whether a tensor or the named device is the subject.
+        dtypes: of tensor arguments, as the trace writes them.
+    """
+
+    name: str
+    parent: int
+    tensors: tuple[tuple[str, int, int], ...]
+    on_subject: bool
+    dtypes: tuple[str, ...] = ()
+
+    @property
+    def packet(self) -> str:
+        """The operator without its overload."""
+        return self.name.partition(".")[0]
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether bringing values to the host is what it is for."""
+        return self.packet in COPIES
+
+
+@dataclass
+class Trace:
+    """The calls of one run by number, and what the backend's own counter added, by operator."""
+
+    calls: dict[int, Call] = field(default_factory=dict)
+    counted: dict[str, int] = field(default_factory=dict)
+
+    def on_subject(self) -> Iterator[Call]:
+        """The calls that have to do with the subject."""
+        return (call for call in self.calls.values() if call.on_subject)
+
+    def outermost(self) -> Iterator[Call]:
+        """The calls on the subject that no other operator made."""
+        return (c for c in self.on_subject() if c.parent not in self.calls)
+
+    def host_copies(self, device: torch.device) -> dict[str, int]:
+        """Bytes that operators which are no copies brought to the host, by overload."""
+        found: dict[str, int] = {}
+        if device.type == "cpu":
+            return found
+        for call in self.calls.values():
+            if not call.is_copy or not copies_to_host(call, device.type):
+                continue
+            caller = self._caller(call)
+            if caller is not None:
+                size = max(n * item for _, n, item in call.tensors)
+                found[caller.name] = max(found.get(caller.name, 0), size)
+        return found
+
+    def _caller(self, call: Call) -> Call | None:
+        """The innermost call around a copy that is no copy and has to do with the subject."""
+        above = self.calls.get(call.parent)
+        while above is not None and (above.is_copy or not above.on_subject):
+            above = self.calls.get(above.parent)
+        return above
+
+
+def copies_to_host(call: Call, device: str) -> bool:
+    """Whether a copy brings more than a scalar from the device to the host."""
+    places = [place.partition(":")[0] for place, _, _ in call.tensors]
+    if device not in places or "cpu" not in places:
+        return False
+    # In torch's order the source of _copy_from comes first, that of copy_ second.
+    source = places[1] if call.packet == "aten::copy_" and len(places) > 1 else places[0]
+    return source == device and max(n for _, n, _ in call.tensors) > SCALAR
+
+
+def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
+    """Device, elements and bytes of an element of each tensor of a value in a trace."""
+    if not isinstance(value, list):
+        return
+    if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
+        yield value[5], value[3], value[4]
+        return
+    for element in value:
+        yield from tensors_of(element)
+
+
+def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[int, Call]:
+    """The calls of operators in an execution trace, by number; not those that made the samples."""
+    found = {}
+    nodes = list(nodes)
+    parents = {node["id"]: node["ctrl_deps"] for node in nodes}
+    labels = {node["id"] for node in nodes if node["name"] == LABEL}
+
+    def is_labeled(number: int) -> bool:
+        while number in parents and number != parents[number]:
+            if number in labels:
+                return True
+            number = parents[number]
+        return False
+
+    for node in nodes:
+        if labels and is_labeled(node["id"]):
+            continue
+        attributes = {item["name"]: item["value"] for item in node["attrs"]}
+        schema = attributes.get("op_schema", "")
+        if not schema or not node["name"].startswith("aten::"):
+            continue
+        inputs, outputs = node["inputs"], node["outputs"]
+        tensors = [*tensors_of(inputs["values"]), *tensors_of(outputs["values"])]
+        named = [value for value in inputs["values"] if isinstance(value, str)]
+        places = [place for place, _, _ in tensors] + named
+        found[node["id"]] = Call(
+            schema.partition("(")[0],
+            node["ctrl_deps"],
+            tuple(tensors),
+            any(place.partition(":")[0] == device.type for place in places),
+            tuple(kind for kind in inputs["types"] if kind.startswith("Tensor")),
+        )
+    return found
+
+
+class Observer:
+    """Sees how operators get to the device.
+
+    Args:
+        subject: the subject, loaded.
+        device: of it.
+    """
+
+    def __init__(self, subject: Subject, device: torch.device) -> None:
+        self.device = device
+        self._key = dispatch_key(device)
+        counter = subject.fallback_counter
+        self._counter: Callable[[], dict[str, Any]] | None = object_at(counter) if counter else None
+
+    def routes(self, function: Callable[[], Any]) -> tuple[str, dict[str, str]]:
+        """Runs a function and says how it, and each of its operators, got to the device."""
+        trace = self.trace(function)
+        found = {call.name: route(call.name, self._key) for call in trace.on_subject()}
+        # An operator that never reaches the key was taken apart above it.
+        found = {name: COMPOSITE if way == MISSING else way for name, way in found.items()}
+        for name in trace.host_copies(self.device):
+            found[name] = FALLBACK
+        for name in trace.counted:
+            found.setdefault(name, FALLBACK)
+        if FALLBACK in found.values():
+            return FALLBACK, found
+        outermost = {found[call.name] for call in trace.outermost()}
+        return (NATIVE if NATIVE in outermost else COMPOSITE), found
+
+    def outermost(self, function: Callable[[], Any]) -> dict[str, str]:
+        """Runs a function and says how the operators that it called itself got to the device."""
+        return {call.name: route(call.name, self._key) for call in self.trace(function).outermost()}
+
+    def trace(self, function: Callable[[], Any]) -> Trace:
+        """Runs a function; an error ends it silently, for it has been judged elsewhere."""
+        before = self._counts()
+        with tempfile.TemporaryDirectory(prefix="trace-") as folder:
+            file = os.path.join(folder, "trace.json")
+            if not _add_execution_trace_observer(file):
+                raise RuntimeError("torch's execution trace is taken by another observer")
+            try:
+                _enable_execution_trace_observer()
+                with suppress(Exception):
+                    function()
+            finally:
+                _disable_execution_trace_observer()
+                _remove_execution_trace_observer()
+            with open(file) as stream:
+                nodes = json.load(stream)["nodes"]
+        trace = Trace(calls_of(nodes, self.device))
+        for name, count in self._counts().items():
+            if count > before.get(name, 0):
+                trace.counted[name] = count - before.get(name, 0)
+        return trace
+
+    def _counts(self) -> dict[str, int]:
+        if self._counter is None:
+            return {}
+        return {name: getattr(n, "calls", n) for name, n in self._counter().items()}

@@ -1,0 +1,135 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The device under test: its name, and what makes torch know it.
+
+A Subject is a description, which is pickled to other processes; `load` makes the device usable in
+a process. Entry points of the group torch.backends are loaded as torch does it, unless the
+description says otherwise.
+"""
+
+import importlib
+import importlib.util
+import os
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch_device_conformance.subject import preloaded
+
+
+class NoSubject(Exception):
+    """The device cannot be used here; the message says why."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A device and how to get it.
+
+    Attributes:
+        device: name, perhaps with an index: "npu", "cpu".
+        imports: modules (or paths of .py files) whose import registers the device.
+        autoload: whether backends that are installed as entry points are loaded.
+        fallback_counter: "MODULE:FUNCTION" that returns the number of fallbacks by operator.
+        environment: variables that are set before anything of the backend is loaded.
+    """
+
+    device: str
+    imports: tuple[str, ...] = ()
+    autoload: bool = True
+    fallback_counter: str = ""
+    environment: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_cpu(self) -> bool:
+        """Whether it is the CPU itself, the sanity check of the kit."""
+        return self.device.partition(":")[0] == "cpu"
+
+    def load(self) -> torch.device:
+        """Makes the device usable in this process.
+
+        Raises:
+            NoSubject: torch does not know the device, or it is not available.
+        """
+        os.environ.update(self.environment)
+        if self.autoload and not self.is_cpu:
+            load_entry_points()
+        for name in self.imports:
+            import_backend(name)
+        try:
+            device = torch.device(self.device)
+        except RuntimeError as error:
+            raise NoSubject(self._unknown(str(error).splitlines()[0])) from None
+        if device.type == "cpu":
+            return device
+        module = getattr(torch, device.type, None)
+        if module is None:
+            raise NoSubject(self._unknown(f"torch.{device.type} does not exist"))
+        available = getattr(module, "is_available", None)
+        if available is not None and not available():
+            raise NoSubject(f"torch.{device.type}.is_available() is false: no such device here")
+        count = module.device_count() if hasattr(module, "device_count") else 1
+        if (device.index or 0) >= count:
+            raise NoSubject(f"device {self.device!r}: there are {count} devices")
+        return device
+
+    def command(self) -> str:
+        """The flags that name the subject."""
+        parts = [f"--device {self.device}", *(f"--import {name}" for name in self.imports)]
+        if not self.autoload:
+            parts.append("--no-autoload")
+        if self.fallback_counter:
+            parts.append(f"--fallback-counter {self.fallback_counter}")
+        return " ".join(parts)
+
+    def _unknown(self, reason: str) -> str:
+        known = torch._C._get_privateuse1_backend_name()
+        found = f"; the out-of-tree device here is {known!r}" if known != "privateuseone" else ""
+        return f"no device {self.device!r}: {reason}{found}. Name its module with --import"
+
+
+def load_entry_points() -> None:
+    """Loads installed backends, where the import of torch was told to leave them for later."""
+    if preloaded.pending:
+        preloaded.pending = False
+        torch._import_device_backends()
+
+
+def import_backend(name: str) -> ModuleType:
+    """Imports a module by its name or by the path of its file.
+
+    Raises:
+        NoSubject: there is none, or its import fails.
+    """
+    try:
+        if not name.endswith(".py"):
+            return importlib.import_module(name)
+        path = Path(name).absolute()
+        if path.stem in sys.modules:
+            return sys.modules[path.stem]
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None or not path.exists():
+            raise ImportError(f"no file {path}")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[path.stem] = module
+        spec.loader.exec_module(module)
+        return module
+    except Exception as error:
+        raise NoSubject(f"--import {name}: {type(error).__name__}: {error}") from error
+
+
+def object_at(place: str) -> Any:
+    """The object that "MODULE:NAME" says.
+
+    Raises:
+        NoSubject: there is none.
+    """
+    module, _, name = place.partition(":")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+        return found
+    except (ImportError, AttributeError) as error:
+        raise NoSubject(f"{place!r}: {error}") from None
