@@ -348,6 +348,7 @@ void set_memory_fraction(c10::DeviceIndex device, double fraction) {
       "openreg: the fraction of a device's memory that this process may allocate must "
       "be between 0 and 1, but got ",
       fraction);
+  caching_allocator(device);
   translate_errors([&] { memory_if_any(device)->set_fraction(fraction); });
 }
 
