@@ -4,7 +4,8 @@
 //
 //   run PACKAGE TENSORS [DEVICE INDEX]
 //
-// TENSORS is a dict that torch.save wrote: "input" and "expected". Exit status: 0 if the result is as expected, 1 if not, 2 for what cannot be run.
+// TENSORS is a dict that torch.save wrote: "input" and "expected". Exit status: 0 if the result is
+// as expected, 1 if not, 2 for what cannot be run.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/allclose.h>

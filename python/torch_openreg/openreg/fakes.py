@@ -37,7 +37,7 @@ _ATTENTION = _aten._scaled_dot_product_fused_attention_overrideable.default
 
 
 def register(device_type: str) -> None:
-    """Let torch treat fake convolutions of the device like those of the CPU, and fix attention and groups."""
+    """Register fake kernels: convolutions like those of the CPU, attention, grouped products."""
     rules = fake_impls.op_implementations_dict
     for operator in _CONVOLUTIONS:
         rules[operator] = _like_the_cpu(device_type, rules[operator])
