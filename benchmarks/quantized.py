@@ -218,8 +218,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = Flags("quantized", __doc__)
     parser.add_argument("--device", type=device, default="openreg", help="where to compute")
     parser.add_argument("--rounds", type=whole_number(1), default=9, help="windows of each way")
+    parser.add_argument("--threads", type=whole_number(1), help="for kernels; torch's default")
     parser.add_argument("--json", type=output, metavar="FILE", help="figures to write")
     flags = parser.parse_args(argv)
+    if flags.threads:
+        torch.set_num_threads(flags.threads)
     found: list[Row] = []
     with torch.inference_mode(), tqdm(total=4, disable=None) as bar:
         for name in MODELS:

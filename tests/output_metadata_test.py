@@ -34,14 +34,6 @@ def plain(*shapes: tuple[int, ...]) -> Make:
     return lambda: tuple(torch.randn(shape) for shape in shapes)
 
 
-def _bags() -> Arguments:
-    return torch.randint(0, 9, (12,)), torch.randn(9, 4).requires_grad_(), torch.tensor([0, 5, 7])
-
-
-def _weighted_bags() -> Arguments:
-    return *_bags(), torch.rand(12).requires_grad_()
-
-
 def _ctc() -> Arguments:
     return torch.randn(9, 2, 5).log_softmax(2).requires_grad_(), torch.randint(1, 5, (2, 3))
 
@@ -85,19 +77,6 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
     "grid_sampler_3d": (
         lambda x, grid: functional.grid_sample(x, grid, align_corners=True),
         reals((2, 3, 4, 6, 4), (2, 2, 3, 3, 3)),
-    ),
-    "embedding_bag, sum": (
-        lambda i, w, o: functional.embedding_bag(i, w, o, mode="sum"),
-        _bags,
-    ),
-    "embedding_bag, mean": (lambda i, w, o: functional.embedding_bag(i, w, o), _bags),
-    "embedding_bag, max": (
-        lambda i, w, o: functional.embedding_bag(i, w, o, mode="max"),
-        _bags,
-    ),
-    "embedding_bag, weights": (
-        lambda i, w, o, p: functional.embedding_bag(i, w, o, mode="sum", per_sample_weights=p),
-        _weighted_bags,
     ),
     "weight_norm": (lambda v, g: torch._weight_norm(v, g, 0), reals((4, 3), (4, 1))),
     "ctc_loss": (
