@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """What becomes of links, of the table of contents, and of a C header."""
 
-from docs.site import c_header, pages
+from docs.sphinx import c_header, pages
 
 PAGES = ["README.md", "docs/README.md", "docs/a.md", "examples/x/README.md"]
 

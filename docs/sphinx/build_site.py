@@ -15,7 +15,7 @@ import tempfile
 import venv
 from pathlib import Path
 
-from docs.site import c_header, pages
+from docs.sphinx import c_header, pages
 from tools import bazel_workspace
 
 # Pages of the site besides those of docs/.
@@ -73,7 +73,7 @@ def stage(root: Path, folder: Path) -> None:
     (folder / "reference").mkdir()
     header = (root / _HEADER).read_text()
     (folder / "reference" / "openreg_h.md").write_text(c_header.markdown("openreg.h", header))
-    shutil.copyfile(root / "docs" / "site" / "conf.py", folder / "conf.py")
+    shutil.copyfile(root / "docs" / "sphinx" / "conf.py", folder / "conf.py")
     # Under the name that programs use.
     module = folder / "api" / "torch" / "openreg"
     module.mkdir(parents=True)
@@ -91,7 +91,7 @@ def main() -> int:
     )
     # A relative path means the folder where the command was typed.
     folder = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), parser.parse_args().folder)
-    python = environment(root / "docs" / "site" / "requirements.lock")
+    python = environment(root / "docs" / "sphinx" / "requirements.lock")
     with tempfile.TemporaryDirectory() as staged:
         stage(root, Path(staged))
         command = [str(python), "-m", "sphinx", "-W", "--keep-going", "-q", "-b", "html"]
