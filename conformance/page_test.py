@@ -49,7 +49,8 @@ set("mode", "out"); seen.mode = rows(); set("mode", "");
 document.querySelector("#body button").click();
 seen.open = $("dialog").open; seen.detail = $("detail").textContent; $("close").click();
 seen.closed = !$("dialog").open;
-[...document.querySelectorAll("#contract button")].find(b => b.textContent.includes("wait")).click();
+const rowsOfContract = [...document.querySelectorAll("#contract button")];
+rowsOfContract.find(b => b.textContent.includes("wait")).click();
 seen.row = $("detail").textContent; $("close").click();
 $("by-overload").click(); seen.overloads = rows();
 document.body.append(Object.assign(document.createElement("pre"),
