@@ -7,7 +7,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from torch_device_conformance.command import compare
+from torch_device_conformance.command import compare, table
 from torch_device_conformance.command.files import write
 from torch_device_conformance.command.run import status
 from torch_device_conformance.report import waivers as waivers_file
@@ -265,3 +265,19 @@ def test_configuration_of_torchs_tests() -> None:
     (decorator,) = made["op_overrides"]["div.floor_rounding"]
     assert [str(dtype) for dtype in decorator.dtypes] == ["torch.bfloat16"]
     assert decorator.device_type == "npu"
+
+
+def test_table_of_a_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save(tmp_path / "r.json", report(Verdict(ADD, NATIVE)))
+    readme = tmp_path / "README.md"
+    readme.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
+    arguments = [str(tmp_path / "r.json"), str(readme)]
+    assert table.main([*arguments, "--check"]) == 1
+    assert "old" in readme.read_text()
+    assert table.main(arguments) == 0
+    assert table.main([*arguments, "--check"]) == 0
+    text = readme.read_text()
+    assert "| operators: eager | 1 |" in text
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert "is not current" in capsys.readouterr().out

@@ -3,12 +3,12 @@
 
 import sys
 
-from torch_device_conformance.command import compare, merge, model, run
+from torch_device_conformance.command import compare, merge, model, run, table
 
 # Before anything imports torch: this process must not load the device.
 from torch_device_conformance.subject import preloaded  # noqa: F401
 
-COMMANDS = {"diff": compare.main, "merge": merge.main, "model": model.main}
+COMMANDS = {"diff": compare.main, "merge": merge.main, "model": model.main, "table": table.main}
 
 
 def main(argv: list[str]) -> int:

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The command that keeps the table "what works" of a README current."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from torch_device_conformance.command.flags import Flags, existing
+from torch_device_conformance.report.markdown import works
+from torch_device_conformance.report.report import BadReport, load
+
+BEGIN = "<!-- conformance: begin -->"
+END = "<!-- conformance: end -->"
+
+
+def main(argv: Sequence[str]) -> int:
+    """Runs the command; with --check it returns 1 if the table is not that of the report."""
+    flags = Flags(" table", f"Writes the table of a report between {BEGIN} and {END} of a file.")
+    flags.add_argument("report", type=existing, help="report.json")
+    flags.add_argument("file", type=existing, help="Markdown file that has the two lines")
+    flags.add_argument("--check", action="store_true", help="change nothing; fail if it differs")
+    options = flags.parse_args(argv)
+    path: Path = options.file
+    text = path.read_text()
+    try:
+        table = works(load(options.report))
+    except BadReport as error:
+        flags.error(str(error))
+    found = re.search(f"{re.escape(BEGIN)}\n(.*?){re.escape(END)}", text, re.DOTALL)
+    if not found:
+        flags.error(f"{path} has no lines {BEGIN} and {END}")
+    new = f"{text[: found.start(1)]}{table}\n{text[found.end(1) :]}"
+    if options.check:
+        if new != text:
+            print(f"{path} is not current; the report says:\n{table}")
+        return int(new != text)
+    path.write_text(new)
+    return 0
