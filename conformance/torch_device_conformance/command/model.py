@@ -64,7 +64,7 @@ def main(argv: Sequence[str]) -> int:
         options.device, tuple(options.imports), options.autoload, options.fallback_counter
     )
     try:
-        with Worker[None, dict[str, Any]](prepare_description, subject) as worker:
+        with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
             description = worker.ask(None, 300)
     except Died as died:
         print(f"torch_device_conformance: {died.last_words.splitlines()[-1]}", file=sys.stderr)

@@ -130,7 +130,7 @@ def main(argv: Sequence[str]) -> int:
     except waivers_file.BadWaivers as error:
         flags.error(str(error))
     try:
-        with Worker[None, dict[str, Any]](prepare_description, subject) as worker:
+        with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
             description = worker.ask(None, 300)
     except Died as died:
         reason = died.last_words.splitlines()[-1] if died.last_words else died.cause

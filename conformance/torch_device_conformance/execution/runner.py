@@ -119,11 +119,11 @@ def _run_shard(
         for case in shard:
             if stop.is_set():
                 return
-            worker = worker or Worker(prepare, *arguments)
+            worker = worker or Worker(prepare, *arguments, preloaded=True)
             worker, verdict = _ask(worker, Request(case), limits)
             if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
                 # torch's execution trace crashes on some sparse tensors: is it to blame?
-                again = Worker(prepare, *arguments)
+                again = Worker(prepare, *arguments, preloaded=True)
                 worker, untraced = _ask(again, Request(case, traced=False), limits)
                 if untraced.verdict not in (CRASH, HANG):
                     verdict = replace(

@@ -5,8 +5,9 @@ The parent owns the process and talks to it from one thread. What the process wr
 goes to a file, so that the last words of a crashed one can be reported. Python's faulthandler
 writes the stacks of all threads there when the process crashes, and before a silent one is ended.
 
-Processes come from a fork server, which has imported torch and nothing of a device: a new one is
-there in some ten milliseconds, and none inherits threads or a device.
+A process is a new interpreter. On request it comes from a fork server, which has imported torch and
+its databases and nothing of a device: it is there in some ten milliseconds, inherits no threads and
+no device, and has to load installed backends itself (subject/subject.py).
 """
 
 import faulthandler
@@ -17,7 +18,7 @@ import tempfile
 import threading
 from collections.abc import Callable
 from multiprocessing.connection import Connection
-from multiprocessing.context import ForkServerContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, Generic, TypeVar
 
 Request = TypeVar("Request")
@@ -66,15 +67,21 @@ class Worker(Generic[Request, Answer]):
         prepare: called once in the process with `arguments`; returns the function that answers.
             It must be importable by name. An exception in it ends the process.
         arguments: of prepare; they are pickled.
+        preloaded: whether the process comes from the fork server.
 
     Attributes:
         prepared: whether `prepare` has returned, as far as the parent has asked.
     """
 
     def __init__(
-        self, prepare: Callable[..., Callable[[Request], Answer]], *arguments: Any
+        self,
+        prepare: Callable[..., Callable[[Request], Answer]],
+        *arguments: Any,
+        preloaded: bool = False,
     ) -> None:
-        context = fork_server()
+        context: SpawnContext | ForkServerContext = (
+            fork_server() if preloaded else multiprocessing.get_context("spawn")
+        )
         self._stderr = tempfile.NamedTemporaryFile(prefix="worker-")  # noqa: SIM115
         self._connection, theirs = context.Pipe()
         self._process = context.Process(
