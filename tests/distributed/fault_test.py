@@ -169,7 +169,7 @@ def test_a_kill_at_any_point_ends_all_others(seed: int, tmp_path: Path) -> None:
     named = f"rank {victim}" if HOSTS == 1 else "rank "
     for error in errors:
         assert named in error, error
-        assert "ended" in error
+        assert "exited" in error
 
 
 def raises() -> None:
