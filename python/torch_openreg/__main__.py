@@ -67,6 +67,7 @@ def _examine(report: dict[str, Any], index: int) -> None:
     count = openreg.device_count()
     for number in range(count):
         device = {"index": number, **asdict(openreg.get_device_properties(number))}
+        device["uuid"] = str(device["uuid"])
         device["free_memory"] = openreg.mem_get_info(number)[0]
         report["devices"].append(device)
         total, free = (device[key] / 2**30 for key in ("total_memory", "free_memory"))
