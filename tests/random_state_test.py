@@ -516,9 +516,9 @@ BAD_STATES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "device": (lambda: tensor(0, 16).byte(), TypeError, "must be a torch.ByteTensor on the CPU"),
     "dtype": (lambda: torch.zeros(2, dtype=torch.int64), TypeError, "must be a torch.ByteTensor"),
     "text": (lambda: "state", TypeError, "expected a torch.ByteTensor, but got str"),
-    "size": (lambda: torch.zeros(15, dtype=torch.uint8), RuntimeError, "must have 16 .* but got 15"),
+    "size": (lambda: torch.zeros(15, dtype=torch.uint8), RuntimeError, "have 16 .* but got 15"),
     "gaps": (lambda: torch.zeros(32, dtype=torch.uint8)[::2], RuntimeError, "16 contiguous bytes"),
-    "CPU's": (lambda: torch.Generator().get_state(), RuntimeError, "must have 16 .* but got 5056"),
+    "CPU's": (lambda: torch.Generator().get_state(), RuntimeError, "have 16 .* but got 5056"),
     "offset": (
         lambda: torch.tensor([1, 3]).view(torch.uint8),
         RuntimeError,
