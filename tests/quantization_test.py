@@ -47,8 +47,10 @@ def test_int_mm(m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, 
     right = int8(n, k).t() if transposed[1] else int8(k, n)
     if unsigned:
         left = left.view(torch.uint8)
-    check(torch._int_mm, left, right)
+    # Not compared with the CPU: of one row with strides (1, 1) it returns uninitialized memory.
     result = torch._int_mm(to_device(left), to_device(right))
+    assert result.dtype == torch.int32
+    assert result.is_contiguous()
     assert torch.equal(result.cpu().long(), left.long() @ right.long())
 
 

@@ -38,10 +38,18 @@ Operands check_int_mm(const at::Tensor& self, const at::Tensor& mat2) {
   return operands;
 }
 
+// The CPU's kernel reads a matrix with a stride of 1 as transposed. For one row that is also
+// contiguous, such as the transpose of a column, it then writes no result and reports no error.
+at::Tensor with_row_strides(const at::Tensor& matrix) {
+  return matrix.size(0) == 1 && matrix.stride(1) == 1
+             ? matrix.as_strided(matrix.sizes(), {matrix.size(1), 1})
+             : matrix;
+}
+
 void launch_int_mm(const at::Tensor& self, const at::Tensor& mat2, at::Tensor& out) {
   if (out.numel() > 0) {
     launch_cpu({"aten::_int_mm", matmul_cost(self, mat2)}, out.get_device(), &at::cpu::_int_mm_outf,
-               self, mat2, out);
+               with_row_strides(self), with_row_strides(mat2), out);
   }
 }
 
