@@ -256,7 +256,7 @@ def test_a_fraction_of_the_memory_is_a_limit() -> None:
 
 def test_bad_fractions() -> None:
     for fraction in (-0.1, 1.1, float("nan")):
-        with pytest.raises(ValueError, match="0 to 1"):
+        with pytest.raises(ValueError, match="between 0 and 1"):
             torch.openreg.set_per_process_memory_fraction(fraction)
     with pytest.raises(TypeError, match="number"):
         torch.openreg.set_per_process_memory_fraction("0.5")

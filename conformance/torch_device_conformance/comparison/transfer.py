@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Copies of tensors on a device, as one run needs them for itself."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,23 @@ from torch.utils._pytree import tree_map
 
 # In a trace, the operators inside of this label make the copies and are not those of a sample.
 LABEL = "torch_device_conformance: transfer"
+
+
+@functools.cache
+def has_set(device: torch.device) -> bool:
+    """Whether the device has set_.
+
+    It is tried once, before a run is traced: an error leaves the operator open in torch's trace,
+    which then takes all later calls for its children.
+    """
+    whole = torch.empty(4, dtype=torch.uint8, device=device)
+    try:
+        torch.empty(0, dtype=torch.uint8, device=device).set_(
+            whole.untyped_storage(), 0, (4,), (1,)
+        )
+    except NotImplementedError:
+        return False
+    return True
 
 
 def transfer(device: torch.device) -> Callable[[Any], Any]:
@@ -53,17 +71,15 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
         if key not in storages:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
             storages[key] = whole.to(device, copy=True)
-        view = torch.empty(0, dtype=tensor.dtype, device=device)
-        try:
-            result: Tensor = view.set_(
-                storages[key].untyped_storage(),
-                tensor.storage_offset(),
-                tensor.size(),
-                tensor.stride(),
-            )
-        except NotImplementedError:
+        if not has_set(device):
             # The contract has a row for set_: an operator is not to blame for it.
             return tensor.to(device, copy=True)
+        result: Tensor = torch.empty(0, dtype=tensor.dtype, device=device).set_(
+            storages[key].untyped_storage(),
+            tensor.storage_offset(),
+            tensor.size(),
+            tensor.stride(),
+        )
         return result
 
     return lambda tree: tree_map(move, tree, is_leaf=lambda x: isinstance(x, PackedSequence))
