@@ -17,7 +17,7 @@ LABEL = "torch_device_conformance: transfer"
 
 @functools.cache
 def has_set(device: torch.device) -> bool:
-    """Whether the device has set_.
+    """Whether the device has set_ for a part of a storage that was made with another dtype.
 
     It is tried once, before a run is traced: an error leaves the operator open in torch's trace,
     which then takes all later calls for its children.
