@@ -22,11 +22,9 @@ def has_set(device: torch.device) -> bool:
     It is tried once, before a run is traced: an error leaves the operator open in torch's trace,
     which then takes all later calls for its children.
     """
-    whole = torch.empty(4, dtype=torch.uint8, device=device)
+    storage = torch.empty(16, dtype=torch.uint8, device=device).untyped_storage()
     try:
-        torch.empty(0, dtype=torch.uint8, device=device).set_(
-            whole.untyped_storage(), 0, (4,), (1,)
-        )
+        torch.empty(0, dtype=torch.float32, device=device).set_(storage, 1, (2,), (1,))
     except NotImplementedError:
         return False
     return True
