@@ -78,7 +78,7 @@ def test_a_killed_recorder_leaves_nobody_waiting() -> None:
 def test_what_an_opened_event_can_not_do(other: Peer) -> None:
     handle = other.call(peer.make_event, "e")
     event = torch.openreg.Event.from_ipc_handle("openreg", handle)
-    with pytest.raises(RuntimeError, match="only the process that made it can record it"):
+    with pytest.raises(RuntimeError, match="only the process that created it can record it"):
         event.record()
     with pytest.raises(RuntimeError, match="pass its handle on"):
         event.ipc_handle()
