@@ -234,5 +234,5 @@ def test_elapsed_time_between_two_devices_is_an_error() -> None:
         event = torch.openreg.Event(enable_timing=True, device=index)
         event.record(torch.openreg.current_stream(index))
         events.append(event)
-    with pytest.raises(RuntimeError, match=r"the start event is of device 0 .* of device 1"):
+    with pytest.raises(RuntimeError, match=r"the start event belongs to device 0 .* to device 1"):
         events[0].elapsed_time(events[1])
