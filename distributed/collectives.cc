@@ -77,7 +77,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == size,
                     "occl: all_gather needs one list of ", size, " outputs");
-  const std::vector<at::Tensor> to = outputs[0];
+  const std::vector<at::Tensor>& to = outputs[0];
   for (const at::Tensor& output : to) {
     check_compatible("all_gather", input, output);
   }
@@ -213,7 +213,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == size,
                     "occl: reduce_scatter needs one list of ", size, " inputs");
-  const std::vector<at::Tensor> from = inputs[0];
+  const std::vector<at::Tensor>& from = inputs[0];
   for (const at::Tensor& input : from) {
     check_compatible("reduce_scatter", input, output);
   }

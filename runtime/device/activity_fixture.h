@@ -70,7 +70,8 @@ class Profiler {
     const auto* records = static_cast<const orActivity*>(buffer);
     EXPECT_EQ(used % sizeof(orActivity), 0U);
     const std::lock_guard lock(self.mutex_);
-    self.records_.insert(self.records_.end(), records, records + used / sizeof(orActivity));
+    const size_t count = used / sizeof(orActivity);
+    self.records_.insert(self.records_.end(), records, records + count);
     ++self.completed_;
     --self.buffers_;
   }
