@@ -39,6 +39,7 @@ constexpr size_t TypeSize(occlDataType_t type) {
     case occlComplex128:
       return 16;
     case occlNumTypes:
+    case occlMaxType:
       break;
   }
   return 0;

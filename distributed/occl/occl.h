@@ -69,7 +69,8 @@ typedef enum occlDataType {
   occlComplex128 = 15,
   occlBool = 16,  // a byte, 0 or 1: sums are "or", products "and"
   occlByte = 17,  // a byte of any type, to be moved and not reduced
-  occlNumTypes = 18
+  occlNumTypes = 18,
+  occlMaxType = 0x7fffffff  // makes every int a value of the enum, so that it can be checked
 } occlDataType_t;
 
 // 8-bit and 16-bit floats are added in float32 and rounded once. Every rank gets the same bits.
@@ -82,7 +83,8 @@ typedef enum occlRedOp {
   occlBitAnd = 5,  // for integers and bool
   occlBitOr = 6,
   occlBitXor = 7,
-  occlNumOps = 8  // values from here on are from occlRedOpCreatePreMulSum
+  occlNumOps = 8,  // values from here on are from occlRedOpCreatePreMulSum
+  occlMaxOp = 0x7fffffff
 } occlRedOp_t;
 
 typedef struct occlConfig {

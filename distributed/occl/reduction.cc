@@ -261,6 +261,7 @@ void ReduceType(occlRedOp_t op, int inputs, const void* const* input, const void
       }
       return;
     case occlNumOps:
+    case occlMaxOp:
       return;
   }
 }
@@ -282,6 +283,7 @@ bool CanReduce(occlDataType_t type, occlRedOp_t op) {
     case occlBitXor:
       return IsInteger(type);
     case occlNumOps:
+    case occlMaxOp:
       break;
   }
   return false;
@@ -327,6 +329,7 @@ void Reduce(occlDataType_t type, occlRedOp_t op, int inputs, const void* const* 
       return reduce(static_cast<Bool*>(nullptr));
     case occlByte:
     case occlNumTypes:
+    case occlMaxType:
       return;
   }
 }
