@@ -64,10 +64,9 @@ def _accelerator(package: ModuleType) -> type:
         def parse_devices(devices: int | str | list[int]) -> list[int]:
             count = torch.accelerator.device_count()
             if isinstance(devices, str):
-                devices = [int(index) for index in devices.split(",") if index.strip()]
                 # "-1" is all of them, "2" the first two, "1," the second.
-                if len(devices) == 1 and "," not in str(devices):
-                    devices = devices[0]
+                indices = [int(index) for index in devices.split(",") if index.strip()]
+                devices = indices if "," in devices else indices[0]
             if isinstance(devices, int):
                 devices = list(range(count if devices == -1 else devices))
             missing = [index for index in devices if not 0 <= index < count]

@@ -169,10 +169,11 @@ def test_callbacks(tmp_path: Path) -> None:
     assert_same_tensors(loaded.state_dict(), {name: tensor.cpu() for name, tensor in saved.items()})
 
 
-def test_second_device(tmp_path: Path) -> None:
+@pytest.mark.parametrize("devices", [[1], "1,"])
+def test_second_device(tmp_path: Path, devices: Any) -> None:
     assert torch.openreg.device_count() > 1
     model = Classifier()
-    trainer(tmp_path, devices=[1], max_epochs=1).fit(model, loader())
+    trainer(tmp_path, devices=devices, max_epochs=1).fit(model, loader())
     assert model.seen == {torch.device("openreg", 1)}
 
 

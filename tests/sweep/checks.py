@@ -16,6 +16,7 @@ from torch_device_conformance.mode.derivatives import ForwardDerivative, SecondD
 from torch_device_conformance.mode.errors import Errors
 from torch_device_conformance.mode.inputs import Conjugates, Dtypes, Layouts, Sizes
 from torch_device_conformance.mode.mixed_devices import MixedDevices
+from torch_device_conformance.mode.modes import DTYPES as DTYPES
 from torch_device_conformance.mode.writes import InPlace, Out
 
 from tests.sweep.aliases import Aliases
@@ -67,25 +68,6 @@ DATABASES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
 }
 
 CHECKS = tuple(OPERATOR_CHECKS)
-
-DTYPES = (
-    "float32",
-    "float64",
-    "float16",
-    "bfloat16",
-    "complex64",
-    "complex128",
-    "complex32",
-    "int64",
-    "int32",
-    "int16",
-    "int8",
-    "uint8",
-    "bool",
-    "uint16",
-    "uint32",
-    "uint64",
-)
 
 
 @functools.cache
