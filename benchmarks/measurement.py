@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times cases in short windows that alternate between two devices.
 
-The parent process never computes: it asks workers for one window at a time, so that a slow drift
-of the machine (clock, neighbours) meets both devices alike and cancels out of their ratio. Either
-one worker has both devices, or each has one: then the OpenMP threads of one device cannot disturb
-the other.
+The parent process never computes. It asks workers for one window at a time, so that a slow drift
+of the machine (clock, neighbors) affects both devices alike and cancels out of their ratio. Each
+device has a worker of its own: the OpenMP threads that one device leaves behind in a process would
+slow the other down. All cases are measured several times, in passes: the median over the passes is
+not changed by a machine that was busy during one of them.
 """
 
 import gc
@@ -32,10 +33,11 @@ WARM_UP = 8
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: seconds a window, windows a device and case."""
+    """How much is measured: seconds a window; windows a device and case in a pass; passes."""
 
     window: float
     rounds: int
+    passes: int = 1
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,10 @@ class Result:
     """One row: medians of microseconds a call, and the ratio of the devices.
 
     Attributes:
-        ratio: median over the rounds of device / CPU.
-        low: lower quartile of these ratios.
-        high: upper quartile.
-        error: why there are no figures (they are zero then); else empty.
+        ratio: device / CPU: the median over the passes of the median over the rounds.
+        low: lower quartile of the passes.
+        high: upper quartile of the passes.
+        error: why there are no figures (they are zero then); otherwise empty.
     """
 
     group: str
@@ -175,29 +177,29 @@ def synchronize(device: str) -> None:
 
 
 def measure(
-    names: list[str], device: str, threads: int | None, isolate: bool, effort: Effort
+    names: list[str], device: str, threads: int | None, effort: Effort, bound: float | None = None
 ) -> Iterator[tuple[Result, int]]:
-    """Measures cases one by one.
+    """Measures cases one by one, in as many passes over all of them as the effort has.
 
     Args:
         names: of the cases.
         device: to compare with the CPU.
         threads: for kernels; None for torch's default.
-        isolate: gives each device a process of its own.
         effort: how much to measure.
+        bound: of the ratio of a case that has none of its own.
 
     Yields:
-        The result of each case and the number of threads. A case that fails has its error.
+        In each pass for each case its result over the passes so far, and the number of threads. A
+        case that fails has its error.
     """
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
     with ExitStack() as stack:
         workers: list[Worker[Window, Timing]] = []
-        for name in names:
+        for name in names * effort.passes:
             if not workers:
-                count = 2 if isolate else 1
-                made = [stack.enter_context(Worker(prepare, threads)) for _ in range(count)]
-                workers = [made[0], made[-1]]
+                workers = [stack.enter_context(Worker(prepare, threads)) for _ in range(2)]
             (case,) = (c for c in CASES if c.name == name)
-            row = case.group, case.name, case.bound
+            row = case.group, case.name, case.bound or bound
             try:
                 sides = list(zip(workers, (REFERENCE, device), strict=True))
                 (cpu, dev), used = alternate(name, sides, effort)
@@ -208,12 +210,14 @@ def measure(
                     worker.close()
                 workers = []  # the next case gets new ones
                 continue
-            ratios = [d / c for c, d in zip(cpu, dev, strict=True)]
-            low, ratio, high = quartiles(ratios)
+            ratio = statistics.median(d / c for c, d in zip(cpu, dev, strict=True))
+            found[name].append((statistics.median(cpu), statistics.median(dev), ratio))
+            cpu_s, device_s, ratios = zip(*found[name], strict=True)
+            low, ratio, high = quartiles(list(ratios))
             result = Result(
                 *row,
-                cpu_us=1e6 * statistics.median(cpu),
-                device_us=1e6 * statistics.median(dev),
+                cpu_us=1e6 * statistics.median(cpu_s),
+                device_us=1e6 * statistics.median(device_s),
                 ratio=ratio,
                 low=low,
                 high=high,

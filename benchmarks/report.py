@@ -9,7 +9,7 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from benchmarks.measurement import Result
+from benchmarks.measurement import Result, within
 
 
 @dataclass(frozen=True)
@@ -19,20 +19,19 @@ class Run:
     Attributes:
         device: that was compared with the CPU.
         threads: for kernels.
-        isolated: whether each device had a process of its own.
         results: one for each case.
+        mean_bound: of the geometric mean; None if there is none.
     """
 
     device: str
     threads: int
-    isolated: bool
     results: list[Result]
+    mean_bound: float | None = None
 
     @property
     def title(self) -> str:
         """What distinguishes this run."""
-        where = "each device in its own process" if self.isolated else "both devices in one process"
-        return f"{self.threads} thread{'s' * (self.threads != 1)}, {where}"
+        return f"{self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
     def geometric_mean(self) -> float | None:
@@ -72,10 +71,11 @@ def table(run: Run) -> str:
     if run.geometric_mean is not None:
         bounded = [r for r in run.results if r.bound is not None]
         met = sum(bool(r.met) for r in bounded)
-        lines.append(
-            f"geometric mean of the ratios {run.geometric_mean:.3f}; bounds met: "
-            f"{met} of {len(bounded)}"
-        )
+        mean = f"geometric mean of the ratios {run.geometric_mean:.3f}"
+        if run.mean_bound is not None:
+            judged = verdict(within(run.geometric_mean, run.mean_bound))
+            mean += f"  <= {run.mean_bound:.2f}  {judged}"
+        lines.append(f"{mean}; bounds of cases met: {met} of {len(bounded)}")
     return "\n".join(lines)
 
 
@@ -95,8 +95,8 @@ def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
             {
                 "device": run.device,
                 "threads": run.threads,
-                "isolated": run.isolated,
                 "geometric_mean": run.geometric_mean,
+                "geometric_mean_bound": run.mean_bound,
                 "results": [{**asdict(r), "met": r.met} for r in run.results],
             }
             for run in runs
