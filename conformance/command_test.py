@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The program runs on the CPU and on a backend in Python alone, and survives what they do."""
+"""The program runs on the CPU and on a pure Python backend, and survives crashes and hangs."""
 
 import json
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch_device_conformance.verdict.verdict import (
 
 NPY = Path("examples/python_backend/npy.py").absolute()
 
-# The backend in Python, with a crash and a hang.
+# The Python backend, with a planted crash and a planted hang.
 PLANTED = f"""
 import ctypes, sys, time
 sys.path.insert(0, {str(NPY.parent)!r})
@@ -34,14 +34,14 @@ npy.library.impl("cos", hang, "PrivateUse1")
 
 
 def run(folder: Path, *arguments: str, device: str = "cpu") -> tuple[int, dict[str, Any]]:
-    """Runs the program; its exit status and the verdicts by case."""
+    """Runs the program and returns its exit status and the verdicts by case."""
     status = main(["--device", device, "--output", str(folder), *arguments])
     report = load(folder / "report.json")
     return status, {str(v.case): v for v in report.verdicts.values()}
 
 
 def only(*cases: str) -> list[str]:
-    """Flags that choose cases."""
+    """The flags that select cases."""
     return [flag for case in cases for flag in ("--only", case)]
 
 
@@ -75,7 +75,7 @@ def test_crash_and_hang_are_verdicts_with_stacks(tmp_path: Path) -> None:
     assert mm.verdict == NATIVE
 
 
-def test_python_backend_is_told_what_it_lacks(tmp_path: Path) -> None:
+def test_python_backend_lists_what_is_missing(tmp_path: Path) -> None:
     cases = only("contract/device/available", "contract/generator/own", "contract/streams/order")
     status, found = run(tmp_path, "--import", str(NPY), "--no-autoload", *cases, device="npy")
     assert status == 1
@@ -89,7 +89,7 @@ def test_run_is_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
     run(tmp_path, *cases)
     journal = tmp_path / "verdicts.jsonl"
     lines = journal.read_text().splitlines()
-    kept = lines[1].replace('"native"', '"composite"')  # to be seen again
+    kept = lines[1].replace('"native"', '"composite"')  # kept if the case is not run again
     journal.write_text(f"{lines[0]}\n{kept}\n")
     _, found = run(tmp_path, *cases, "--resume")
     assert sorted(v.verdict for v in found.values()) == ["composite", NATIVE]
@@ -113,7 +113,9 @@ def test_shards_make_one_report(tmp_path: Path) -> None:
     assert NOT_RUN not in merged.counts()
 
 
-def test_unknown_device_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_device_is_reported_in_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status = main(["--device", "npu", "--output", str(tmp_path)])
     assert status == 3
     error = capsys.readouterr().err.strip().splitlines()[-1]
@@ -124,10 +126,10 @@ def test_unknown_device_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["--only", "op/eager/float32/no_such"], "no case is called op/eager/float32/no_such"),
-        (["--shard", "3/2"], "is no shard"),
-        (["--jobs", "0"], "is not a whole number of at least 1"),
-        (["--waivers", "nowhere.toml"], "there is no file nowhere.toml"),
+        (["--only", "op/eager/float32/no_such"], "no case matches op/eager/float32/no_such"),
+        (["--shard", "3/2"], "is not a shard"),
+        (["--jobs", "0"], "is not an integer of at least 1"),
+        (["--waivers", "nowhere.toml"], "file nowhere.toml does not exist"),
         (["--tier", "slow"], "invalid choice"),
     ],
 )

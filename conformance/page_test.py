@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The page of a report works in a browser: it draws, filters, and shows evidence on a click."""
+"""The HTML page of a report works in a browser: it renders, filters, and shows evidence on a
+click."""
 
 import json
 import re
@@ -33,7 +34,7 @@ VERDICTS = [
     Verdict(parse_case("op/eager/float32/erf"), MISSING, "no kernel"),
 ]
 
-# Uses the page, and leaves what it saw where --dump-dom shows it.
+# Operates the page, and stores what it displays in the document, for --dump-dom to print.
 ACTIONS = """
 <script>
 const seen = {};
@@ -61,7 +62,7 @@ document.body.append(Object.assign(document.createElement("pre"),
 
 @pytest.fixture(scope="module")
 def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What was seen when the page was used."""
+    """The content of the page after each step of ACTIONS."""
     assert CHROMIUM, "no chromium: apt-get install chromium"
     heading = {
         "device": "npu",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports say what was found in every form, and differences and waivers do what they promise."""
+"""Reports contain all verdicts in every format; differences and waivers follow their rules."""
 
 import datetime
 import json
@@ -48,7 +48,7 @@ TODAY = datetime.date(2026, 5, 1)
 
 
 def report(*verdicts: Verdict, **heading: object) -> Report:
-    """A report of a device called npu."""
+    """A report about a device named npu."""
     description = {
         "provenance": {"torch": {"version": "2.13.0"}, "backend": {"module": "torch.npu"}},
         "dispatch": {"aten::add.Tensor": NATIVE, "aten::erf": MISSING},
@@ -69,8 +69,8 @@ def test_case_and_its_identifier(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "op", "op/eager", "contract/streams", "contract/a/b/c"])
-def test_what_is_no_case(text: str) -> None:
-    with pytest.raises(ValueError, match="is no case"):
+def test_invalid_case(text: str) -> None:
+    with pytest.raises(ValueError, match="is not a case"):
         parse_case(text)
 
 
@@ -94,7 +94,7 @@ def test_verdict_survives_json() -> None:
     assert from_record(json.loads(json.dumps(endless.record()))) == endless
 
 
-def test_what_was_not_run_counts_and_does_not_pass() -> None:
+def test_not_run_counts_and_does_not_pass() -> None:
     verdicts = complete([ADD, DIV], [Verdict(ADD, NATIVE)])
     assert verdicts[DIV].verdict == NOT_RUN
     assert verdicts[DIV].counts
@@ -123,13 +123,13 @@ def test_report_survives_its_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "[]", '{"schema": "1.0"}', '{"schema": "2.0"}'])
-def test_what_is_no_report(text: str, tmp_path: Path) -> None:
+def test_invalid_report(text: str, tmp_path: Path) -> None:
     (tmp_path / "r.json").write_text(text)
     with pytest.raises(BadReport):
         load(tmp_path / "r.json")
 
 
-def test_overload_fails_only_where_it_was_asked_for() -> None:
+def test_overload_fails_only_where_it_was_called_directly() -> None:
     found = report(
         Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}),
         Verdict(DIV, WRONG, routes={"aten::div.Tensor_mode": NATIVE}),
@@ -194,7 +194,7 @@ def test_difference_shows_exactly_what_changed(
     assert compare.main([str(tmp_path / "a.json"), str(tmp_path / "a.json")]) == 0
 
 
-def test_another_kind_of_failure_is_no_regression() -> None:
+def test_another_kind_of_failure_is_not_a_regression() -> None:
     found = difference(
         report(Verdict(ADD, WRONG)), report(Verdict(ADD, CRASH), Verdict(DIV, WRONG))
     )
@@ -211,7 +211,7 @@ expires = 2026-05-01
 """
 
 
-def test_waiver_holds_until_its_day(tmp_path: Path) -> None:
+def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WAIVER)
     verdict = Verdict(DIV, WRONG)
     held = waivers_file.load(tmp_path / "w.toml", TODAY)
@@ -229,10 +229,10 @@ def test_waiver_holds_until_its_day(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ('reason = "ticket 12"\n', "", "has no reason"),
-        ("expires = 2026-05-01\n", "", "has no expires"),
-        ('"wrong"', '"odd"', "no verdict is called odd"),
-        ("2026-05-01", '"soon"', "expires is a date"),
+        ('reason = "ticket 12"\n', "", "lacks reason"),
+        ("expires = 2026-05-01\n", "", "lacks expires"),
+        ('"wrong"', '"odd"', "unknown verdict odd"),
+        ("2026-05-01", '"soon"', "expires must be a date"),
         ("ticket 12", " ", "empty reason"),
         ("[[waiver]]", "[[waiver", "w.toml"),
     ],
@@ -243,7 +243,7 @@ def test_bad_waivers_are_refused(before: str, after: str, message: str, tmp_path
         waivers_file.load(tmp_path / "w.toml", TODAY)
 
 
-def test_journal_keeps_what_a_stopped_run_had(tmp_path: Path) -> None:
+def test_journal_keeps_verdicts_of_a_stopped_run(tmp_path: Path) -> None:
     path = tmp_path / "verdicts.jsonl"
     Journal(path, {"seed": 1}).start([Verdict(ADD, NATIVE)])
     Journal(path, {"seed": 1}).add(Verdict(ROW, HANG, stack="line\nline"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators that the CPU computes are seen as such, however they get there."""
+"""The kit detects operators that the CPU computes, by whichever route they get there."""
 
 from collections.abc import Iterator
 
@@ -43,7 +43,7 @@ def test_boxed_fallback(observer: Observer) -> None:
     assert observer.routes(lambda: torch.logit(x)) == (FALLBACK, {"aten::logit": FALLBACK})
 
 
-def test_boxed_fallback_is_seen_inside_of_another_operator(observer: Observer) -> None:
+def test_boxed_fallback_inside_another_operator(observer: Observer) -> None:
     x = torch.rand(4, 4, device=DEVICE)
     verdict, routes = observer.routes(lambda: torch.special.logit(x))
     assert (verdict, routes["aten::logit"]) == (FALLBACK, FALLBACK)
@@ -55,7 +55,7 @@ def test_silent_copy_to_the_host(observer: Observer, library: torch.library.Libr
     assert observer.routes(lambda: torch.tanh(x))[0] == FALLBACK
 
 
-def test_reading_a_scalar_is_no_fallback(
+def test_reading_a_scalar_is_not_a_fallback(
     observer: Observer, library: torch.library.Library
 ) -> None:
     kernel = torch.library.get_kernel("aten::tanh", KEY)
@@ -70,12 +70,12 @@ def test_reading_a_scalar_is_no_fallback(
     assert observer.routes(lambda: torch.tanh(x))[0] == NATIVE
 
 
-def test_copy_that_was_asked_for_is_no_fallback(observer: Observer) -> None:
+def test_requested_copy_is_not_a_fallback(observer: Observer) -> None:
     x = torch.ones(4, device=DEVICE)
     assert observer.routes(lambda: x.cpu())[0] != FALLBACK
 
 
-def test_backward_is_seen(observer: Observer) -> None:
+def test_backward_is_observed(observer: Observer) -> None:
     x = torch.ones(4, device=DEVICE, requires_grad=True)
     _, routes = observer.routes(lambda: x.sigmoid().sum().backward())
     assert routes["aten::sigmoid_backward"] == NATIVE

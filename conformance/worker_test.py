@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A worker answers, raises, dies and hangs; its parent learns of each."""
+"""A worker answers, raises, dies and hangs; its parent detects each."""
 
 import ctypes
 import os
@@ -16,7 +16,7 @@ def adder(first: int) -> Callable[[int], int]:
     return lambda second: first + second
 
 
-def obedient() -> Callable[[str], str]:
+def answering() -> Callable[[str], str]:
     def answer(request: str) -> str:
         if request == "segv":
             print("about to read address 8", file=sys.stderr)
@@ -37,7 +37,7 @@ def slow() -> Callable[[int], int]:
     return lambda request: request + 1
 
 
-def unwilling() -> Callable[[str], str]:
+def failing() -> Callable[[str], str]:
     raise LookupError("no device here")
 
 
@@ -45,33 +45,33 @@ def test_answers_in_a_process_of_its_own() -> None:
     with Worker(adder, 40) as worker:
         assert worker.ask(2) == 42
         assert worker.ask(3) == 43
-    with Worker(obedient) as worker:
+    with Worker(answering) as worker:
         assert int(worker.ask("who")) != os.getpid()
 
 
-def test_exception_leaves_it_alive() -> None:
-    with Worker(obedient) as worker:
+def test_worker_survives_an_exception() -> None:
+    with Worker(answering) as worker:
         before = worker.ask("who")
         with pytest.raises(RuntimeError, match="ValueError: not that"):
             worker.ask("raise")
         assert worker.ask("who") == before
 
 
-def test_crash_tells_signal_and_last_words() -> None:
-    with Worker(obedient) as worker, pytest.raises(Died) as died:
+def test_crash_reports_signal_and_last_output() -> None:
+    with Worker(answering) as worker, pytest.raises(Died) as died:
         worker.ask("segv")
     assert died.value.cause == signal.SIGSEGV.name
     assert died.value.last_words.startswith("about to read address 8")
 
 
-def test_exit_tells_its_status() -> None:
-    with Worker(obedient) as worker, pytest.raises(Died) as died:
+def test_exit_reports_its_status() -> None:
+    with Worker(answering) as worker, pytest.raises(Died) as died:
         worker.ask("exit")
     assert died.value.cause == "exit status 3"
 
 
-def test_silence_ends_it() -> None:
-    worker = Worker(obedient)
+def test_timeout_ends_the_process() -> None:
+    worker = Worker(answering)
     process = int(worker.ask("who"))
     with pytest.raises(Silent, match=r"within 0\.2 s"):
         worker.ask("hang", timeout=0.2)
@@ -79,20 +79,20 @@ def test_silence_ends_it() -> None:
         os.kill(process, 0)
 
 
-def test_preparation_takes_nothing_from_the_time_of_an_answer() -> None:
+def test_preparation_does_not_count_toward_the_timeout() -> None:
     with Worker(slow) as worker:
         assert worker.ask(1, timeout=0.5) == 2
 
 
 def test_failed_preparation_is_reported() -> None:
-    with Worker(unwilling) as worker, pytest.raises(Died) as died:
+    with Worker(failing) as worker, pytest.raises(Died) as died:
         worker.ask("who")
     assert died.value.cause == "exit status 1"
     assert "LookupError: no device here" in died.value.last_words
 
 
-def test_close_ends_it() -> None:
-    worker = Worker(obedient)
+def test_close_ends_the_process() -> None:
+    worker = Worker(answering)
     process = int(worker.ask("who"))
     worker.close()
     worker.close()

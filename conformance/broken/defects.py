@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Backends with one defect each, made of torch_openreg by shims, to see whether the kit finds it.
+"""Backends with one planted defect each, to check that the kit finds it.
 
-A defect is a wrong kernel (registered over the right one), or a wrong function in the place of one
-of torch's or of ``torch.openreg``'s. planted.py plants one when it is imported.
+A defect is a shim over torch_openreg: either a wrong kernel, registered over the correct one, or a
+wrong function in place of one of torch's or of ``torch.openreg``'s. planted.py plants a defect when
+it is imported.
 """
 
 import copy
@@ -25,10 +26,10 @@ class Defect:
     """A defect of a backend.
 
     Attributes:
-        name: of the defect.
-        plant: makes the backend of this process so.
-        case: of the kit that names the defect.
-        verdict: that it must come to.
+        name: unique name of the defect.
+        plant: makes the backend of this process defective.
+        case: the case of the kit that reports the defect.
+        verdict: the verdict that the case must have.
     """
 
     name: str
@@ -39,12 +40,12 @@ class Defect:
 
 DEFECTS: dict[str, Defect] = {}
 
-# Kernels are registered for as long as the process lives.
+# The kernels stay registered until the process ends.
 _library = torch.library.Library("aten", "IMPL")
 
 
 def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], Callable[[], None]]:
-    """Makes a defect of a function that plants it; its name is the function's."""
+    """Registers the decorated function as a defect, which has the name of the function."""
 
     def register(plant: Callable[[], None]) -> Callable[[], None]:
         DEFECTS[plant.__name__] = Defect(plant.__name__, plant, case, verdict)
@@ -54,11 +55,11 @@ def defect(case: str, verdict: str = "wrong") -> Callable[[Callable[[], None]], 
 
 
 def replace_kernel(name: str, wrong: Callable[..., Any]) -> None:
-    """Registers a kernel over another, which it gets as its first argument.
+    """Registers a kernel over another one.
 
     Args:
-        name: of the operator, "mul.Tensor".
-        wrong: called with a function that calls the right kernel, then the arguments.
+        name: the operator, such as "mul.Tensor".
+        wrong: called with a function that calls the correct kernel, then with the arguments.
     """
     right = torch.library.get_kernel(f"aten::{name}", KEY)
 
@@ -77,7 +78,7 @@ def device_module() -> Any:
 
 
 def nothing(*args: Any, **kwargs: Any) -> None:
-    """Does nothing, whatever it was asked."""
+    """Ignores its arguments and does nothing."""
 
 
 # Tensors.
@@ -91,13 +92,13 @@ def wrong_stride() -> None:
 
 @defect("contract/tensors/in_place")
 def lost_in_place_write() -> None:
-    """add_ returns its argument unchanged."""
+    """add_ returns its argument without changing it."""
     replace_kernel("add_.Tensor", lambda right, x, other, alpha=1: x)
 
 
 @defect("contract/tensors/views_share_memory")
 def view_that_copies() -> None:
-    """as_strided makes new memory."""
+    """as_strided allocates new memory."""
     replace_kernel("as_strided", lambda right, x, *rest: right(x, *rest).clone())
 
 
@@ -115,7 +116,7 @@ def wrong_type_promotion() -> None:
 
 @defect("contract/tensors/repeatable")
 def sum_that_changes() -> None:
-    """A sum has other last bits each time."""
+    """The last bits of a sum differ between calls."""
     count = 0
 
     def total(right: Any, x: Tensor, *rest: Any, **named: Any) -> Tensor:
@@ -142,7 +143,7 @@ def copy_without_conversion() -> None:
 
 @defect("contract/tensors/resize_and_set")
 def set_that_forgets_the_offset() -> None:
-    """set_ begins at the beginning of the storage."""
+    """set_ ignores the storage offset."""
     replace_kernel(
         "set_.source_Storage_storage_offset",
         lambda right, x, source, offset, size, stride=(): right(x, source, 0, size, stride),
@@ -154,13 +155,13 @@ def set_that_forgets_the_offset() -> None:
 
 @defect("op/eager/float32/mul", "fallback")
 def silent_copy_to_the_cpu() -> None:
-    """A kernel that is registered and computes on the host."""
+    """A registered kernel copies its arguments to the host and computes there."""
     replace_kernel("mul.Tensor", lambda right, x, other: (x.cpu() * other.cpu()).to(x.device))
 
 
 @defect("op/errors/float32/gather", "late-error")
 def late_error() -> None:
-    """The errors of gather are raised by the next synchronization."""
+    """Errors of gather are raised by the next synchronization, not by the call."""
     module = device_module()
     kept: list[Exception] = []
 
@@ -184,7 +185,7 @@ def late_error() -> None:
 
 @defect("op/mixed_devices/float32/bmm", "wrong")
 def mixed_devices_accepted() -> None:
-    """Bmm takes tensors of the CPU."""
+    """Bmm accepts CPU tensors."""
     replace_kernel("bmm", lambda right, x, y: right(x.to(DEVICE), y.to(DEVICE)))
 
 
@@ -208,7 +209,7 @@ def missing_operator() -> None:
 
 @defect("op/eager/float32/cos", "raises-wrongly")
 def refuses_what_is_right() -> None:
-    """Cos of more than ten elements is an error."""
+    """Cos raises an error for more than ten elements."""
 
     def cos(right: Any, x: Tensor) -> Any:
         if x.numel() > 10:
@@ -226,7 +227,7 @@ def wrong_gradient() -> None:
 
 @defect("op/out/float32/exp")
 def out_that_is_not_written() -> None:
-    """exp(out=) returns a new tensor's values, and leaves out= as it was."""
+    """exp(out=) returns a new tensor and leaves out= unchanged."""
 
     def exp(right: Any, x: Tensor, *, out: Tensor) -> Tensor:
         if out.shape != x.shape:
@@ -239,7 +240,7 @@ def out_that_is_not_written() -> None:
 
 @defect("op/noncontiguous/float32/sin")
 def strides_ignored() -> None:
-    """Sin takes every input for a contiguous one."""
+    """Sin treats every input as contiguous."""
 
     def sin(right: Any, x: Tensor) -> Any:
         if x.is_contiguous() or x.numel() == 0:
@@ -255,7 +256,7 @@ def strides_ignored() -> None:
 
 @defect("contract/events/query")
 def event_that_never_fires() -> None:
-    """query() of an event is false forever once it was recorded."""
+    """query() of a recorded event always returns false."""
     query, record = torch.Event.query, torch.Event.record
     recorded: set[int] = set()
 
@@ -292,7 +293,7 @@ def event_wait_ignored() -> None:
 
 @defect("contract/streams/context_restores")
 def stream_that_stays_current() -> None:
-    """A stream remains the current one after its block."""
+    """A stream stays current after its block."""
 
     class Stream(torch.Stream):
         def __enter__(self) -> Any:
@@ -328,7 +329,7 @@ def deadlock_in_synchronize() -> None:
 
 @defect("contract/device/guard_restores")
 def guard_that_does_not_restore() -> None:
-    """A device stays the current one after its block."""
+    """A device stays current after its block."""
     guard = torch.accelerator.device_index
 
     class Index(guard):  # type: ignore[misc, valid-type]
@@ -346,7 +347,7 @@ def set_device_ignored() -> None:
 
 @defect("contract/device/index_out_of_range", "accepts-wrongly")
 def index_wraps_around() -> None:
-    """A device that does not exist is one that does."""
+    """An index that is out of range selects an existing device."""
     put = torch.accelerator.set_device_index
 
     def wrapped(index: Any) -> None:
@@ -357,7 +358,7 @@ def index_wraps_around() -> None:
 
 @defect("contract/threads/gil")
 def synchronize_holds_the_gil() -> None:
-    """Other threads stand still during synchronize()."""
+    """Other threads cannot run during synchronize()."""
     import ctypes
 
     module = device_module()

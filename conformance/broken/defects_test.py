@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kit finds each planted defect in the row that names it, and accuses no correct backend."""
+"""The kit reports each planted defect in the row for it, and reports nothing for a correct
+backend."""
 
 from collections.abc import Iterator
 
@@ -10,12 +11,12 @@ from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, Case, Verdict, parse_case
 
-# Samples as the standard tier has them.
+# The same samples as in the standard tier.
 SETTINGS = Settings("standard")
 
 
 def judged(cases: list[Case], subject: Subject, jobs: int = 1) -> Iterator[Verdict]:
-    """The verdicts about cases, by processes of their own."""
+    """The verdicts about the cases, from worker processes."""
     return run(cases, Limits(jobs), prepare, subject, SETTINGS)
 
 

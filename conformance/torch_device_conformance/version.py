@@ -4,6 +4,6 @@
 # Also in conformance/BUILD.bazel.
 VERSION = "0.1.0"
 
-# Of the JSON report. A reader refuses a report of another major version; report/schema.json says
-# what each version has.
+# The version of the JSON report's schema. A reader rejects reports of another major version;
+# report/schema.json describes each version.
 SCHEMA = "1.0"

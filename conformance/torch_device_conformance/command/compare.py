@@ -9,9 +9,9 @@ from torch_device_conformance.report.report import BadReport, load
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command; returns 1 if something got worse."""
+    """Runs the command. Returns 1 if something got worse."""
     flags = Flags(
-        " diff", "Says what got worse and what got better. Exit status: 1 if something got worse."
+        " diff", "Lists what got worse and what got better. Exit status: 1 if something got worse."
     )
     flags.add_argument("before", type=existing, help="report.json of the first run")
     flags.add_argument("after", type=existing, help="report.json of the second run")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The command that makes one report of the shards of a run."""
+"""The command that merges the shards of a run into one report."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,16 +12,18 @@ from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.report import BadReport, Report, complete, load
 from torch_device_conformance.report.waivers import Waivers
 
-# What the shards of one run have in common.
+# The heading's fields that the shards of a run must have in common.
 COMMON = ("device", "tier", "seed")
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command; the exit status is that of a run."""
-    flags = Flags(" merge", "Makes one report of the shards of a run.")
+    """Runs the command. The exit status is the same as for a run."""
+    flags = Flags(" merge", "Merges the shards of a run into one report.")
     flags.add_argument("parts", type=existing, nargs="+", help="report.json of each shard")
     flags.add_argument("--output", type=Path, default=Path("conformance"), metavar="DIR")
-    flags.add_argument("--waivers", type=existing, metavar="FILE", help="TOML: verdicts to accept")
+    flags.add_argument(
+        "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
+    )
     options = flags.parse_args(argv)
     try:
         parts = [load(path) for path in options.parts]

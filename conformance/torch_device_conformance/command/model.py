@@ -23,16 +23,16 @@ from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import FALLBACK, MISSING
 
-DESCRIPTION = """Records the operators, dtypes and shapes of a model and tests just these.
+DESCRIPTION = """Records the operators, dtypes and shapes of a model and tests only these.
 
-Without --device nothing is tested: the operators are listed, and --against says how each would get
-to the device that a report is about. The file defines model() and inputs(), and may define
+Without --device the command only lists the operators. With --against it shows how each would be
+dispatched on the device of a report. The file defines model() and inputs(), and may define
 loss(output) and optimizer(parameters).
 """
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command; the exit status is that of a run."""
+    """Runs the command. The exit status is the same as for a run."""
     flags = Flags(" model", DESCRIPTION)
     flags.add_argument("file", type=existing, help="Python file that defines the model")
     flags.add_argument("--device", help="name of the device")
@@ -97,7 +97,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:
-    """The operators of a model, and those that would not run on the device."""
+    """The operators of a model as text, with those that would not run on the device."""
     lines = [table(("operator", "calls", "on the device"), found)]
     if known:
         for way, words in ((FALLBACK, "would run on the CPU"), (MISSING, "have no kernel")):

@@ -34,12 +34,12 @@ DESCRIPTION = """Tests a device of PyTorch and reports what works, with evidence
   python -m torch_device_conformance merge PART.json... --output DIR
   python -m torch_device_conformance model FILE [--device npu]
 
-Exit status: 0 if nothing is wrong, 1 if something is or was not run, 2 for a wrong flag,
+Exit status: 0 if nothing is wrong, 1 if something is wrong or was not run, 2 for a wrong flag,
 3 if the device cannot be used.
 """
 
 
-# With --perf so many operators are printed, the slowest first.
+# How many operators --perf prints, the slowest first.
 SLOWEST = 15
 
 
@@ -53,7 +53,7 @@ def parser() -> Flags:
         action="append",
         default=[],
         metavar="MODULE",
-        help="module, or path of a .py file, whose import registers the device; may be repeated",
+        help="module, or path of a .py file, that registers the device on import; may be repeated",
     )
     flags.add_argument(
         "--no-autoload",
@@ -65,7 +65,7 @@ def parser() -> Flags:
         "--fallback-counter",
         default="",
         metavar="MODULE:FUNCTION",
-        help="function of the backend that returns its fallbacks by operator",
+        help="function of the backend that returns its number of fallbacks by operator",
     )
     tiers = "; ".join(f"{name}: {tier.purpose}" for name, tier in TIERS.items())
     flags.add_argument("--tier", choices=list(TIERS), default="quick", help=tiers)
@@ -74,20 +74,32 @@ def parser() -> Flags:
         action="append",
         default=[],
         metavar="CASE",
-        help="run these cases alone; a shell pattern, may be repeated",
+        help="run only these cases; a shell pattern, may be repeated",
     )
-    flags.add_argument("--shard", type=shard, default=(1, 1), metavar="I/N", help="one of N parts")
-    flags.add_argument("--seed", type=whole_number(0), default=0, help="of samples and operators")
-    flags.add_argument("--jobs", type=whole_number(1), default=2, help="processes at a time")
     flags.add_argument(
-        "--timeout", type=whole_number(1), default=120, help="seconds that a case may take"
+        "--shard", type=shard, default=(1, 1), metavar="I/N", help="run one of N parts"
     )
-    flags.add_argument("--minutes", type=whole_number(1), help="stop after them; --resume goes on")
     flags.add_argument(
-        "--output", type=Path, default=Path("conformance"), metavar="DIR", help="of the report"
+        "--seed", type=whole_number(0), default=0, help="of samples and random operators"
     )
-    flags.add_argument("--resume", action="store_true", help="keep the verdicts that DIR has")
-    flags.add_argument("--waivers", type=existing, metavar="FILE", help="TOML: verdicts to accept")
+    flags.add_argument("--jobs", type=whole_number(1), default=2, help="number of worker processes")
+    flags.add_argument(
+        "--timeout", type=whole_number(1), default=120, help="time limit of a case in seconds"
+    )
+    flags.add_argument(
+        "--minutes", type=whole_number(1), help="stop after this time; --resume continues"
+    )
+    flags.add_argument(
+        "--output",
+        type=Path,
+        default=Path("conformance"),
+        metavar="DIR",
+        help="folder of the report",
+    )
+    flags.add_argument("--resume", action="store_true", help="keep the verdicts in DIR")
+    flags.add_argument(
+        "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
+    )
     flags.add_argument(
         "--emit-test-config",
         type=Path,
@@ -97,7 +109,7 @@ def parser() -> Flags:
     flags.add_argument(
         "--perf", action="store_true", help="time operators that pass, on the device and the CPU"
     )
-    flags.add_argument("--list", action="store_true", help="print the cases and run nothing")
+    flags.add_argument("--list", action="store_true", help="only print the cases")
     return flags
 
 
@@ -113,7 +125,7 @@ def chosen(tier: str, only: Sequence[str], part: tuple[int, int]) -> list[Case]:
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command; returns the exit status."""
+    """Runs the command and returns the exit status."""
     flags = parser()
     options = flags.parse_args(argv)
     subject = Subject(
@@ -121,7 +133,7 @@ def main(argv: Sequence[str]) -> int:
     )
     todo = chosen(options.tier, options.only, options.shard)
     if not todo:
-        flags.error(f"no case is called {', '.join(options.only)}")
+        flags.error(f"no case matches {', '.join(options.only)}")
     if options.list:
         print("\n".join(map(str, todo)))
         return 0
@@ -183,18 +195,18 @@ def main(argv: Sequence[str]) -> int:
 
 
 def rest(todo: Sequence[Case], have: Sequence[Verdict]) -> list[Case]:
-    """The cases that have no verdict."""
+    """The cases that do not have a verdict yet."""
     done = {verdict.case for verdict in have}
     return [case for case in todo if case not in done]
 
 
 def threads(jobs: int) -> int:
-    """Threads of the CPU for each process."""
+    """The number of CPU threads for each worker process."""
     return max(1, len(os.sched_getaffinity(0)) // jobs)
 
 
 def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Shows how far a run is, and how many cases are wrong."""
+    """Shows the progress of a run and how many cases are wrong."""
     wrong = sum(verdict.accuses for verdict in have)
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
         for verdict in verdicts:
@@ -205,7 +217,7 @@ def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -
 
 
 def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -> str:
-    """What is printed at the end of a run."""
+    """The text that is printed at the end of a run."""
     lines = [works(report), ""]
     accused = [v for v in report.accusations() if waivers.reason(v) is None]
     for verdict in accused[:most]:
@@ -226,7 +238,7 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
     lines.append(f"required rows: {passed} of {of}; wrong: {len(accused)}; report: {folder}")
     left = report.counts()[NOT_RUN]
     if left:
-        lines.append(f"{left} cases were not run: --resume runs them")
+        lines.append(f"{left} cases were not run; --resume runs them")
     return "\n".join(lines)
 
 
@@ -249,5 +261,5 @@ def status(report: Report, waivers: Waivers) -> int:
 
 
 def first_line(verdict: Verdict) -> str:
-    """The beginning of a message."""
+    """The first line of a verdict's message."""
     return verdict.message.partition("\n")[0][:160]

@@ -14,11 +14,13 @@ END = "<!-- conformance: end -->"
 
 
 def main(argv: Sequence[str]) -> int:
-    """Runs the command; with --check it returns 1 if the table is not that of the report."""
-    flags = Flags(" table", f"Writes the table of a report between {BEGIN} and {END} of a file.")
+    """Runs the command. With --check it returns 1 if the table differs from the report."""
+    flags = Flags(" table", f"Writes the table of a report between {BEGIN} and {END} in a file.")
     flags.add_argument("report", type=existing, help="report.json")
-    flags.add_argument("file", type=existing, help="Markdown file that has the two lines")
-    flags.add_argument("--check", action="store_true", help="change nothing; fail if it differs")
+    flags.add_argument("file", type=existing, help="Markdown file that contains both lines")
+    flags.add_argument(
+        "--check", action="store_true", help="do not write; fail if the table differs"
+    )
     options = flags.parse_args(argv)
     path: Path = options.file
     text = path.read_text()
@@ -28,7 +30,7 @@ def main(argv: Sequence[str]) -> int:
         flags.error(str(error))
     found = re.search(f"{re.escape(BEGIN)}\n(.*?){re.escape(END)}", text, re.DOTALL)
     if not found:
-        flags.error(f"{path} has no lines {BEGIN} and {END}")
+        flags.error(f"{path} does not contain the lines {BEGIN} and {END}")
     new = f"{text[: found.start(1)]}{table}\n{text[found.end(1) :]}"
     if options.check:
         if new != text:

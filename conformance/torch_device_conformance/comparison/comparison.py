@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares one entry of a database of torch on a device with the same entry on the CPU.
+"""Compares an entry of one of torch's databases on a device with the same entry on the CPU.
 
-Samples are made once, on the CPU. Each run gets copies of its own, so that no run sees what another
-one wrote. Forward results must agree in structure, device, dtype, shape, strides and values,
-gradients in dtype, shape and values.
+Samples are made once, on the CPU. Each run gets its own copies, so no run sees what another run
+wrote. Forward results must agree in structure, device, dtype, shape, strides and values; gradients
+in dtype, shape and values.
 
-A random entry draws other numbers on another device. It is recognized by itself: the CPU
-disagrees with the CPU under another seed. Then metadata must agree, and over many draws the
-distribution of the values. Because few draws may be equal by chance, more seeds are tried before
-values count as different.
+A random entry draws different numbers on another device. An entry is random if two runs on the CPU
+with different seeds disagree. For a random entry, the metadata must agree, and so must the
+distribution of the values over many draws. A few draws may be equal by chance. Therefore more seeds
+are tried before a difference in values is reported.
 """
 
 import itertools
@@ -43,23 +43,23 @@ CPU = torch.device("cpu")
 
 T = TypeVar("T")
 
-# What torch says where a guard does not implement synchronizeDevice.
+# The message of torch if a guard does not implement synchronizeDevice.
 NO_SYNCHRONIZATION = "Backend doesn't support synchronizing"
 
 SEEDS = 16
 
 DRAWS = 100
-# Kolmogorov-Smirnov: over DRAWS independent draws on each side, equal distributions are further
-# apart than this once in a million.
+# The limit of the Kolmogorov-Smirnov distance for DRAWS independent draws on each side. Equal
+# distributions exceed it once in a million.
 MOST_APART = math.sqrt(-math.log(1e-6 / 2) / 2) * math.sqrt(2 / DRAWS)
 
 
 class Difference(Exception):
-    """The device does not do what the CPU does.
+    """The device behaves differently from the CPU.
 
     Attributes:
-        kind: WRONG (results), RAISES (where the CPU does not), ACCEPTS (where the CPU raises) or
-            LATE (it raises after the call).
+        kind: WRONG (results differ), RAISES (the CPU does not), ACCEPTS (the CPU raises) or LATE
+            (the error comes after the call).
         largest: the largest absolute difference of values, if values differ.
     """
 
@@ -75,13 +75,13 @@ class ReferenceError_(Exception):
 
 @dataclass(frozen=True)
 class Run:
-    """What came of one run.
+    """The outcome of one run.
 
     Attributes:
-        outputs: leaves of the results, and what else was seen, by name.
-        gradients: of inputs, or None, by name.
-        error: what was raised instead, if anything.
-        complaint: what is wrong with the way that the error came, if anything.
+        outputs: leaves of the results and other observations, by name.
+        gradients: gradients of the inputs, or None, by name.
+        error: the exception, if one was raised.
+        complaint: what is wrong with the time or text of the error, if anything.
     """
 
     outputs: dict[str, Any]
@@ -94,10 +94,10 @@ class Entry(ABC):
     """An entry of a database.
 
     Attributes:
-        name: of the entry, unique in its database.
-        uninitialized: whether its values are whatever the memory held.
-        drawn: whether the distribution of random values is compared, too; it takes long.
-        raises: whether every sample may raise an error; else such an entry does not count.
+        name: unique in its database.
+        uninitialized: whether the values are undefined, as in new memory.
+        drawn: whether the distributions of random values are compared as well; this takes long.
+        raises: whether all samples may raise an error; otherwise such an entry is not counted.
     """
 
     name: str
@@ -115,34 +115,34 @@ class Entry(ABC):
 
     @abstractmethod
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
-        """The samples, made of CPU tensors; the same each time after the same seed.
+        """Returns the samples, made of CPU tensors. The same seed gives the same samples.
 
         Args:
-            dtype: of the tensors.
-            device: which will be compared; some samples make no sense on every device.
+            dtype: dtype of the tensors.
+            device: the device to compare; some samples do not apply to every device.
         """
 
     @abstractmethod
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
-        """Runs a copy of a sample on a device, forward and, if it can, backward."""
+        """Runs a copy of a sample on a device: forward, and backward if possible."""
 
     def label(self, sample: Any) -> str:
-        """What a sample is called in a message."""
+        """The name of a sample in a message."""
         return ""
 
     def place(self, sample: Any, device: torch.device) -> torch.device:
-        """Where the results of a sample must be that runs on the device."""
+        """The device where the results of a sample must be if it runs on `device`."""
         return device
 
 
 def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, float]:
-    """Relative and absolute tolerance: the widest that the entry asks of any test for the dtype.
+    """Relative and absolute tolerance: the widest of those that any test has for the dtype.
 
-    Floating point numbers computed from integers are float32.
+    Integer inputs count as float32, the dtype of floating point results computed from them.
 
     Args:
-        decorators: of tests, as the entry of torch's database gives them.
-        dtype: of the samples.
+        decorators: the test decorators of the database's entry.
+        dtype: dtype of the samples.
     """
     inexact = dtype.is_floating_point or dtype.is_complex
     rtol, atol = default_tolerances(dtype if inexact else torch.float32)
@@ -159,23 +159,23 @@ def tolerances(decorators: Iterable[Any], dtype: torch.dtype) -> tuple[float, fl
 
 
 def random_like(x: Tensor, generator: torch.Generator) -> Tensor:
-    """Random numbers from a generator of the CPU, the same for every device."""
+    """Random values from a CPU generator, so that they are the same for every device."""
     return torch.randn(x.shape, dtype=x.dtype, generator=generator).to(x.device)
 
 
 def gradients(outputs: Iterable[Any], inputs: Sequence[Tensor]) -> list[Tensor | None]:
-    """Gradients (or None) of inputs for random gradients of all outputs that require them."""
+    """Gradients (or None) of the inputs, for random gradients of all outputs that require them."""
     roots = [leaf for leaf in outputs if isinstance(leaf, Tensor) and leaf.requires_grad]
     if not roots or not inputs:
         return []
-    # Its own generator, on the CPU: the same on every device.
+    # A separate generator on the CPU, so that the values are the same on every device.
     generator = torch.Generator().manual_seed(0)
     weights = [random_like(root, generator) for root in roots]
     return list(torch.autograd.grad(roots, inputs, weights, allow_unused=True))
 
 
 def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) -> None:
-    """Structure, device, layout, dtype, shape, strides.
+    """Checks structure, device, layout, dtype, shape and strides.
 
     Raises:
         Difference: one of them differs.
@@ -197,7 +197,7 @@ def check_metadata(what: str, actual: Any, expected: Any, device: torch.device) 
 
 
 def check_strides(what: str, actual: Any, expected: Any) -> None:
-    """Strides, where the shape gives them a meaning.
+    """Checks strides, for dimensions where they have a meaning.
 
     Raises:
         Difference: they differ.
@@ -209,10 +209,10 @@ def check_strides(what: str, actual: Any, expected: Any) -> None:
 
 
 def check_values(what: str, actual: Any, expected: Any, rtol: float, atol: float) -> None:
-    """Values within the tolerances; integers are equal, and NaN equals NaN.
+    """Checks that values agree within the tolerances. Integers must be equal; NaN equals NaN.
 
     Raises:
-        Difference: they are further apart.
+        Difference: values differ by more than the tolerance.
     """
     if isinstance(expected, Tensor):
         actual, expected = actual.detach().cpu(), expected.detach()
@@ -243,9 +243,10 @@ def largest_difference(actual: Any, expected: Any) -> float | None:
 
 
 def check_errors(actual: Exception | None, expected: Exception | None) -> None:
-    """Both are None, or both are exceptions; of one type with the same words, if words count.
+    """Checks that both are None or both are exceptions.
 
-    Of words only the first line counts, without what the device adds to it.
+    Their types and texts must agree if the wording of this process says so. Only the
+    first line of the text is compared, without what the device adds to it.
 
     Raises:
         Difference: they differ.
@@ -270,7 +271,7 @@ def check_errors(actual: Exception | None, expected: Exception | None) -> None:
 
 
 def describe(error: Exception | None) -> str:
-    """Type and first line of an exception."""
+    """The type and the first line of an exception."""
     if error is None:
         return "nothing"
     return f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
@@ -284,10 +285,10 @@ def compare(
     Args:
         actual: the run on the device.
         expected: the run on the CPU.
-        device: where actual ran.
+        device: the device of `actual`.
         rtol: relative tolerance.
         atol: absolute tolerance.
-        values: whether values must agree, too.
+        values: whether to compare values as well.
 
     Raises:
         Difference: the first difference.
@@ -318,7 +319,7 @@ def differs(
     tolerance: tuple[float, float],
     seeds: Iterable[int],
 ) -> bool:
-    """Whether the CPU disagrees with what it has done itself, under one of the seeds."""
+    """Whether a run on the CPU with one of other seeds differs from an earlier run on the CPU."""
     for seed in seeds:
         try:
             compare(reference(entry, sample, seed), expected, CPU, *tolerance)
@@ -328,7 +329,7 @@ def differs(
 
 
 def numbers(run_: Run) -> list[Tensor]:
-    """All real values of a run, one vector for each tensor, on the CPU."""
+    """All values of a run as real numbers on the CPU, one vector for each tensor."""
     result = []
     for leaf in (*run_.outputs.values(), *run_.gradients.values()):
         if isinstance(leaf, Tensor):
@@ -340,10 +341,10 @@ def numbers(run_: Run) -> list[Tensor]:
 
 
 def apart(first: Tensor, second: Tensor) -> float:
-    """The Kolmogorov-Smirnov distance of two samples: the largest gap of their distributions."""
+    """The Kolmogorov-Smirnov distance: the largest gap between the distributions of two samples."""
     if not first.numel() or not second.numel():
         return float(first.numel() != second.numel())
-    # Where a value is missing counts as well: NaN is the largest number here.
+    # The positions of NaN count as well: NaN sorts as the largest number here.
     a, b = (
         x.nan_to_num(nan=math.inf, posinf=math.inf, neginf=-math.inf).sort().values
         for x in (first, second)
@@ -355,7 +356,7 @@ def apart(first: Tensor, second: Tensor) -> float:
 
 
 def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> None:
-    """Draws often on both devices and compares what was drawn.
+    """Draws many times on both devices and compares the distributions.
 
     Raises:
         Difference: the distributions are too far apart.
@@ -375,11 +376,11 @@ def compare_distributions(entry: Entry, sample: Any, device: torch.device) -> No
 
 @dataclass(frozen=True)
 class Depth:
-    """How much of an entry is compared.
+    """How thoroughly an entry is compared.
 
     Attributes:
-        samples: at most so many, from the first to the last; None for all.
-        seed: of the samples and of random entries.
+        samples: maximum number of samples, spread from first to last; None for all.
+        seed: seed of samples and random entries.
         distributions: whether the distributions of random entries are compared.
     """
 
@@ -398,11 +399,11 @@ def judge(
     """Compares the samples of an entry, up to the first difference.
 
     Args:
-        entry: what is compared.
-        dtype: of the samples.
-        device: beside the CPU.
-        depth: how much is compared; by default all.
-        made: the samples, if they have been made.
+        entry: the entry to compare.
+        dtype: dtype of the samples.
+        device: the device to compare with the CPU.
+        depth: how thorough the comparison is; complete by default.
+        made: the samples, if they exist already.
     """
     start = time.perf_counter()
     depth = depth or Depth()
@@ -464,7 +465,7 @@ def judge(
 
 
 def shown(sample: Any) -> str:
-    """The arguments of a sample as text: dtypes, shapes and strides of tensors, not values."""
+    """The arguments of a sample as text: dtypes, shapes and strides of tensors, without values."""
 
     def leaf(value: Any) -> str:
         if not isinstance(value, Tensor):
@@ -484,7 +485,7 @@ def shown(sample: Any) -> str:
 
 
 def spread(made: Sequence[T], most: int) -> list[T]:
-    """At most so many samples, from the first to the last."""
+    """Selects at most `most` samples, spread from first to last."""
     if len(made) <= most:
         return list(made)
     if most == 1:
@@ -493,10 +494,10 @@ def spread(made: Sequence[T], most: int) -> list[T]:
 
 
 def samples(entry: Entry, dtype: torch.dtype, device: torch.device, seed: int = 0) -> Sequence[Any]:
-    """The samples of an entry, the same each time after the same seed.
+    """Returns the samples of an entry. The same seed gives the same samples.
 
     Raises:
-        ReferenceError_: they cannot be made.
+        ReferenceError_: the samples cannot be made.
     """
     torch.manual_seed(seed)
     try:
@@ -513,15 +514,15 @@ def run(entry: Entry, sample: Any, device: torch.device, seed: int) -> Run:
 
 
 def synchronize(device: torch.device) -> None:
-    """Waits for a device; nothing to do for the CPU."""
+    """Waits for a device; does nothing for the CPU."""
     if device.type == "cpu":
         return
-    # torch.accelerator's prints the warnings of kernels instead of giving them to Python.
+    # torch.accelerator's function prints the warnings of kernels instead of raising them in Python.
     wait = getattr(getattr(torch, device.type, None), "synchronize", None)
     try:
         (wait or torch.accelerator.synchronize)(device)
     except RuntimeError as error:
-        # A device without streams has nothing to wait for; the contract has a row for it.
+        # A device without streams has nothing to wait for. A row of the contract reports it.
         if NO_SYNCHRONIZATION not in str(error):
             raise
 
@@ -530,7 +531,7 @@ def reference(entry: Entry, sample: Any, seed: int) -> Run:
     """Runs a sample on the CPU.
 
     Raises:
-        ReferenceError_: the CPU cannot.
+        ReferenceError_: the CPU cannot run it.
     """
     try:
         return run(entry, sample, CPU, seed)
@@ -539,7 +540,7 @@ def reference(entry: Entry, sample: Any, seed: int) -> Run:
 
 
 def settle(device: torch.device) -> None:
-    """Takes what is left of a failure from the device, so that the next entry does not meet it."""
+    """Clears a pending failure from the device, so that it does not affect the next entry."""
     if device.type != "cpu":
         for _ in itertools.repeat(None, 2):
             try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What came of the comparison of an entry. It travels between processes; torch is not needed."""
+"""The result of comparing an entry. It is sent between processes and does not need torch."""
 
 from dataclasses import dataclass
 
@@ -16,17 +16,18 @@ LATE = "late"
 
 @dataclass(frozen=True)
 class Evidence:
-    """What came of the comparison of an entry.
+    """The result of comparing an entry.
 
     Attributes:
-        status: AGREES or DIFFERS; CPU_FAILS where there is nothing to compare with.
-        compared: by "values", "distribution" (random) or "metadata" (uninitialized memory).
-        message: the first thing that went wrong.
-        samples: that were run and agree.
-        seconds: both devices.
-        kind: of the difference, see `Difference`.
+        status: AGREES or DIFFERS; CPU_FAILS if there is no reference.
+        compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
+            memory).
+        message: the first difference.
+        samples: how many samples were run and agree.
+        seconds: time on both devices.
+        kind: the kind of the difference, see `Difference`.
         error: name of the exception that the device raised, if that is the difference.
-        sample: what the sample that differs is.
+        sample: description of the sample that differs.
         largest: the largest absolute difference of values.
     """
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies of tensors on a device, as one run needs them for itself."""
+"""Copies the tensors of a sample to a device, separately for each run."""
 
 import functools
 from collections.abc import Callable
@@ -11,16 +11,16 @@ from torch.nn.utils.rnn import PackedSequence
 from torch.profiler import record_function
 from torch.utils._pytree import tree_map
 
-# In a trace, the operators inside of this label make the copies and are not those of a sample.
+# In a trace, operators inside this label belong to the copies, not to the sample.
 LABEL = "torch_device_conformance: transfer"
 
 
 @functools.cache
 def has_set(device: torch.device) -> bool:
-    """Whether the device has set_ for a part of a storage that was made with another dtype.
+    """Whether the device has set_ for part of a storage that was made with another dtype.
 
-    It is tried once, before a run is traced: an error leaves the operator open in torch's trace,
-    which then takes all later calls for its children.
+    It is tried once, before a run is traced. An error would leave the operator open in torch's
+    trace, and the trace would record all later calls as its children.
     """
     storage = torch.empty(16, dtype=torch.uint8, device=device).untyped_storage()
     try:
@@ -31,11 +31,11 @@ def has_set(device: torch.device) -> bool:
 
 
 def transfer(device: torch.device) -> Callable[[Any], Any]:
-    """Makes the function that copies lists, tuples and dicts of CPU tensors to a device.
+    """Returns a function that copies lists, tuples and dicts of CPU tensors to a device.
 
-    The device may be the CPU itself. Tensors keep strides and offset; those that share a storage
-    share one again, over all calls of the function; where a backend has no set_, they are copies of
-    their values alone. The name of the CPU becomes the device's.
+    The device may be the CPU itself. Tensors keep their strides and offsets. Tensors that share a
+    storage share one on the device as well, over all calls of the function. If the backend has no
+    set_, only the values are copied. A `torch.device` of the CPU is replaced with the device.
     """
     storages: dict[int, Tensor] = {}
 
@@ -44,7 +44,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             return device if leaf.type == "cpu" else leaf
         if isinstance(leaf, str):
             return str(device) if leaf == "cpu" else leaf
-        if isinstance(leaf, PackedSequence):  # it has sizes that must be on the CPU
+        if isinstance(leaf, PackedSequence):  # its sizes must be on the CPU
             data = move(leaf.data)
             return leaf._replace(
                 data=data,
@@ -70,7 +70,7 @@ def transfer(device: torch.device) -> Callable[[Any], Any]:
             whole = torch.empty(0, dtype=torch.uint8).set_(storage)
             storages[key] = whole.to(device, copy=True)
         if not has_set(device):
-            # The contract has a row for set_: an operator is not to blame for it.
+            # The contract has a row for set_; do not report its absence as an error of an operator.
             return tensor.to(device, copy=True)
         result: Tensor = torch.empty(0, dtype=tensor.dtype, device=device).set_(
             storages[key].untyped_storage(),

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How far the words of errors count in a comparison; one setting for the process.
+"""How error texts are compared; one setting per process.
 
-A vendor's kernels say in their own words what is wrong, so that by default only the presence of
-an error is compared. A backend that promises torch's own words says so with `use`.
+A vendor's kernels have their own error texts. Therefore only the presence of an error is compared
+by default. A backend that promises torch's texts calls `use`.
 """
 
 import re
@@ -16,10 +16,10 @@ class Wording:
     """What is compared of an error.
 
     Attributes:
-        compared: whether type and first line must be those of the CPU.
-        device: finds names of devices. Words that name a device are not compared.
-        addition: finds what the device adds to an error that a kernel found.
-        late: finds what the device says in an error that came after the call.
+        compared: whether the type and the first line must be the same as on the CPU.
+        device: matches names of devices. Texts that name a device are not compared.
+        addition: matches the text that the device adds to an error found by a kernel.
+        late: matches the text that the device adds to an error raised after the call.
     """
 
     compared: bool = False

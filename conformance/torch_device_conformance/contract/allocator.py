@@ -25,16 +25,16 @@ def allocated() -> int:
 
 
 def reserved() -> int:
-    """Bytes that the allocator has."""
+    """Bytes that the allocator holds."""
     return int(torch.accelerator.memory_reserved())
 
 
 @row(
     "allocator",
     "statistics",
-    requires="torch.accelerator.memory_allocated and memory_reserved count what is used",
+    requires="torch.accelerator.memory_allocated and memory_reserved count the memory in use",
     implement="c10::DeviceAllocator::getDeviceStats",
-    without="out-of-memory errors cannot be understood",
+    without="out-of-memory errors cannot be explained",
     shown_by=FILE,
 )
 def statistics(backend: Backend) -> None:
@@ -64,16 +64,16 @@ def peaks(backend: Backend) -> None:
     size = x.nbytes
     del x
     peak = int(torch.accelerator.max_memory_allocated())
-    require(peak >= before + size, f"a peak of {peak} after {before + size}")
+    require(peak >= before + size, f"the peak is {peak}, but {before + size} bytes were in use")
     torch.accelerator.reset_peak_memory_stats()
     after = int(torch.accelerator.max_memory_allocated())
-    require(after < before + size, f"a peak of {after} after the reset")
+    require(after < before + size, f"the peak is {after} after the reset")
 
 
 @row(
     "allocator",
     "empty_cache",
-    requires="empty_cache gives unused memory back to the device",
+    requires="empty_cache returns unused memory to the device",
     implement="emptyCache",
     without="several processes cannot share a device",
     shown_by=FILE,
@@ -92,9 +92,9 @@ def empty_cache(backend: Backend) -> None:
 @row(
     "allocator",
     "record_stream",
-    requires="memory is not handed out again while a stream that was recorded uses it",
+    requires="memory is not reused while a recorded stream uses it",
     implement="recordStream, and aten::record_stream",
-    without="tensors change under kernels of other streams",
+    without="kernels of other streams read memory that was overwritten",
     shown_by=FILE,
 )
 def record_stream(backend: Backend) -> None:
@@ -109,10 +109,10 @@ def record_stream(backend: Backend) -> None:
             result.copy_(x)
         x.record_stream(side)
         del x
-        # Would get the same memory, and its kernel would run before the copy.
+        # These get the same memory, and their kernels run before the copy, if the row fails.
         others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
         side.synchronize()
-        require(bool((result == 7).all()), "a stream read memory that was handed out again")
+        require(bool((result == 7).all()), "a stream read memory that was reused too early")
         del others
         if not delayed:
             continue
@@ -121,7 +121,7 @@ def record_stream(backend: Backend) -> None:
 @row(
     "allocator",
     "out_of_memory",
-    requires="too large a request is torch.OutOfMemoryError, and the device works afterwards",
+    requires="a request that is too large raises torch.OutOfMemoryError; the device still works",
     implement="TORCH_CHECK_WITH(OutOfMemoryError, ...) in allocate",
     without="the process dies, or batch size finders do not recognize the error",
     shown_by=FILE,
@@ -133,7 +133,7 @@ def out_of_memory(backend: Backend) -> None:
         lambda: torch.empty(1 << 55, dtype=torch.uint8, device=backend.device),
         torch.OutOfMemoryError,
     )
-    require("memory" in str(error).lower(), f"the error does not speak of memory: {error}")
+    require("memory" in str(error).lower(), f"the error does not mention memory: {error}")
     require_equal("bytes after the error", allocated(), before)
     require_equal("a sum after the error", torch.ones(3, device=backend.device).sum().item(), 3.0)
 
@@ -141,9 +141,9 @@ def out_of_memory(backend: Backend) -> None:
 @row(
     "allocator",
     "no_leak",
-    requires="operators give back all memory",
-    implement="ownership of results by tensors alone",
-    without="training ends out of memory",
+    requires="operators free all memory that they use",
+    implement="results that are owned by tensors only",
+    without="training runs out of memory",
     shown_by=FILE,
 )
 def no_leak(backend: Backend) -> None:
@@ -170,9 +170,9 @@ def no_leak(backend: Backend) -> None:
 @row(
     "allocator",
     "reuse",
-    requires="freed memory is used again, without asking the device",
+    requires="freed memory is reused without a call of the device",
     implement="a caching allocator",
-    without="each tensor costs a call of the driver",
+    without="each new tensor costs a call of the driver",
     shown_by="runtime/allocator/caching_allocator.cc",
     required=False,
 )
@@ -187,7 +187,7 @@ def reuse(backend: Backend) -> None:
 @row(
     "allocator",
     "memory_info",
-    requires="free and total memory of the device can be asked for",
+    requires="free and total memory of the device can be queried",
     implement="c10::DeviceAllocator::getMemoryInfo; torch.<device>.mem_get_info",
     without="libraries cannot choose sizes",
     shown_by="python/torch_openreg/openreg/memory.py",
@@ -215,7 +215,7 @@ def pools(backend: Backend) -> None:
     inside = x.data_ptr()
     del x
     y = torch.ones(MEGABYTE, device=backend.device)
-    require(y.data_ptr() != inside, "memory of the pool was handed out outside of it")
+    require(y.data_ptr() != inside, "memory of the pool was used outside the pool")
     with use(pool):
         z = torch.ones(MEGABYTE, device=backend.device)
     require_equal("address of the next tensor of the pool", z.data_ptr(), inside)
@@ -224,8 +224,8 @@ def pools(backend: Backend) -> None:
 @row(
     "allocator",
     "streams_apart",
-    requires="memory that one stream freed is not handed to another before it is done",
-    implement="free lists by stream, or events",
+    requires="memory freed on one stream is not used by another before the first one is done",
+    implement="free lists per stream, or events",
     without="kernels of two streams use the same memory",
     shown_by="runtime/allocator/caching_allocator.cc",
 )
@@ -233,12 +233,12 @@ def streams_apart(backend: Backend) -> None:
     side = backend.stream()
     with side:
         if not backend.delay():
-            missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+            missing(f"torch.{backend.type}._sleep: this row needs a delay kernel")
         x = torch.full((MEGABYTE,), 7.0, device=backend.device)
         result = x * 1
         del x
     others = [torch.full((MEGABYTE,), 1.0, device=backend.device) for _ in range(3)]
     backend.current_stream().synchronize()
     side.synchronize()
-    require(bool((result == 7).all()), "a stream read memory that another stream had got")
+    require(bool((result == 7).all()), "a stream read memory that another stream had overwritten")
     require(all(bool((o == 1).all()) for o in others), "memory was used twice")

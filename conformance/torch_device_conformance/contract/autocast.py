@@ -13,16 +13,16 @@ KERNELS = (
 
 
 def lower_types(backend: Backend) -> list[torch.dtype]:
-    """The dtypes that the device's autocast takes."""
+    """The dtypes that autocast supports on the device."""
     return list(backend.function("get_amp_supported_dtype")())
 
 
 @row(
     "autocast",
     "lower",
-    requires="matrix products and convolutions run in the type of the region",
+    requires="matrix products and convolutions run in the dtype of the region",
     implement=KERNELS + "; get_amp_supported_dtype",
-    without="a region changes nothing, or every operator in it fails",
+    without="a region has no effect, or every operator in it fails",
     shown_by=FILE,
 )
 def lower(backend: Backend) -> None:
@@ -64,7 +64,7 @@ def float32(backend: Backend) -> None:
 @row(
     "autocast",
     "widest",
-    requires="operators of several tensors run in the widest type among them",
+    requires="operators of several tensors run in the widest dtype among them",
     implement=KERNELS,
     without="'expected scalar type Half but found Float'",
     shown_by=FILE,
@@ -83,7 +83,7 @@ def widest(backend: Backend) -> None:
     "lists",
     requires="each operator of torch's lists for devices has an autocast kernel",
     implement=KERNELS,
-    without="single operators keep a type that loses precision",
+    without="some operators keep a dtype that loses precision",
     shown_by=FILE,
 )
 def lists(backend: Backend) -> None:
@@ -98,16 +98,16 @@ def lists(backend: Backend) -> None:
 
 
 def is_private(backend: Backend) -> bool:
-    """Whether the device is the out-of-tree one."""
+    """Whether the device is the out-of-tree device."""
     return backend.type == torch._C._get_privateuse1_backend_name()
 
 
 @row(
     "autocast",
     "gradients",
-    requires="gradients of a region have the type of their parameters",
+    requires="gradients of a region have the dtype of their parameters",
     implement="casts that autograd sees",
-    without="optimizers meet gradients of another type",
+    without="optimizers get gradients of another dtype",
     shown_by=FILE,
 )
 def gradients(backend: Backend) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Processes of rows: a new interpreter that loads the subject, and runs some lines."""
+"""Processes for rows: a new interpreter that loads the subject and runs a short program."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ device = Subject({device!r}, {imports!r}, {autoload!r}).load()
 
 @dataclass(frozen=True)
 class Ended:
-    """A process that has ended.
+    """The outcome of a process.
 
     Attributes:
         status: its exit status; negative for a signal.
@@ -41,7 +41,7 @@ def run(
     load: bool = True,
     environment: dict[str, str] | None = None,
 ) -> Ended:
-    """Runs lines of Python in a new interpreter; `device` is the subject there.
+    """Runs Python code in a new interpreter, where `device` is the subject's device.
 
     Raises:
         Finding: the process did not end in time.
@@ -53,7 +53,7 @@ def run(
         "autoload": subject.autoload,
     }
     prologue = LOAD.format(**values) if load else ""
-    # The modules of this process are found there, too.
+    # The new interpreter can import the same modules as this process.
     path = os.pathsep.join(filter(None, sys.path))
     try:
         done = subprocess.run(
@@ -71,7 +71,7 @@ def run(
 
 
 def succeed(ended: Ended, what: str) -> str:
-    """What a process printed, which must have ended well.
+    """Returns what a process printed; the process must have succeeded.
 
     Raises:
         Finding: it crashed or failed.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of torch.distributed, by two processes of this machine."""
+"""Rows of torch.distributed, checked by two processes on this machine."""
 
 import tempfile
 
@@ -44,7 +44,7 @@ def default_backend(backend: Backend) -> str:
 
 
 def two(backend: Backend, lines: str) -> list[str]:
-    """What two ranks print."""
+    """Runs two ranks and returns what each printed."""
     import os
     import subprocess
     import sys
@@ -87,9 +87,9 @@ def two(backend: Backend, lines: str) -> list[str]:
 @row(
     "collectives",
     "default_backend",
-    requires="torch knows which collective backend belongs to the device",
+    requires="torch knows the collective backend of the device",
     implement=BACKEND,
-    without="init_process_group() takes Gloo, which refuses the device's tensors",
+    without="init_process_group() selects Gloo, which rejects the device's tensors",
     shown_by="python/torch_openreg/distributed/registration.py",
     required=False,
 )
@@ -119,7 +119,7 @@ def all_reduce(backend: Backend) -> None:
         print(x.tolist(), y.tolist(), [p.item() for p in parts])
     """
     wanted = "[3.0, 3.0, 3.0, 3.0] [1.0, 1.0] [0.0, 1.0]"
-    require_equal("what the ranks have", two(backend, lines), [wanted, wanted])
+    require_equal("values on the ranks", two(backend, lines), [wanted, wanted])
 
 
 @row(

@@ -12,12 +12,12 @@ INTERFACE = "torch._dynamo.device_interface.register_interface_for_device"
 
 
 def function(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """What is compiled."""
+    """The function that is compiled."""
     return torch.nn.functional.gelu(x @ y).softmax(-1) + y.sum()
 
 
 def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
-    """Compiles forward and backward, and compares with eager mode."""
+    """Compiles forward and backward, and compares the results with eager mode."""
     torch._dynamo.reset()
     compiled = torch.compile(function, backend=compiler, fullgraph=True)
     results = []
@@ -36,7 +36,7 @@ def compare(backend: Backend, compiler: str | Callable[..., Any]) -> None:
 @row(
     "compiler",
     "fake_tensors",
-    requires="fake tensors of the device follow shapes without memory",
+    requires="fake tensors of the device propagate shapes without allocating memory",
     implement="torch.<device>.is_available; meta kernels for operators of your own",
     without="no torch.compile, no torch.export",
     shown_by="python/torch_openreg/openreg/fakes.py",
@@ -92,7 +92,7 @@ def inductor(backend: Backend) -> None:
 @row(
     "compiler",
     "streams_and_guards",
-    requires="dynamo's device interface tells streams, devices and capabilities",
+    requires="dynamo's device interface describes streams, devices and capabilities",
     implement=INTERFACE + ": Event, Stream, Worker, current_device, get_raw_stream, ...",
     without="Inductor raises when it generates code",
     shown_by="compile/torch_openreg_compile/device_interface.py",

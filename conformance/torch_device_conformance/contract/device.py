@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the device guard: which device is current, and that it is so again afterwards."""
+"""Rows of the device guard: which device is current, and whether it is restored."""
 
 import torch
 from torch_device_conformance.contract.row import (
@@ -34,9 +34,9 @@ def available(backend: Backend) -> None:
 @row(
     "device",
     "set_device",
-    requires="torch.accelerator.set_device_index changes the current device, for factories too",
+    requires="torch.accelerator.set_device_index changes the current device, also for factories",
     implement=GUARD,
-    without="all tensors are made on device 0",
+    without="all tensors are created on device 0",
     shown_by=FILE,
 )
 def set_device(backend: Backend) -> None:
@@ -56,9 +56,9 @@ def set_device(backend: Backend) -> None:
 @row(
     "device",
     "guard_restores",
-    requires="a guard puts the device back that was current, after an exception too",
+    requires="a guard restores the previous device, also after an exception",
     implement=GUARD + "; uncheckedSetDevice must not throw",
-    without="later tensors are made on another device",
+    without="later tensors are created on another device",
     shown_by=FILE,
 )
 def guard_restores(backend: Backend) -> None:
@@ -83,9 +83,9 @@ def guard_restores(backend: Backend) -> None:
 @row(
     "device",
     "operators_keep_current",
-    requires="an operator on another device's tensor runs there and leaves the current device",
+    requires="an operator on another device's tensor runs there; the current device stays the same",
     implement=GUARD + "; a guard in each kernel that is not called through the dispatcher",
-    without="results are on the wrong device once there are two",
+    without="results are on the wrong device if there are two",
     shown_by=FILE,
 )
 def operators_keep_current(backend: Backend) -> None:
@@ -105,7 +105,7 @@ def operators_keep_current(backend: Backend) -> None:
     "index_out_of_range",
     requires="a device index that does not exist is an error at the call",
     implement="checks in setDevice and in the factories",
-    without="memory of another device, or a crash",
+    without="memory of another device is used, or the process crashes",
     shown_by=FILE,
 )
 def index_out_of_range(backend: Backend) -> None:
@@ -121,9 +121,9 @@ def index_out_of_range(backend: Backend) -> None:
 @row(
     "device",
     "synchronize",
-    requires="torch.accelerator.synchronize and torch.<device>.synchronize return when all is done",
+    requires="torch.accelerator.synchronize and torch.<device>.synchronize wait for all work",
     implement="DeviceGuardImplInterface::synchronizeDevice; torch.<device>.synchronize",
-    without="times are wrong, and errors of kernels are never seen",
+    without="measured times are wrong, and errors of kernels are not reported",
     shown_by=FILE,
     seconds=20,
 )
@@ -139,13 +139,13 @@ def synchronize(backend: Backend) -> None:
 @row(
     "device",
     "properties",
-    requires="name, properties and total memory can be asked for",
+    requires="name, properties and total memory can be queried",
     implement="torch.<device>.get_device_name, get_device_properties",
-    without="libraries that choose by memory or name fail",
+    without="libraries that choose a device by memory or name fail",
     shown_by="python/torch_openreg/openreg/devices.py",
     required=False,
 )
 def properties(backend: Backend) -> None:
-    require(bool(backend.function("get_device_name")(0)), "the device has no name")
+    require(bool(backend.function("get_device_name")(0)), "the device does not have a name")
     found = backend.function("get_device_properties")(0)
-    require(getattr(found, "total_memory", 0) > 0, "properties without total_memory")
+    require(getattr(found, "total_memory", 0) > 0, "the properties do not have total_memory")

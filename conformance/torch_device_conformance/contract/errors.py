@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of errors: what must be refused, when, and that the device goes on afterwards."""
+"""Rows of errors: what must raise, at which call, and whether the device works afterwards."""
 
 from collections.abc import Callable
 
@@ -17,9 +17,9 @@ from torch_device_conformance.contract.row import (
 @row(
     "errors",
     "at_the_call",
-    requires="errors that shapes and dtypes tell are raised by the call itself",
+    requires="errors that follow from shapes and dtypes are raised by the call itself",
     implement="checks (meta kernels) on the host before a kernel is queued",
-    without="the stack trace shows another line, or the process dies",
+    without="the stack trace shows the wrong line, or the process dies",
     shown_by="aten/structured/structured.h",
 )
 def at_the_call(backend: Backend) -> None:
@@ -50,9 +50,9 @@ def at_the_call(backend: Backend) -> None:
 @row(
     "errors",
     "recovery",
-    requires="after an error the device works",
-    implement="errors that are reported once and cleared",
-    without="one bad call ends a notebook",
+    requires="the device works after an error",
+    implement="errors are reported once and then cleared",
+    without="one bad call makes a notebook unusable",
     shown_by="runtime/c10/error.cc",
 )
 def recovery(backend: Backend) -> None:
@@ -66,9 +66,9 @@ def recovery(backend: Backend) -> None:
 @row(
     "errors",
     "missing_operator",
-    requires="an operator without a kernel is a NotImplementedError that names it and the device",
+    requires="a missing kernel raises NotImplementedError with the operator and the device",
     implement="no fallback that returns garbage",
-    without="results of operators that do not exist",
+    without="operators that are not implemented return results",
     shown_by="aten/fallback/boxed_fallback.cc",
 )
 def missing_operator(backend: Backend) -> None:
@@ -85,7 +85,7 @@ def missing_operator(backend: Backend) -> None:
 @row(
     "errors",
     "mixed_devices",
-    requires="tensors with dimensions on the CPU and on the device in one call are refused",
+    requires="a call with dimensioned tensors of the CPU and of the device raises an error",
     implement="common device checks (torchgen generates them), also in a boxed fallback",
     without="silent copies, or a kernel that reads host memory",
     shown_by="aten/fallback/host_arguments.cc",

@@ -16,16 +16,16 @@ from torch_device_conformance.contract.streams import slow_value
 FILE = "runtime/c10/guard.cc"
 GUARD = "DeviceGuardImplInterface: record, block, queryEvent, synchronizeEvent, destroyEvent"
 
-# Seconds after which an event that did not fire never will.
+# Seconds until an event that has not fired counts as broken.
 PATIENCE = 10.0
 
 
 @row(
     "events",
     "query",
-    requires="an event becomes done when the work before it is, and not before",
+    requires="an event is done when the work before it is done, and not earlier",
     implement=GUARD,
-    without="allocators and data loaders that poll wait forever",
+    without="allocators and data loaders that poll events wait forever",
     shown_by=FILE,
     seconds=30,
 )
@@ -47,7 +47,7 @@ def query(backend: Backend) -> None:
     "synchronize",
     requires="event.synchronize() returns when the event has fired",
     implement="synchronizeEvent",
-    without="the host reads too early",
+    without="the host reads values too early",
     shown_by=FILE,
     seconds=30,
 )
@@ -68,7 +68,7 @@ def synchronize(backend: Backend) -> None:
 @row(
     "events",
     "wait",
-    requires="stream.wait_event makes later work wait, without the host",
+    requires="stream.wait_event delays later work of the stream without blocking the host",
     implement="block",
     without="data races between streams",
     shown_by=FILE,
@@ -84,15 +84,15 @@ def wait(backend: Backend) -> None:
         with other:
             y = x + 1
         other.synchronize()
-        require(bool((y == 6).all()), "a stream that waited read what was there before")
+        require(bool((y == 6).all()), "a stream that waited read the old value")
 
 
 @row(
     "events",
     "elapsed_time",
-    requires="the time between two events is that of the work between them, in milliseconds",
+    requires="elapsed_time returns the duration of the work between two events, in milliseconds",
     implement="elapsedTime; torch.Event(enable_timing=True)",
-    without="benchmarks and schedulers that measure fail",
+    without="benchmarks and schedulers that measure time fail",
     shown_by=FILE,
 )
 def elapsed_time(backend: Backend) -> None:
@@ -117,9 +117,9 @@ def elapsed_time(backend: Backend) -> None:
 @row(
     "events",
     "timing_disabled",
-    requires="elapsed_time of events without timing is an error",
+    requires="elapsed_time of events without timing raises an error",
     implement="a check in elapsedTime",
-    without="a number that means nothing",
+    without="elapsed_time returns a meaningless number",
     shown_by=FILE,
 )
 def timing_disabled(backend: Backend) -> None:
@@ -133,8 +133,8 @@ def timing_disabled(backend: Backend) -> None:
 @row(
     "events",
     "record_again",
-    requires="an event that is recorded again stands for the new place",
-    implement="record on an event that has one",
+    requires="an event that is recorded again refers to the new position",
+    implement="record on an event that was recorded before",
     without="loops that reuse events race",
     shown_by=FILE,
 )
@@ -144,7 +144,7 @@ def record_again(backend: Backend) -> None:
     event.synchronize()
     delayed = backend.delay()
     if not delayed:
-        missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+        missing(f"torch.{backend.type}._sleep: this row needs a delay kernel")
     event.record()
-    require(not event.query(), "the event still stands for its first place")
+    require(not event.query(), "the event still refers to its first position")
     event.synchronize()

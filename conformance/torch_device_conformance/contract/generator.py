@@ -25,9 +25,9 @@ DRAWS: dict[str, Callable[[torch.device], torch.Tensor]] = {
 @row(
     "generator",
     "torch_manual_seed",
-    requires="torch.manual_seed governs the random numbers of the device",
+    requires="torch.manual_seed seeds the random numbers of the device",
     implement="torch.<device>.manual_seed_all, _is_in_bad_fork; " + HOOKS,
-    without="no training can be repeated",
+    without="training is not reproducible",
     shown_by=MODULE,
 )
 def torch_manual_seed(backend: Backend) -> None:
@@ -45,9 +45,9 @@ def torch_manual_seed(backend: Backend) -> None:
 @row(
     "generator",
     "manual_seed",
-    requires="torch.<device>.manual_seed seeds the device, and leaves the CPU's generator",
+    requires="torch.<device>.manual_seed seeds the device and not the CPU's generator",
     implement="torch.<device>.manual_seed, manual_seed_all",
-    without="libraries that seed the device do nothing",
+    without="libraries that seed the device have no effect",
     shown_by=MODULE,
 )
 def manual_seed(backend: Backend) -> None:
@@ -63,9 +63,9 @@ def manual_seed(backend: Backend) -> None:
 @row(
     "generator",
     "state",
-    requires="the state of the generator can be saved and put back",
+    requires="the state of the generator can be saved and restored",
     implement="get_state, set_state; torch.<device>.get_rng_state, set_rng_state",
-    without="checkpointing (activations, files) does not repeat dropout",
+    without="checkpoints (activations, files) do not reproduce dropout",
     shown_by=FILE,
 )
 def state(backend: Backend) -> None:
@@ -82,8 +82,8 @@ def state(backend: Backend) -> None:
     "generator",
     "own",
     requires="generators are independent of each other and of the default one",
-    implement="getNewGenerator; kernels that read the generator they were given",
-    without="data order depends on dropout",
+    implement="getNewGenerator; kernels that use the generator argument",
+    without="the order of the data depends on dropout",
     shown_by=FILE,
 )
 def own(backend: Backend) -> None:
@@ -107,9 +107,9 @@ def own(backend: Backend) -> None:
 @row(
     "generator",
     "cpu_apart",
-    requires="random numbers of the device leave the CPU's generator alone",
-    implement="a generator of the device, in fallbacks too",
-    without="data augmentation on the host changes with the model",
+    requires="random numbers of the device do not change the CPU's generator",
+    implement="a generator of the device, also in fallbacks",
+    without="data augmentation on the host depends on the model",
     shown_by="aten/fallback/queued_call.cc",
 )
 def cpu_apart(backend: Backend) -> None:
@@ -122,7 +122,7 @@ def cpu_apart(backend: Backend) -> None:
 @row(
     "generator",
     "fork_rng",
-    requires="torch.random.fork_rng(device_type=...) puts the state back",
+    requires="torch.random.fork_rng(device_type=...) restores the state",
     implement="get_rng_state, set_rng_state, device_count of the module",
     without="checkpoint(preserve_rng_state=True) fails",
     shown_by=MODULE,
@@ -139,9 +139,9 @@ def fork_rng(backend: Backend) -> None:
 @row(
     "generator",
     "checkpoint",
-    requires="torch.utils.checkpoint repeats dropout in backward",
+    requires="torch.utils.checkpoint reproduces dropout in backward",
     implement="get_rng_state, set_rng_state; torch.<device>._initialized",
-    without="gradients of another mask than the loss",
+    without="gradients are computed with another mask than the loss",
     shown_by=MODULE,
 )
 def checkpoint(backend: Backend) -> None:

@@ -9,7 +9,7 @@ GRAPH = "at::GraphImplInterface by REGISTER_GRAPH_IMPL; isStreamCapturing of the
 
 
 def capture(backend: Backend, x: torch.Tensor) -> tuple[torch.accelerator.Graph, torch.Tensor]:
-    """A graph that computes 2 * x + 1, and its result."""
+    """Captures 2 * x + 1; returns the graph and its result."""
     graph = torch.accelerator.Graph()
     side = backend.stream()
     side.wait_stream(backend.current_stream())
@@ -26,9 +26,9 @@ def capture(backend: Backend, x: torch.Tensor) -> tuple[torch.accelerator.Graph,
 @row(
     "graphs",
     "replay",
-    requires="torch.accelerator.Graph captures kernels and replays them on new values",
+    requires="torch.accelerator.Graph captures kernels and replays them with new values",
     implement=GRAPH,
-    without="no launch overhead is saved",
+    without="launch overhead cannot be avoided",
     shown_by=FILE,
     required=False,
 )
@@ -44,9 +44,9 @@ def replay(backend: Backend) -> None:
 @row(
     "graphs",
     "memory",
-    requires="memory of a graph is not handed out while the graph lives",
+    requires="memory of a graph is not reused while the graph exists",
     implement="pools: capture_begin(pool), releasePool",
-    without="replays overwrite tensors",
+    without="replays overwrite other tensors",
     shown_by=FILE,
     required=False,
 )
@@ -63,9 +63,9 @@ def memory(backend: Backend) -> None:
 @row(
     "graphs",
     "unsupported_raises",
-    requires="what cannot be captured (reading a value on the host) is an error, not a wrong graph",
+    requires="what cannot be captured, such as reading a value on the host, raises an error",
     implement="a check in synchronizing calls while capturing",
-    without="a graph that replays old values",
+    without="the graph replays old values",
     shown_by=FILE,
     required=False,
 )
@@ -84,5 +84,5 @@ def unsupported_raises(backend: Backend) -> None:
             graph.capture_end()
         except Exception:
             raised = True
-    require(raised, "item() in a capture is accepted")
+    require(raised, "item() does not raise during a capture")
     require_equal("a sum afterwards", torch.ones(3, device=backend.device).sum().item(), 3.0)

@@ -5,7 +5,7 @@ import torch
 from torch_device_conformance.contract.child import run, succeed
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 
-# What torch itself asks of torch.<device>.
+# Attributes of torch.<device> that torch itself uses.
 MODULE = (
     "is_available",
     "device_count",
@@ -30,13 +30,13 @@ MODULE = (
     "module",
     requires="torch.<device> has the functions that torch looks up by name",
     implement="torch._register_device_module(name, module)",
-    without="AttributeError out of torch's own code, on first use of each",
+    without="torch's own code raises AttributeError at the first use of each",
     shown_by="python/torch_openreg/openreg/__init__.py",
 )
 def module(backend: Backend) -> None:
     absent = [name for name in MODULE if not hasattr(backend.module, name)]
     if absent:
-        missing(f"torch.{backend.type} has no {', '.join(absent)}")
+        missing(f"torch.{backend.type} does not have {', '.join(absent)}")
 
 
 @row(
@@ -62,7 +62,7 @@ def methods(backend: Backend) -> None:
 @row(
     "hooks",
     "backward_first",
-    requires="a backward pass may be the first thing a process does on the device",
+    requires="a backward pass may be the first use of the device in a process",
     implement="hooks init, hasPrimaryContext, deviceCount; setDevice on any thread",
     without="the autograd thread fails: 'PyTorch is not linked with support for ...'",
     shown_by="runtime/c10/hooks.cc",
@@ -80,8 +80,8 @@ def backward_first(backend: Backend) -> None:
 @row(
     "hooks",
     "resize_storage",
-    requires="untyped_storage().resize_() grows and shrinks, and keeps the values",
-    implement="hook resizePrivateUse1Bytes, with a guard to storage.device()",
+    requires="untyped_storage().resize_() grows and shrinks a storage and keeps its values",
+    implement="hook resizePrivateUse1Bytes, with a guard for storage.device()",
     without="FSDP, which frees parameters this way, fails",
     shown_by="aten/tensors/storage.cc",
 )

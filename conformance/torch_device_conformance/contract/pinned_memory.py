@@ -11,9 +11,9 @@ HOST = "hook getPinnedMemoryAllocator; at::HostAllocator; hook isPinnedPtr"
 @row(
     "pinned_memory",
     "pin",
-    requires="pin_memory() gives page-locked memory, and is_pinned() knows it",
+    requires="pin_memory() returns page-locked memory, and is_pinned() recognizes it",
     implement=HOST,
-    without="DataLoader(pin_memory=True) fails, copies block",
+    without="DataLoader(pin_memory=True) fails, and copies block",
     shown_by=FILE,
 )
 def pin(backend: Backend) -> None:
@@ -29,7 +29,7 @@ def pin(backend: Backend) -> None:
 @row(
     "pinned_memory",
     "round_trip",
-    requires="copies to and from pinned memory with non_blocking=True are right after a wait",
+    requires="non_blocking copies to and from pinned memory are correct after a synchronization",
     implement="an asynchronous copy in stream order",
     without="wrong batches",
     shown_by="aten/tensors/copy.cc",
@@ -47,9 +47,9 @@ def round_trip(backend: Backend) -> None:
 @row(
     "pinned_memory",
     "pageable_is_safe",
-    requires="a pageable source may be changed right after copy_(non_blocking=True)",
-    implement="a staged or synchronous copy where the source is not pinned",
-    without="batches change after they were sent",
+    requires="a pageable source may be changed immediately after copy_(non_blocking=True)",
+    implement="a staged or synchronous copy if the source is not pinned",
+    without="batches on the device have values that were written later",
     shown_by="aten/tensors/copy.cc",
 )
 def pageable_is_safe(backend: Backend) -> None:
@@ -58,13 +58,13 @@ def pageable_is_safe(backend: Backend) -> None:
     backend.delay()
     y = x.to(backend.device, non_blocking=True)
     x.zero_()
-    require(bool((y == 1).all()), "the copy has what was written after it")
+    require(bool((y == 1).all()), "the copy has values that were written after it")
 
 
 @row(
     "pinned_memory",
     "freed_early",
-    requires="pinned memory is not used again before the copy that reads it is done",
+    requires="pinned memory is not reused before the copy that reads it is done",
     implement="record_event of the host allocator",
     without="batches of a data loader overwrite each other",
     shown_by=FILE,
@@ -77,7 +77,7 @@ def freed_early(backend: Backend) -> None:
     target.copy_(x, non_blocking=True)
     del x
     others = [torch.zeros(1 << 16).pin_memory() for _ in range(3)]
-    require(bool((target == 1).all()), "the copy read memory that was handed out again")
+    require(bool((target == 1).all()), "the copy read memory that was reused too early")
     del others
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of processes: loading, fork, and the end."""
+"""Rows of processes: loading, fork and exit."""
 
 from torch_device_conformance.contract.child import run, succeed
 from torch_device_conformance.contract.row import Backend, Finding, missing, require_equal, row
@@ -9,9 +9,9 @@ from torch_device_conformance.verdict.verdict import CRASH, HANG
 @row(
     "processes",
     "autoload",
-    requires="`import torch` makes the device known, without another import",
+    requires="`import torch` registers the device without another import",
     implement="an entry point of the group torch.backends",
-    without="each program needs an import that it does not use",
+    without="each program needs an import that it does not use otherwise",
     shown_by="autoload/torch_openreg_autoload/__init__.py",
     required=False,
     seconds=180,
@@ -30,9 +30,9 @@ def autoload(backend: Backend) -> None:
 @row(
     "processes",
     "autoload_off",
-    requires="TORCH_DEVICE_BACKEND_AUTOLOAD=0 leaves the backend out",
-    implement="nothing but the entry point: no .pth file, no import hook of torch",
-    without="a broken backend cannot be left out",
+    requires="TORCH_DEVICE_BACKEND_AUTOLOAD=0 disables the backend",
+    implement="only the entry point: no .pth file and no import hook of torch",
+    without="a broken backend cannot be disabled",
     shown_by="autoload/torch_openreg_autoload/__init__.py",
     seconds=180,
 )
@@ -48,7 +48,7 @@ def autoload_off(backend: Backend) -> None:
 @row(
     "processes",
     "fork",
-    requires="a forked child that uses the device gets an error, no crash and no deadlock",
+    requires="a forked child that uses the device gets an error, not a crash or a deadlock",
     implement="_is_in_bad_fork, a check at first use; pthread_atfork for locks and memory",
     without="data loader workers hang",
     shown_by="runtime/c10/initialization.h",
@@ -88,7 +88,7 @@ def fork(backend: Backend) -> None:
     if words[0].startswith("signal"):
         raise Finding(CRASH, f"a forked child that used the device died of {words[0]}")
     if words[0] == "status 4":
-        # It works in the child, which is more than torch asks.
+        # It works in the child, which is more than torch requires.
         return
     require_equal("a sum of the parent after the fork", words[1], "12.0")
 
@@ -96,8 +96,8 @@ def fork(backend: Backend) -> None:
 @row(
     "processes",
     "fork_of_cpu_work",
-    requires="a forked child that uses the CPU alone is not disturbed by the device",
-    implement="atfork handlers that leave the child's memory alone",
+    requires="a forked child that only uses the CPU is not affected by the device",
+    implement="atfork handlers that do not touch the child's memory",
     without="data loader workers crash",
     shown_by="runtime/device/process.cc",
     seconds=180,
@@ -118,9 +118,9 @@ def fork_of_cpu_work(backend: Backend) -> None:
 @row(
     "processes",
     "exit_with_work",
-    requires="a process may end while kernels are queued: no crash, no hang, its exit status",
+    requires="a process may exit with queued kernels: no crash, no hang, the right exit status",
     implement="shutdown that drops or finishes work before torch is unloaded",
-    without="jobs fail after they have succeeded",
+    without="successful jobs count as failed",
     shown_by="runtime/c10/shutdown.cc",
     seconds=180,
 )
@@ -146,9 +146,9 @@ def exit_with_work(backend: Backend) -> None:
 @row(
     "processes",
     "unhandled_exception",
-    requires="a program that ends with an exception says so, with status 1",
-    implement="nothing that throws in destructors",
-    without="the message of the real error is lost",
+    requires="an unhandled exception is printed, and the exit status is 1",
+    implement="destructors that do not throw",
+    without="the message of the original error is lost",
     shown_by="runtime/c10/shutdown.cc",
     seconds=180,
 )
@@ -162,4 +162,6 @@ def unhandled_exception(backend: Backend) -> None:
     if ended.status < 0:
         raise Finding(CRASH, f"signal {-ended.status} at the end: {ended.errors[-500:]}")
     require_equal("exit status", ended.status, 1)
-    require_equal("the last words", ended.errors.splitlines()[-1], "LookupError: the program's own")
+    require_equal(
+        "last line of stderr", ended.errors.splitlines()[-1], "LookupError: the program's own"
+    )

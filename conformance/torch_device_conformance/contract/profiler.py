@@ -13,23 +13,23 @@ PLUGIN = "REGISTER_PRIVATEUSE1_PROFILER with a libkineto::IActivityProfiler"
 
 
 def activities(backend: Backend) -> list[ProfilerActivity]:
-    """The CPU's activity and the device's."""
+    """The activities of the CPU and of the device."""
     names = (
         "PrivateUse1" if backend.type == torch._C._get_privateuse1_backend_name() else "",
         backend.type.upper(),
     )
     own = next((getattr(ProfilerActivity, n) for n in names if hasattr(ProfilerActivity, n)), None)
     if own is None or own not in torch.profiler.supported_activities():
-        missing("torch.profiler.supported_activities() does not have the device")
+        missing("torch.profiler.supported_activities() does not list the device")
     return [ProfilerActivity.CPU, own]
 
 
 @row(
     "profiler",
     "device_rows",
-    requires="a profile has rows of kernels that ran on the device, with their times",
+    requires="a profile lists the kernels that ran on the device, with their times",
     implement=PLUGIN,
-    without="only the host's side of a program is seen",
+    without="a profile shows only the host",
     shown_by="profiler/kineto_plugin.cc",
     required=False,
 )
@@ -40,9 +40,9 @@ def device_rows(backend: Backend) -> None:
             x = (x @ x).clamp(max=1)
         backend.synchronize()
     rows = [event for event in seen.events() or () if event.device_type.name != "CPU"]
-    require(len(rows) >= 3, f"{len(rows)} rows of the device after 6 kernels")
+    require(len(rows) >= 3, f"the profile has {len(rows)} rows of the device after 6 kernels")
     total = sum(event.device_time for event in rows)
-    require(total > 0, "the rows of the device have no time")
+    require(total > 0, "the total time of the device's rows is 0")
 
 
 @row(
@@ -50,7 +50,7 @@ def device_rows(backend: Backend) -> None:
     "trace",
     requires="the Chrome trace shows kernels of the device, linked to the calls that launched them",
     implement=PLUGIN + ": correlation ids, resources, device info",
-    without="traces cannot be read",
+    without="kernels in a trace cannot be related to calls",
     shown_by="profiler/kineto_plugin.cc",
     required=False,
 )
@@ -67,22 +67,22 @@ def trace(backend: Backend) -> None:
     kernels = [
         e for e in events if str(e.get("cat", "")) in ("kernel", "privateuse1_driver", "gpu_memcpy")
     ]
-    require(bool(kernels), "no event of the category kernel")
+    require(bool(kernels), "the trace has no event of category kernel")
     require(
         any(
             "correlation" in e.get("args", {}) or "External id" in e.get("args", {})
             for e in kernels
         ),
-        "no kernel has a correlation",
+        "no kernel has a correlation id",
     )
 
 
 @row(
     "profiler",
     "operators",
-    requires="a profile of host activities alone works while the device is used",
+    requires="a profile of only host activities works while the device is used",
     implement="nothing",
-    without="profiling fails altogether",
+    without="profiling does not work at all",
     shown_by="profiler/collector.cc",
 )
 def operators(backend: Backend) -> None:
@@ -91,4 +91,4 @@ def operators(backend: Backend) -> None:
         x @ x
         backend.synchronize()
     names = {event.name for event in seen.events() or ()}
-    require("aten::mm" in names, f"no aten::mm among {sorted(names)}")
+    require("aten::mm" in names, f"aten::mm is not among {sorted(names)}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A row of the runtime contract: what torch requires of a device, and the check of it."""
+"""A row of the runtime contract: a requirement of torch and the check for it."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -19,10 +19,10 @@ from torch_device_conformance.verdict.verdict import (
 
 
 class Finding(Exception):
-    """The subject does not do what a row requires.
+    """The subject does not meet the requirement of a row.
 
     Attributes:
-        verdict: what the row comes to.
+        verdict: the verdict of the row.
     """
 
     def __init__(self, verdict: str, message: str) -> None:
@@ -47,7 +47,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def require_equal(what: str, found: Any, wanted: Any) -> None:
-    """Reports a wrong result unless two values are equal; tensors by values, on any device."""
+    """Reports a wrong result unless two values are equal; tensors of any device by value."""
     if isinstance(wanted, torch.Tensor) or isinstance(found, torch.Tensor):
         found, wanted = (torch.as_tensor(x).detach().cpu() for x in (found, wanted))
         equal = found.dtype == wanted.dtype and found.shape == wanted.shape
@@ -64,7 +64,7 @@ def _brief(x: torch.Tensor) -> str:
 
 
 def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException]) -> Exception:
-    """The error that a call raises, which must be there; of one of the kinds, if any are given."""
+    """Returns the error that a call must raise, of one of `kinds` if any are given."""
     try:
         call()
     except Exception as error:
@@ -78,7 +78,7 @@ def require_error(what: str, call: Callable[[], Any], *kinds: type[BaseException
 
 
 def late(message: str) -> NoReturn:
-    """Reports an error that came after the call."""
+    """Reports an error that was raised after the call."""
     raise Finding(LATE_ERROR, message)
 
 
@@ -87,13 +87,13 @@ class Backend:
 
     Attributes:
         subject: the description of the backend, for processes that load it themselves.
-        device: of the subject, with an index.
-        type: name of the device's type.
+        device: the subject's device, with an index.
+        type: the device type's name.
     """
 
     def __init__(self, subject: Subject, device: torch.device) -> None:
         self.subject = subject
-        # Tensors of the CPU have no index.
+        # A CPU device has no index.
         indexed = device.index is not None or device.type == "cpu"
         self.device = device if indexed else torch.device(device.type, 0)
         self.type = device.type
@@ -115,7 +115,7 @@ class Backend:
         return result
 
     def count(self) -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return 1 if self.type == "cpu" else int(torch.accelerator.device_count())
 
     def last(self) -> torch.device:
@@ -136,7 +136,7 @@ class Backend:
         return torch.accelerator.current_stream(self.device)
 
     def delay(self, duration: int = LONG) -> bool:
-        """Keeps the current stream busy; whether the backend has a kernel for it."""
+        """Keeps the current stream busy. Returns whether the backend has a kernel for that."""
         kernel = delay_kernel(self.device)
         if kernel is None:
             return False
@@ -144,7 +144,7 @@ class Backend:
         return True
 
     def randn(self, *size: int, **options: Any) -> torch.Tensor:
-        """Random numbers of the CPU on the device."""
+        """Random numbers drawn on the CPU, copied to the device."""
         return torch.randn(*size, **options).to(self.device)
 
 
@@ -154,14 +154,14 @@ class Row:
 
     Attributes:
         area: the part of the contract, such as "streams".
-        name: of the row, unique in its area.
-        check: raises `Finding` where the subject does not hold it.
-        requires: what torch (or a program written for any accelerator) requires.
-        implement: which API to implement.
-        without: what happens to a program without it.
-        shown_by: the file of torch_openreg that shows it.
+        name: unique in its area.
+        check: raises `Finding` if the subject does not meet the requirement.
+        requires: what torch, or a program written for any accelerator, requires.
+        implement: the API to implement.
+        without: what happens to a program if it is not implemented.
+        shown_by: the file of torch_openreg that implements it.
         required: whether torch itself depends on it.
-        seconds: after which the row counts as a hang.
+        seconds: time after which the row counts as a hang.
     """
 
     area: str
@@ -176,7 +176,7 @@ class Row:
 
     @property
     def case(self) -> Case:
-        """The case of the row."""
+        """The case that identifies the row."""
         return Case("contract", self.area, "", self.name)
 
 
@@ -194,12 +194,12 @@ def row(
     required: bool = True,
     seconds: float = 60.0,
 ) -> Callable[[Callable[[Backend], None]], Callable[[Backend], None]]:
-    """Makes a row of a function. Arguments are those of `Row`."""
+    """Registers the decorated function as a row. The arguments are those of `Row`."""
 
     def register(check: Callable[[Backend], None]) -> Callable[[Backend], None]:
         made = Row(area, name, check, requires, implement, without, shown_by, required, seconds)
         if made.case in _rows:
-            raise ValueError(f"two rows are called {made.case}")
+            raise ValueError(f"two rows have the name {made.case}")
         _rows[made.case] = made
         return check
 
@@ -207,5 +207,5 @@ def row(
 
 
 def registered() -> dict[Case, Row]:
-    """The rows whose modules have been imported, by case, in the order of their definition."""
+    """The rows of all imported modules, by case, in the order of their definition."""
     return _rows

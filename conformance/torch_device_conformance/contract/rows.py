@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from torch_device_conformance.contract.row import Row, registered
 from torch_device_conformance.verdict.verdict import Case
 
-# In the order of reports; a module each, in this folder.
+# In the order of reports; each is a module in this folder.
 AREAS = (
     "device",
     "hooks",

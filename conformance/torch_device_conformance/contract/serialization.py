@@ -15,7 +15,7 @@ STORAGE = "aten::set_.source_Storage_storage_offset; storages that copy to the C
 
 
 def saved(value: Any, **options: Any) -> Any:
-    """The value after torch.save and torch.load."""
+    """Returns the value after torch.save and torch.load."""
     file = io.BytesIO()
     torch.save(value, file)
     file.seek(0)
@@ -23,7 +23,7 @@ def saved(value: Any, **options: Any) -> Any:
 
 
 def same(what: str, found: torch.Tensor, wanted: torch.Tensor) -> None:
-    """Values, strides, offset and device must be the same."""
+    """Checks values, strides, offset and device."""
     require_equal(f"values of {what}", found, wanted)
     require_equal(f"strides of {what}", found.stride(), wanted.stride())
     require_equal(f"storage offset of {what}", found.storage_offset(), wanted.storage_offset())
@@ -51,15 +51,18 @@ def save_and_load(backend: Backend) -> None:
     }.items():
         same(name, saved(made), made)
     kept = saved(torch.nn.Parameter(x))
-    require(isinstance(kept, torch.nn.Parameter) and kept.requires_grad, "a parameter is lost")
+    require(
+        isinstance(kept, torch.nn.Parameter) and kept.requires_grad,
+        "a parameter became an ordinary tensor",
+    )
 
 
 @row(
     "serialization",
     "shared_storage",
-    requires="tensors that share memory share it after loading",
+    requires="tensors that share memory share memory after loading",
     implement=STORAGE,
-    without="tied weights are tied no longer",
+    without="tied weights become independent",
     shown_by=FILE,
 )
 def shared_storage(backend: Backend) -> None:
@@ -72,9 +75,9 @@ def shared_storage(backend: Backend) -> None:
 @row(
     "serialization",
     "map_location",
-    requires="map_location brings tensors to the CPU, to the device and to another index",
+    requires="map_location moves tensors to the CPU, to the device and to another index",
     implement="torch.<device> module; hook isAvailable; storages that copy",
-    without="checkpoints only load where they were made",
+    without="checkpoints load only on the device that saved them",
     shown_by=FILE,
 )
 def map_location(backend: Backend) -> None:
@@ -92,9 +95,9 @@ def map_location(backend: Backend) -> None:
 @row(
     "serialization",
     "without_device",
-    requires="a file made on the device loads with map_location='cpu' where there is none",
-    implement="nothing, if torch.save was used; a pickle must not need the backend",
-    without="models cannot be handed on",
+    requires="a file saved on the device loads with map_location='cpu' without the device",
+    implement="nothing if torch.save is used; a pickle must not need the backend",
+    without="models cannot be shared",
     shown_by=FILE,
     seconds=180,
 )
@@ -130,16 +133,16 @@ def pickles(backend: Backend) -> None:
 @row(
     "serialization",
     "deepcopy",
-    requires="copy.deepcopy makes new memory, with the same strides, shared as before",
+    requires="copy.deepcopy allocates new memory and keeps strides and sharing",
     implement=STORAGE + "; storage.clone",
-    without="moving averages of weights follow the weights",
+    without="moving averages of weights share memory with the weights",
     shown_by=FILE,
 )
 def deepcopy(backend: Backend) -> None:
     x = torch.arange(6.0).view(2, 3).to(backend.device)
     first, second = copy.deepcopy([x.t(), x])
     same("a copy", first, x.t())
-    require(first.data_ptr() != x.data_ptr(), "the copy has the memory of the original")
+    require(first.data_ptr() != x.data_ptr(), "the copy shares memory with the original")
     second.zero_()
     require_equal("the original after a write to the copy", x, torch.arange(6.0).view(2, 3))
     require_equal("the other view of the copy", first, torch.zeros(3, 2))
@@ -151,7 +154,7 @@ def deepcopy(backend: Backend) -> None:
 @row(
     "serialization",
     "state_dict",
-    requires="state_dict of a model and an optimizer come back on the device and train on",
+    requires="training continues after state_dict of a model and an optimizer are loaded",
     implement="aten::_has_compatible_shallow_copy_type for param.data = tensor",
     without="training cannot be resumed",
     shown_by="aten/tensors/views.cc",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of memory that other processes and other libraries see."""
+"""Rows of memory that is shared with other processes and libraries."""
 
 from typing import Any
 
@@ -13,9 +13,9 @@ from torch_device_conformance.verdict.verdict import CRASH, HANG, RAISES_WRONGLY
 @row(
     "sharing",
     "dlpack",
-    requires="torch.from_dlpack takes a tensor of the device, without a copy",
+    requires="torch.from_dlpack imports a tensor of the device without a copy",
     implement="Tensor.__dlpack_device__ for the device's name: torch's own test never matches it",
-    without="no exchange with other libraries",
+    without="tensors cannot be exchanged with other libraries",
     shown_by="python/torch_openreg/openreg/dlpack.py",
 )
 def dlpack(backend: Backend) -> None:
@@ -33,9 +33,9 @@ def dlpack(backend: Backend) -> None:
 @row(
     "sharing",
     "dlpack_order",
-    requires="a consumer on another stream sees what the producer's stream computed",
+    requires="a consumer on another stream sees the results of the producer's stream",
     implement="the stream argument of __dlpack__",
-    without="races between libraries",
+    without="data races between libraries",
     shown_by="python/torch_openreg/openreg/dlpack.py",
     required=False,
 )
@@ -49,11 +49,11 @@ def dlpack_order(backend: Backend) -> None:
             other.wait_stream(side)
             y = torch.from_dlpack(x) * 2  # type: ignore[attr-defined]
     other.synchronize()
-    require(bool((y == 10).all()), "the consumer read what was there before")
+    require(bool((y == 10).all()), "the consumer read the old value")
 
 
 def _receive(subject: Subject, inbox: Any, outbox: Any) -> None:
-    """What the other process does: reads a tensor, changes it, says what it saw."""
+    """The other process: reads a tensor, changes it, reports the values that it read."""
     subject.load()
     tensor = inbox.get()
     seen = tensor.cpu().tolist()
@@ -104,9 +104,9 @@ def processes(backend: Backend) -> None:
 @row(
     "sharing",
     "numpy",
-    requires="numpy() of a device tensor is an error that says to use cpu(); cpu().numpy() works",
-    implement="nothing: torch does it where data_ptr() is not the host's",
-    without="NumPy reads device memory: a crash",
+    requires="numpy() of a device tensor raises an error that suggests cpu(); cpu().numpy() works",
+    implement="nothing: torch does it for devices whose data_ptr() is not a host address",
+    without="NumPy reads device memory and crashes",
     shown_by="aten/tensors/storage.cc",
 )
 def numpy(backend: Backend) -> None:
@@ -116,4 +116,4 @@ def numpy(backend: Backend) -> None:
         x.numpy()
     except (TypeError, RuntimeError):
         return
-    raise Finding("accepts-wrongly", "numpy() of a device tensor gave an array")
+    raise Finding("accepts-wrongly", "numpy() of a device tensor returned an array")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of streams: order within one, independence of two, dependencies between them.
+"""Rows of streams: order within a stream, independence of streams, dependencies between streams.
 
-With a delay kernel of the backend a missing dependency is seen each time; without, by chance.
+With a delay kernel a missing dependency is always detected; without one, only by chance.
 """
 
 import time
@@ -12,12 +12,12 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 FILE = "runtime/c10/stream.cc"
 GUARD = "DeviceGuardImplInterface: getStream, exchangeStream, getNewStream, synchronizeStream"
 
-# Elements that take a kernel some time, where there is no delay kernel.
+# Elements of a tensor whose kernels take noticeable time, for backends without a delay kernel.
 MANY = 1 << 20
 
 
 def slow_value(backend: Backend, value: float) -> torch.Tensor:
-    """A tensor that gets its value late, on the current stream."""
+    """A tensor whose value is written late, on the current stream."""
     x = torch.zeros(MANY, device=backend.device)
     backend.synchronize()
     backend.delay()
@@ -27,7 +27,7 @@ def slow_value(backend: Backend, value: float) -> torch.Tensor:
 @row(
     "streams",
     "new",
-    requires="torch.Stream makes streams that differ from each other and from the current one",
+    requires="torch.Stream creates streams that differ from each other and from the current one",
     implement=GUARD,
     without="nothing overlaps",
     shown_by=FILE,
@@ -43,9 +43,9 @@ def new(backend: Backend) -> None:
 @row(
     "streams",
     "context_restores",
-    requires="`with stream:` makes it current, on its device, and puts back the one before",
+    requires="`with stream:` makes it current on its device, then restores the previous stream",
     implement="exchangeStream, which returns the stream that was current",
-    without="later work is on the wrong stream",
+    without="later work runs on the wrong stream",
     shown_by=FILE,
 )
 def context_restores(backend: Backend) -> None:
@@ -70,7 +70,7 @@ def context_restores(backend: Backend) -> None:
     "order",
     requires="kernels of one stream run in the order of their calls",
     implement="in-order queues",
-    without="every result is a matter of luck",
+    without="all results are undefined",
     shown_by="runtime/device/stream.cc",
 )
 def order(backend: Backend) -> None:
@@ -89,7 +89,7 @@ def order(backend: Backend) -> None:
 @row(
     "streams",
     "wait_stream",
-    requires="wait_stream makes later work of one stream run after earlier work of another",
+    requires="wait_stream orders later work of one stream after earlier work of another",
     implement="DeviceGuardImplInterface: record, block",
     without="data races between streams: DDP, FSDP and prefetching compute garbage",
     shown_by="runtime/c10/guard.cc",
@@ -103,15 +103,15 @@ def wait_stream(backend: Backend) -> None:
         with other:
             y = x * 2
         other.synchronize()
-        require(bool((y == 10).all()), "a stream that waited read what was there before")
+        require(bool((y == 10).all()), "a stream that waited read the old value")
 
 
 @row(
     "streams",
     "synchronize",
-    requires="stream.synchronize() returns when the work of the stream is done; query() says so",
+    requires="stream.synchronize() waits for the work of the stream; query() tells if it is done",
     implement="synchronizeStream, queryStream",
-    without="the host reads what is not there yet",
+    without="the host reads values too early",
     shown_by=FILE,
 )
 def synchronize(backend: Backend) -> None:
@@ -146,8 +146,8 @@ def default_is_done_too(backend: Backend) -> None:
 @row(
     "streams",
     "asynchronous",
-    requires="a launch returns before its kernel has run",
-    implement="queues and a worker, or the driver's",
+    requires="a launch returns before its kernel runs",
+    implement="a queue and a worker thread, or the driver's queue",
     without="no overlap of host and device",
     shown_by="runtime/device/stream.cc",
     required=False,
@@ -156,9 +156,9 @@ def asynchronous(backend: Backend) -> None:
     x = torch.ones(16, device=backend.device)
     backend.synchronize()
     if not backend.delay():
-        missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+        missing(f"torch.{backend.type}._sleep: this row needs a delay kernel")
     x.add_(1)
-    require(not backend.current_stream().query(), "the call waited for the kernel before it")
+    require(not backend.current_stream().query(), "the call waited for the previous kernel")
     require_equal("value", x.sum().item(), 32.0)
 
 
@@ -166,8 +166,8 @@ def asynchronous(backend: Backend) -> None:
     "streams",
     "overlap",
     requires="streams run at the same time",
-    implement="a queue each",
-    without="streams exist and bring nothing",
+    implement="a queue per stream",
+    without="streams have no effect on speed",
     shown_by="runtime/device/stream.cc",
     required=False,
 )
@@ -177,7 +177,7 @@ def overlap(backend: Backend) -> None:
     backend.synchronize()
     with slow:
         if not backend.delay():
-            missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+            missing(f"torch.{backend.type}._sleep: this row needs a delay kernel")
     with fast:
         x.add_(1)
     deadline = time.monotonic() + 5
@@ -192,7 +192,7 @@ def overlap(backend: Backend) -> None:
     "streams",
     "backward",
     requires="backward runs on the streams of forward, and the caller's stream waits for it",
-    implement="getStream and record of the guard on autograd's threads",
+    implement="getStream and record of the guard, on autograd's threads",
     without="gradients are read before they are computed",
     shown_by="runtime/c10/guard.cc",
 )

@@ -18,9 +18,9 @@ COPY = "aten/tensors/copy.cc"
 @row(
     "tensors",
     "factories",
-    requires="empty, empty_strided, zeros, full and *_like give what was asked for",
+    requires="empty, empty_strided, zeros, full and *_like return tensors as requested",
     implement="aten::empty.memory_format, aten::empty_strided",
-    without="nothing works: torch makes every tensor by them",
+    without="nothing works: torch creates every tensor with these functions",
     shown_by=FACTORIES,
 )
 def factories(backend: Backend) -> None:
@@ -40,9 +40,9 @@ def factories(backend: Backend) -> None:
 @row(
     "tensors",
     "views_share_memory",
-    requires="views see writes to their base, and the base sees theirs",
+    requires="a view sees writes to its base, and the base sees writes to the view",
     implement="aten::view, as_strided, unfold, _reshape_alias: metadata only, never a fallback",
-    without="x[0] = 1 or x.view(-1).add_(1) is lost silently",
+    without="writes such as x[0] = 1 or x.view(-1).add_(1) are lost silently",
     shown_by=VIEWS,
 )
 def views_share_memory(backend: Backend) -> None:
@@ -72,8 +72,8 @@ def views_share_memory(backend: Backend) -> None:
 @row(
     "tensors",
     "strides",
-    requires="pointwise results keep the strides of their input; clone and contiguous say theirs",
-    implement="meta kernels of torch (structured kernels, TensorIterator), or their strides",
+    requires="pointwise results keep the strides of inputs; clone and contiguous honor the format",
+    implement="torch's meta kernels (structured kernels, TensorIterator), or the same strides",
     without="channels_last models get slow or fail in view()",
     shown_by="aten/structured/structured.h",
 )
@@ -98,9 +98,9 @@ def strides(backend: Backend) -> None:
 @row(
     "tensors",
     "in_place",
-    requires="in-place operators change their argument, count a version, and return it",
+    requires="in-place operators change their argument, increase its version, and return it",
     implement="the kernels whose names end in _",
-    without="optimizers do nothing",
+    without="optimizers have no effect",
     shown_by="aten/structured/structured.h",
 )
 def in_place(backend: Backend) -> None:
@@ -126,9 +126,9 @@ def in_place(backend: Backend) -> None:
 @row(
     "tensors",
     "copies",
-    requires="copies convert dtypes, keep strides apart, broadcast, and cross devices",
+    requires="copies convert dtypes, respect both strides, broadcast, and work between devices",
     implement="aten::_copy_from, aten::_copy_from_and_resize",
-    without="model.to(device) and every print() fails or is wrong",
+    without="model.to(device) and print() fail or give wrong values",
     shown_by=COPY,
 )
 def copies(backend: Backend) -> None:
@@ -153,7 +153,7 @@ def copies(backend: Backend) -> None:
 @row(
     "tensors",
     "scalars",
-    requires="item(), bool(), float(), tolist() and if x: read the value that was computed",
+    requires="item(), bool(), float(), tolist() and `if x:` read the computed value",
     implement="aten::_local_scalar_dense, which waits for the stream",
     without="control flow that depends on data is wrong",
     shown_by="aten/tensors/copy.cc",
@@ -173,7 +173,7 @@ def scalars(backend: Backend) -> None:
     "type_promotion",
     requires="mixed dtypes and Python scalars promote as on the CPU",
     implement="TensorIterator, or torch.result_type",
-    without="losses are silently of another precision",
+    without="losses silently have another precision",
     shown_by="aten/structured/structured.h",
 )
 def type_promotion(backend: Backend) -> None:
@@ -192,7 +192,7 @@ def type_promotion(backend: Backend) -> None:
 @row(
     "tensors",
     "resize_and_set",
-    requires="resize_ and set_ change shape and storage, and keep the elements",
+    requires="resize_ and set_ change shape and storage and keep the elements",
     implement="aten::resize_, set_.source_Storage_storage_offset, set_.source_Tensor",
     without="out= of another size, torch.load and deepcopy fail",
     shown_by="aten/tensors/storage.cc",
@@ -213,9 +213,9 @@ def resize_and_set(backend: Backend) -> None:
 @row(
     "tensors",
     "repeatable",
-    requires="the same sum of the same numbers gives the same bits",
+    requires="a repeated sum of the same numbers gives the same bits",
     implement="reductions in a fixed order, or an error under use_deterministic_algorithms",
-    without="no run can be repeated",
+    without="no run is reproducible",
     shown_by="aten/kernels",
 )
 def repeatable(backend: Backend) -> None:
@@ -261,9 +261,9 @@ def indexing(backend: Backend) -> None:
 @row(
     "tensors",
     "conjugates",
-    requires="conj() and the imaginary part are views whose bits are resolved where needed",
+    requires="conj() and the imaginary part are views whose lazy bits are resolved when needed",
     implement="nothing: _copy_from gets resolved tensors",
-    without="complex results lose their sign",
+    without="complex results have the wrong sign",
     shown_by=COPY,
 )
 def conjugates(backend: Backend) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of threads of Python that use the device."""
+"""Rows of Python threads that use the device."""
 
 import threading
 import time
@@ -10,7 +10,7 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 
 
 def together(*functions: Callable[[], None]) -> None:
-    """Runs functions in threads; raises what one of them raised."""
+    """Runs functions in threads and raises the first exception of any of them."""
     errors: list[BaseException] = []
 
     def guarded(function: Callable[[], None]) -> None:
@@ -31,8 +31,8 @@ def together(*functions: Callable[[], None]) -> None:
 @row(
     "threads",
     "operators",
-    requires="threads use the device at the same time",
-    implement="an allocator and queues that are safe for threads",
+    requires="several threads use the device at the same time",
+    implement="a thread-safe allocator and thread-safe queues",
     without="servers crash",
     shown_by="runtime/device/stream.cc",
 )
@@ -50,7 +50,7 @@ def operators(backend: Backend) -> None:
     "current_stream",
     requires="the current stream and device belong to the thread",
     implement="thread-local state in exchangeStream and exchangeDevice",
-    without="threads move each other's work",
+    without="threads change the device or stream of each other's work",
     shown_by="runtime/c10/stream.cc",
 )
 def current_stream(backend: Backend) -> None:
@@ -59,22 +59,22 @@ def current_stream(backend: Backend) -> None:
     with side:
         together(lambda: seen.append(backend.current_stream() == side))
         require_equal("stream of this thread", backend.current_stream(), side)
-    require_equal("another thread has this thread's stream", seen, [False])
+    require_equal("whether another thread sees this thread's stream", seen, [False])
 
 
 @row(
     "threads",
     "gil",
-    requires="a thread that waits for the device lets others run",
+    requires="a thread that waits for the device does not block other threads",
     implement="py::gil_scoped_release around every wait",
-    without="data loaders and servers stand still, or deadlock",
+    without="data loaders and servers stall or deadlock",
     shown_by="python/csrc/module.cc",
     seconds=30,
 )
 def gil(backend: Backend) -> None:
     backend.synchronize()
     if not backend.delay(300_000_000):
-        missing(f"torch.{backend.type}._sleep: a delay kernel is needed to see it")
+        missing(f"torch.{backend.type}._sleep: this row needs a delay kernel")
     steps = 0
     stop = threading.Event()
 
@@ -99,7 +99,7 @@ def gil(backend: Backend) -> None:
 @row(
     "threads",
     "backward",
-    requires="threads run backward passes at the same time",
+    requires="several threads run backward passes at the same time",
     implement="hooks and guard that any thread may call",
     without="training of several models in one process fails",
     shown_by="runtime/c10/guard.cc",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors that only a kernel can find, because they depend on the values of tensors.
+"""Errors that only a kernel can detect, because they depend on the values of tensors.
 
-They come at the next synchronization. Every other error has to come with the call.
+They are raised by the next synchronization. Every other error must be raised by the call.
 """
 
 import re
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class DataError:
-    """Errors that depend on data: regular expressions of whole entry names and of the message."""
+    """Errors that depend on data: regular expressions for the whole entry name and the message."""
 
     entries: str
     message: str
@@ -28,19 +28,19 @@ DATA_ERRORS: tuple[DataError, ...] = (
         r"nn\.functional\.(cross_entropy|multi_?label_margin_loss|multi_margin_loss|nll_loss|"
         r"one_hot)",
         r"out of (range|bounds)|Class values must be",
-        "the number of a class",
+        "index of a class",
     ),
     DataError(
         r"cholesky(_inverse|_solve)?|logdet|linalg\.\w+(\.\w+)?|lu(_solve|_unpack)?|ormqr",
         r"singular|not positive-definite|did(n't| not) converge|failed to converge|[Pp]ivots",
-        "values of a matrix, or of what an earlier operator found for one",
+        "values of a matrix or of its factorization",
     ),
     DataError(r"bernoulli|multinomial|normal(\.\w+)?", r"probability|elements of std", "values"),
 )
 
 
 def depends_on_data(name: str, error: Exception) -> bool:
-    """Whether an error of an entry may come late."""
+    """Whether an error of an entry may be raised late."""
     return any(
         re.fullmatch(known.entries, name) and re.search(known.message, str(error))
         for known in DATA_ERRORS

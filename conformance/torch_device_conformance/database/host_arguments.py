@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Arguments with dimensions that may be on the CPU while the others are on a device.
+"""Arguments with dimensions that may be on the CPU while the other arguments are on a device.
 
-An argument is written as it is passed: "input" is the first, "args[0]" the next one, and
-"kwargs['weight']" one with a name.
+Arguments are written as they are passed: "input" is the first, "args[0]" the next, and
+"kwargs['weight']" a keyword argument.
 """
 
 import re
@@ -19,14 +19,14 @@ from torch_device_conformance.database.operators import with_arguments
 
 @dataclass(frozen=True)
 class HostArgument:
-    """Arguments: regular expressions of whole entry names and of whole arguments; and why."""
+    """Regular expressions for whole entry names and whole arguments, and the reason."""
 
     entries: str
     arguments: str
     reason: str
 
 
-# What the host reads, or only copies from, on CUDA as well.
+# Arguments that the host reads, or that are only copied from. This holds for CUDA as well.
 HOST_ARGUMENTS: tuple[HostArgument, ...] = (
     HostArgument(
         r"__getitem__|index_put",
@@ -39,21 +39,21 @@ HOST_ARGUMENTS: tuple[HostArgument, ...] = (
     HostArgument(
         r"nn\.functional\.ctc_loss",
         r"input|args\[[012]\]",
-        "lengths are read by the host; torch copies targets to the device of the probabilities",
+        "the host reads lengths; torch copies targets to the device of the probabilities",
     ),
-    HostArgument(r"tensor_split", r"args\[0\]", "indices are read by the host"),
-    HostArgument(r"narrow", r"input", "the start is read by the host"),
+    HostArgument(r"tensor_split", r"args\[0\]", "the host reads the indices"),
+    HostArgument(r"narrow", r"input", "the host reads the start"),
     HostArgument(
         r"expand_as|reshape_as|resize_as_|view_as|broadcast_tensors|atleast_[123]d",
         r"input.*|args\[\d\]",
-        "a view of each tensor: of others only sizes are read",
+        "the result is a view of one tensor; only the sizes of the others are read",
     ),
     HostArgument(
         r"(as_strided|diagonal|select|slice)_scatter",
         r"input|args\[0\]",
-        "a copy, which goes from any device to any",
+        "a copy works between any two devices",
     ),
-    HostArgument(r"to", r"input|args\[0\]", "of the other tensor only device and dtype are read"),
+    HostArgument(r"to", r"input|args\[0\]", "only device and dtype of the other tensor are read"),
 )
 
 
@@ -66,13 +66,13 @@ def is_host_argument(entry: str, argument: str) -> bool:
 
 
 def positions(sample: SampleInput) -> dict[str, Tensor]:
-    """The tensors of a sample, by argument."""
+    """The tensors of a sample, by argument name."""
     leaves, _ = tree_flatten_with_path(arguments_of(sample))
     return {keystr(path)[1:]: leaf for path, leaf in leaves if isinstance(leaf, Tensor)}
 
 
 def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> SampleInput:
-    """A copy of a sample on a device, some of its tensors on the CPU."""
+    """A copy of a sample on a device, with the tensors of `on_host` on the CPU."""
     here, there = transfer(torch.device("cpu")), transfer(device)
     leaves, form = tree_flatten_with_path(arguments_of(sample))
     moved = [(here if keystr(path)[1:] in on_host else there)(leaf) for path, leaf in leaves]
@@ -82,7 +82,7 @@ def placed(sample: SampleInput, device: torch.device, on_host: set[str]) -> Samp
 
 @dataclass
 class Arguments:
-    """The arguments of a sample, as a tree whose paths begin with their names."""
+    """The arguments of a sample as a tree whose paths start with argument names."""
 
     input: Any
     args: list[Any]

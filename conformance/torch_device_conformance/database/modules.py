@@ -22,10 +22,10 @@ class Call:
     """One call of a module.
 
     Attributes:
-        make: makes the module, always with the same weights, on a device.
-        args: of the call.
-        kwargs: of the call.
-        backward: whether gradients are taken.
+        make: creates the module on a device, always with the same weights.
+        args: positional arguments of the call.
+        kwargs: keyword arguments of the call.
+        backward: whether to compute gradients.
     """
 
     make: Callable[[torch.device], nn.Module]
@@ -37,9 +37,9 @@ class Call:
 class Module(Entry):
     """A class of modules.
 
-    Where training and evaluation differ, both are run, and evaluation without gradients as well:
-    some modules have a short cut for it. Results are the output and the buffers after the call,
-    gradients those of the inputs and of the parameters.
+    If training and evaluation differ, both are run. Evaluation is also run without gradients: some
+    modules have a fast path for it. The results are the output and the buffers after the call; the
+    gradients are those of the inputs and of the parameters.
     """
 
     def __init__(self, info: ModuleInfo) -> None:
@@ -66,7 +66,7 @@ class Module(Entry):
         torch.manual_seed(seed)
         with nullcontext() if sample.backward else torch.no_grad():
             outputs = flatten(module(*args, **kwargs))
-        # After the call: a lazy module has none before.
+        # After the call: before it, a lazy module has no parameters.
         parameters = dict(module.named_parameters())
         inputs = {
             f"input {number}": leaf
@@ -80,7 +80,7 @@ class Module(Entry):
         return Run({**results, **buffers}, dict(zip(wanted, found, strict=False)))
 
     def _calls(self, dtype: torch.dtype, train: bool, backward: bool = True) -> list[Call]:
-        # Without gradients the samples are those of training: only they look for short cuts.
+        # Without gradients the samples are those for training: only they reach the fast paths.
         inputs = self._info.module_inputs_func(
             self._info,
             device="cpu",
@@ -112,7 +112,7 @@ def modules() -> Iterable[Entry]:
 
 
 def flatten(tree: Any) -> list[Any]:
-    """The leaves of a tree; a packed sequence is its data and where its parts are."""
+    """The leaves of a tree. A packed sequence counts as its data and the positions of its parts."""
     leaves = []
     for leaf in tree_flatten(tree, is_leaf=lambda x: isinstance(x, PackedSequence))[0]:
         if isinstance(leaf, PackedSequence):

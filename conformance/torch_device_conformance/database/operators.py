@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries of torch's operator database, op_db: operators and variants of them."""
+"""Entries of torch's operator database, op_db: operators and their variants."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -22,7 +22,7 @@ from torch_device_conformance.comparison.comparison import (
 )
 from torch_device_conformance.comparison.transfer import transfer
 
-# Their values are whatever the memory held.
+# Operators whose results are uninitialized memory.
 UNINITIALIZED = frozenset(
     {
         "empty",
@@ -34,15 +34,15 @@ UNINITIALIZED = frozenset(
     }
 )
 
-# They make a tensor from numbers, on the CPU where a sample names no other device.
+# Operators that create a tensor from numbers, on the CPU unless the sample names another device.
 FACTORIES = frozenset({"arange", "linspace", "logspace"})
 
-# Their further arguments steer the host and must be on the CPU, on every device.
+# Operators whose arguments after the first control the host; they must be on the CPU.
 STEERED_BY_CPU_TENSORS = frozenset({"tensor_split"})
 
 
 class Operator(Entry):
-    """An operator; gradients are taken for all inputs that require them."""
+    """An operator. Gradients are computed for all inputs that require them."""
 
     def __init__(self, op: OpInfo) -> None:
         self.op = op
@@ -77,11 +77,11 @@ class Operator(Entry):
         )
 
     def function(self, device: torch.device) -> Callable[..., Any]:
-        """What is called with the arguments of a sample."""
+        """The function to call with the arguments of a sample."""
         return self.op
 
     def around(self, device: torch.device) -> AbstractContextManager[Any]:
-        """The context of the forward call; backward runs outside of it."""
+        """The context of the forward call; backward runs outside it."""
         return nullcontext()
 
     def backward(self, dtype: torch.dtype) -> bool:
@@ -98,9 +98,9 @@ class Operator(Entry):
         """Calls the operator.
 
         Args:
-            sample: the arguments, which are not copied.
-            seed: of the random numbers.
-            function: to call instead of the operator.
+            sample: the arguments; they are not copied.
+            seed: seed of random numbers.
+            function: function to call instead of the operator.
 
         Returns:
             The leaves of the results.
@@ -110,12 +110,12 @@ class Operator(Entry):
         return tree_leaves(sample.output_process_fn_grad(output))
 
     def raw(self, sample: SampleInput, seed: int, **more: Any) -> Any:
-        """Calls the operator, with more arguments by name; for what it returns as it is."""
+        """Calls the operator with more keyword arguments and returns its result unchanged."""
         with seeded(seed):
             return self.apply(self.op, sample, **more)
 
     def apply(self, function: Callable[..., Any], sample: SampleInput, **more: Any) -> Any:
-        """Calls a function with the arguments of a sample, and more by name."""
+        """Calls a function with the arguments of a sample and more keyword arguments."""
         return function(sample.input, *sample.args, **sample.kwargs, **more)
 
     def gradients(self, outputs: list[Any], inputs: list[Tensor]) -> list[Tensor | None]:
@@ -124,7 +124,7 @@ class Operator(Entry):
 
 
 class Attempt(Operator):
-    """A way to call an operator in which an error is a result as well."""
+    """A way to call an operator for which an error is a valid result."""
 
     drawn = False
 
@@ -133,18 +133,18 @@ class Attempt(Operator):
             result = self.attempt(sample, device, seed)
             synchronize(device)
         except Exception as error:
-            settle(device)  # a kernel may have failed as well
+            settle(device)  # a kernel may have failed too
             return Run({}, {}, error.with_traceback(None))
         return result
 
     def attempt(self, sample: Any, device: torch.device, seed: int) -> Run:
-        """Runs a copy of a sample; may raise what it wants."""
+        """Runs a copy of a sample; may raise any error."""
         return super().run(sample, device, seed)
 
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Random numbers are those of a seed; else many entries seed themselves, always alike."""
+    """Seeds random numbers with `seed`; many entries would seed themselves with a constant."""
     torch.manual_seed(seed)
     with mock.patch.object(common_methods_invocations, "wrapper_set_seed", call):
         yield
@@ -164,7 +164,7 @@ def differentiable(sample: SampleInput) -> list[Tensor]:
 def with_arguments(
     sample: SampleInput, first: Any, args: Sequence[Any], kwargs: dict[str, Any], name: str = ""
 ) -> SampleInput:
-    """A sample with other arguments, and perhaps another name."""
+    """A sample with other arguments and optionally another name."""
     return SampleInput(
         first,
         args=tuple(args),
@@ -183,24 +183,24 @@ def named(sample: SampleInput, name: str) -> SampleInput:
 def changed_tensors(
     sample: SampleInput, change: Callable[[Tensor], Tensor], name: str = ""
 ) -> SampleInput:
-    """A sample all of whose tensors are changed, and perhaps with another name."""
+    """A sample with all tensors changed and optionally another name."""
     arguments = sample.input, tuple(sample.args), sample.kwargs
     first, args, kwargs = tree_map_only(Tensor, change, arguments)
     return with_arguments(sample, first, args, kwargs, name)
 
 
 def operators(check: type[Operator]) -> Iterable[Entry]:
-    """Torch's operator database, as a check sees it."""
+    """The entries of torch's operator database, each as a check of the given class."""
     return map(check, common_methods_invocations.op_db)
 
 
 def copy_to(sample: SampleInput, device: torch.device, only_input: bool = False) -> SampleInput:
-    """Copies a sample of CPU tensors to a device (also to the CPU itself).
+    """Copies a sample of CPU tensors to a device, which may be the CPU itself.
 
     Args:
-        sample: what to copy.
-        device: where to.
-        only_input: leaves the arguments after the first where they are.
+        sample: sample to copy.
+        device: target device.
+        only_input: whether to leave the arguments after the first on the CPU.
     """
     move = transfer(device)
     first = move(sample.input)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries of torch's optimizer database, optim_db: optimizers, each in all ways that torch has."""
+"""Entries of torch's optimizer database, optim_db: each optimizer in all implementations."""
 
 import copy
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from torch_device_conformance.comparison.transfer import transfer
 
 STEPS = 4
 
-# Asked for its arguments with this name the database gives those for capturable, too.
+# For a device of this name, the database includes the arguments for capturable.
 CAPTURABLE_DEVICE = "cuda"
 
 MATRICES_ONLY = frozenset({"Muon"})
@@ -28,12 +28,12 @@ CONTIGUOUS_ONLY = frozenset({"LBFGS"})
 
 @dataclass(frozen=True)
 class Training:
-    """Some steps of an optimizer.
+    """A few steps of an optimizer.
 
     Attributes:
-        parameters: two matrices and perhaps a vector, on the CPU.
+        parameters: two matrices and optionally a vector, on the CPU.
         batch: input and target of the network, on the CPU; or indices into the first matrix.
-        arguments: of the optimizer.
+        arguments: arguments of the optimizer.
     """
 
     parameters: list[Tensor]
@@ -42,16 +42,16 @@ class Training:
 
 
 class OptimizerWay(Entry):
-    """An optimizer in one of its ways.
+    """An optimizer in one of its implementations.
 
-    A small network is trained; parameters and state after the last step are compared. In the
-    differentiable way it is one step, and its derivatives.
+    A small network is trained. The parameters and the state after the last step are compared. For
+    the differentiable implementation, one step and its derivatives are compared.
 
     Args:
-        info: of the optimizer.
+        info: the database's entry of the optimizer.
         way: one of the flags foreach, fused and differentiable; "for_loop" for none of them;
-            "sparse" for sparse gradients; or "", what torch chooses by itself.
-        capturable: whether the step is to be capturable.
+            "sparse" for sparse gradients; or "" for torch's own choice.
+        capturable: whether the step must be capturable.
     """
 
     def __init__(self, info: OptimizerInfo, way: str, capturable: bool) -> None:
@@ -68,7 +68,7 @@ class OptimizerWay(Entry):
         return tolerances(self._info.decorators, dtype)
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Training]:
-        # A transposed matrix, which the optimizer must not take for a contiguous one.
+        # A transposed matrix, to check that the optimizer respects strides.
         parameters = [torch.randn(10, 5, dtype=dtype), torch.randn(3, 5, dtype=dtype).t()]
         if self._info.name in CONTIGUOUS_ONLY:
             parameters[1] = parameters[1].contiguous()
@@ -155,18 +155,18 @@ class OptimizerWay(Entry):
 
 
 def named_as_backend(device: torch.device) -> AbstractContextManager[Any]:
-    """Lets torch treat the CPU as the device that is compared with it.
+    """Makes torch treat the CPU like the device that is compared with it.
 
-    By the backend's name torch decides where steps can be capturable, and that foreach is the
-    choice where none was made. Different ways would round differently.
+    The name of the backend determines where steps can be capturable, and whether foreach is the
+    default. Different implementations would round differently.
     """
     return mock.patch.object(torch._C, "_get_privateuse1_backend_name", return_value=device.type)
 
 
 def results(optimizer: Optimizer, parameters: list[Tensor]) -> dict[str, Any]:
-    """Parameters and state by name.
+    """Returns parameters and state by name.
 
-    Numbers of the state may be tensors on either side: where they are is torch's choice.
+    State with one element may be a tensor or a number on either side: torch chooses its device.
     """
     found: dict[str, Any] = {}
     for index, parameter in enumerate(parameters):

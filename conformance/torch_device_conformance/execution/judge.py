@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From a case to its verdict; runs in a worker."""
+"""Computes the verdict of a case; runs in a worker."""
 
 import re
 import time
@@ -52,17 +52,17 @@ from torch_device_conformance.verdict.verdict import (
     Verdict,
 )
 
-# How torch and its kernels say that there is no kernel, or none for a dtype.
+# The messages of torch and its kernels for a missing kernel or a missing dtype.
 NOT_IMPLEMENTED = re.compile(
     r"NotImplementedError|Could not run '|not implemented for|is not (currently )?implemented"
     r"|Backend doesn't support|You should register|device_allocator INTERNAL ASSERT FAILED"
     r"|Graph is not supported on|Unknown device type \w+ for Dlpack"
 )
 
-# Seconds of calls in a measurement.
+# Duration of the calls of a measurement, in seconds.
 TIMED = 0.003
 
-# Modes that must raise: a route to the device says nothing there.
+# Modes whose calls must raise. Their route to the device has no meaning.
 REFUSALS = frozenset({"errors", "mixed_devices"})
 
 
@@ -71,10 +71,10 @@ class Settings:
     """How cases are run.
 
     Attributes:
-        tier: decides how many samples are run.
-        seed: of samples and random operators.
-        threads: of the CPU in each worker.
-        timed: whether eager operators that pass are timed on both devices.
+        tier: determines how many samples are run.
+        seed: seed of samples and random operators.
+        threads: number of CPU threads in each worker.
+        timed: whether to time eager operators that pass, on both devices.
     """
 
     tier: str = "quick"
@@ -84,11 +84,11 @@ class Settings:
 
 
 class Judge:
-    """Makes verdicts about a subject.
+    """Computes verdicts about a subject.
 
     Args:
-        subject: is loaded into this process.
-        settings: of the run.
+        subject: the subject; it is loaded into this process.
+        settings: settings of the run.
     """
 
     def __init__(self, subject: Subject, settings: Settings) -> None:
@@ -128,7 +128,7 @@ class Judge:
             if traced:
                 verdict, routes = self._observer.routes(self._run(entry, made))
         elif traced:
-            # What was asked for is to blame, not what it called.
+            # The operator that was requested is at fault, not the operators that it called.
             routes = self._observer.outermost(self._run(entry, made))
         settle(self.device)
         device_us = cpu_us = 0.0
@@ -152,7 +152,7 @@ class Judge:
         )
 
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
-        """The run of the sample with the most elements: copies of scalars say little."""
+        """Returns a run of the sample with the most elements, whose copies are clear evidence."""
         sample = max(made, key=elements)
 
         def run() -> None:
@@ -168,7 +168,7 @@ class Judge:
         try:
             if self.subject.is_cpu and case.mode not in OF_THE_CPU:
                 raise Finding(
-                    NO_REFERENCE, "the CPU is no accelerator: torch has this for devices alone"
+                    NO_REFERENCE, "the CPU is not an accelerator: torch has this only for devices"
                 )
             row.check(Backend(self.subject, self.device))
             synchronize(self.device)
@@ -192,12 +192,12 @@ class Judge:
         )
 
 
-# Areas of the contract that the CPU has as well.
+# Areas of the contract that also apply to the CPU.
 OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
-    """Microseconds of a call of an operator, among many calls that are waited for once."""
+    """Time of an operator call in microseconds, over many calls with one synchronization."""
     arguments = entry.copy(sample, device)
     with torch.no_grad():
         best = float("inf")
@@ -212,7 +212,7 @@ def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
 
 
 def elements(sample: Any) -> int:
-    """How many elements the first tensor of a sample has."""
+    """The number of elements of the first tensor of a sample."""
     first = next(
         (x for x in tree_leaves(getattr(sample, "input", ())) if isinstance(x, Tensor)), None
     )
@@ -220,7 +220,7 @@ def elements(sample: Any) -> int:
 
 
 def verdict_of(evidence: Evidence) -> str:
-    """The verdict of a comparison that did not agree."""
+    """The verdict for a comparison that did not agree."""
     if evidence.status == CPU_FAILS:
         return NO_REFERENCE
     if evidence.kind == ACCEPTS:
@@ -233,12 +233,12 @@ def verdict_of(evidence: Evidence) -> str:
 
 
 def prepare(subject: Subject, settings: Settings) -> Callable[[Request], Verdict]:
-    """Makes the function that judges cases in a worker."""
+    """Returns the function that judges cases in a worker."""
     return Judge(subject, settings)
 
 
 def prepare_description(subject: Subject) -> Callable[[None], dict[str, Any]]:
-    """Makes the function that describes the subject, in a worker."""
+    """Returns the function that describes the subject, in a worker."""
     device = subject.load()
     return lambda _: {
         "provenance": provenance(subject, device),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which cases a tier has. They follow from the version of torch alone, not from the subject.
+"""The cases of each tier. They depend only on the version of torch, not on the subject.
 
-So the denominator is fixed: what a subject does not have is missing, not left out.
+The denominator is therefore fixed: a feature that a subject lacks counts as missing.
 """
 
 import functools
@@ -14,18 +14,18 @@ from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.mode.modes import DTYPES, SUITES, entries
 from torch_device_conformance.verdict.verdict import Case
 
-# The one dtype of an entry where a tier takes one: the first of these that it supports.
+# Order of preference for tiers that test one dtype per entry.
 FIRST = ("float32", "complex64", "int64", "bool", "float64")
 
 
 @dataclass(frozen=True)
 class Part:
-    """Some modes of a suite with some dtypes.
+    """Some modes of a suite, with some dtypes.
 
     Attributes:
-        suite: of the cases.
-        modes: of the suite.
-        dtypes: of the samples; empty for one dtype an entry.
+        suite: suite of the cases.
+        modes: modes of the suite.
+        dtypes: dtypes of the samples; empty for one dtype per entry.
     """
 
     suite: str
@@ -35,13 +35,13 @@ class Part:
 
 @dataclass(frozen=True)
 class Tier:
-    """A choice of cases, and how much of each is run.
+    """A selection of cases, and how thoroughly each is run.
 
     Attributes:
-        purpose: for whom.
-        parts: without the contract, which is in every tier.
-        samples: of an entry, at most; None for all.
-        distributions: whether the distributions of random operators are compared.
+        purpose: when to run it, and how long it takes.
+        parts: all cases except the contract, which is in every tier.
+        samples: maximum number of samples of an entry; None for all.
+        distributions: whether to compare the distributions of random operators.
     """
 
     purpose: str
@@ -50,7 +50,7 @@ class Tier:
     distributions: bool
 
     def depth(self, seed: int) -> Depth:
-        """How much of an entry is compared."""
+        """How thoroughly an entry is compared."""
         return Depth(self.samples, seed, self.distributions)
 
 
@@ -58,7 +58,7 @@ FLOATS = ("float32", "float64", "float16", "bfloat16")
 
 TIERS: Mapping[str, Tier] = {
     "quick": Tier(
-        "each change: at most 3 minutes on 2 cores",
+        "for each change: at most 3 minutes on 2 cores",
         (
             Part("op", ("eager", "backward", "out", "inplace")),
             Part("module", ("train",)),
@@ -68,7 +68,7 @@ TIERS: Mapping[str, Tier] = {
         distributions=False,
     ),
     "standard": Tier(
-        "each night: at most 30 minutes on 2 cores",
+        "for each night: at most 30 minutes on 2 cores",
         (
             Part("op", ("eager",), DTYPES),
             Part("op", ("backward",), ("float32", "bfloat16", "complex64")),
@@ -94,7 +94,7 @@ TIERS: Mapping[str, Tier] = {
         distributions=False,
     ),
     "full": Tier(
-        "each release: hours, in shards",
+        "for each release: hours, in shards",
         tuple(Part(suite, tuple(modes), DTYPES) for suite, modes in SUITES.items()),
         samples=None,
         distributions=True,
@@ -104,7 +104,7 @@ TIERS: Mapping[str, Tier] = {
 
 @functools.cache
 def cases(tier: str) -> Sequence[Case]:
-    """The cases of a tier, always in the same order: the contract first."""
+    """The cases of a tier, always in the same order, starting with the contract."""
     found = dict.fromkeys(rows())
     for part in TIERS[tier].parts:
         for mode in part.modes:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs cases in processes; a crash or a hang is the verdict of its case, and the run goes on.
+"""Runs cases in processes. A crash or a hang is the verdict of its case, and the run continues.
 
-A thread for each process hands out cases and collects verdicts. A process is replaced after it
-died, after it fell silent, and after a shard of cases, so that no case depends on many others.
+One thread per process hands out cases and collects verdicts. A process is replaced after it died,
+after it stopped responding, and after a fixed number of cases, so that a case does not depend on
+many others.
 """
 
 import queue
@@ -15,17 +16,17 @@ from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.execution.worker import Died, Silent, Worker
 from torch_device_conformance.verdict.verdict import CRASH, HANG, Case, Verdict
 
-# Cases of one process.
+# Number of cases for one process.
 SHARD = 250
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Of a run.
+    """The limits of a run.
 
     Attributes:
-        jobs: processes at a time.
-        seconds: that a case may take; a row of the contract has its own.
+        jobs: number of worker processes.
+        seconds: time limit of a case; a row of the contract has its own limit.
     """
 
     jobs: int = 2
@@ -34,11 +35,11 @@ class Limits:
 
 @dataclass(frozen=True)
 class Request:
-    """What a worker is asked.
+    """A request to a worker.
 
     Attributes:
-        case: to be judged.
-        traced: whether operators are traced for their routes, after the comparison.
+        case: the case to judge.
+        traced: whether to trace operators for their routes, after the comparison.
     """
 
     case: Case
@@ -46,7 +47,7 @@ class Request:
 
 
 def shards(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
-    """The cases of one process each: an area of the contract, or some hundred entries."""
+    """Splits cases into groups for one process each: an area of the contract or SHARD entries."""
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:
@@ -65,16 +66,16 @@ def run(
     prepare: Callable[..., Callable[[Request], Verdict]],
     *arguments: Any,
 ) -> Iterator[Verdict]:
-    """Yields a verdict for each case, as they come.
+    """Yields a verdict for each case as soon as it is available.
 
     Args:
-        cases: to be run.
-        limits: of the run.
-        prepare: makes the function that judges a case, in a worker.
-        *arguments: of prepare.
+        cases: the cases to run.
+        limits: limits of the run.
+        prepare: returns the function that judges a case; called in a worker.
+        *arguments: arguments of prepare.
 
     Raises:
-        Died: a process ended before it judged anything: the subject cannot be loaded.
+        Died: a process ended before it judged a case, because the subject cannot be loaded.
     """
     waiting: queue.SimpleQueue[Sequence[Case]] = queue.SimpleQueue()
     done: queue.SimpleQueue[Verdict | BaseException] = queue.SimpleQueue()
@@ -122,7 +123,7 @@ def _run_shard(
             worker = worker or Worker(prepare, *arguments, preloaded=True)
             worker, verdict = _ask(worker, Request(case), limits)
             if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
-                # torch's execution trace crashes on some sparse tensors: is it to blame?
+                # torch's execution trace crashes on some sparse tensors. Retry without it.
                 again = Worker(prepare, *arguments, preloaded=True)
                 worker, untraced = _ask(again, Request(case, traced=False), limits)
                 if untraced.verdict not in (CRASH, HANG):
@@ -138,7 +139,7 @@ def _run_shard(
 def _ask(
     worker: Worker[Request, Verdict], request: Request, limits: Limits
 ) -> tuple[Worker[Request, Verdict] | None, Verdict]:
-    """The verdict about a case, and the worker if it lives."""
+    """The verdict about a case, and the worker if it is still alive."""
     case = request.case
     row = rows().get(case)
     seconds = row.seconds if row else limits.seconds
@@ -153,5 +154,5 @@ def _ask(
         return None, Verdict(
             case, HANG, str(silent), stack=silent.stacks, required=required, seconds=seconds
         )
-    except RuntimeError as error:  # an exception that is not the subject's
-        return worker, Verdict(case, CRASH, f"in the kit: {error}", required=required)
+    except RuntimeError as error:  # an exception of the kit, not of the subject
+        return worker, Verdict(case, CRASH, f"error in the kit: {error}", required=required)

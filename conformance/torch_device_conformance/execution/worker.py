@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A sub-process that answers one request at a time, and whose death or silence is an answer too.
+"""A subprocess that answers one request at a time. A crash or a timeout is an answer too.
 
-The parent owns the process and talks to it from one thread. What the process writes to stderr
-goes to a file, so that the last words of a crashed one can be reported. Python's faulthandler
-writes the stacks of all threads there when the process crashes, and before a silent one is ended.
+The parent owns the process and uses it from one thread. The process writes stderr to a file, so
+that the last output of a crashed process can be reported. Python's faulthandler writes the stacks
+of all threads to this file when the process crashes, and before a process that timed out is ended.
 
-A process is a new interpreter. On request it comes from a fork server, which has imported torch and
-its databases and nothing of a device: it is there in some ten milliseconds, inherits no threads and
-no device, and has to load installed backends itself (subject/subject.py).
+A process is a new interpreter. Optionally it is forked from a fork server that has imported torch
+and its databases, but no device. Such a process starts in about ten milliseconds, inherits no
+threads and no device, and must load the installed backends itself (subject/subject.py).
 """
 
 import faulthandler
@@ -24,10 +24,10 @@ from typing import Any, Generic, TypeVar
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
-# Seconds that a silent process has to write its stacks.
+# Seconds that a process has to write its stacks after a timeout.
 STACKS = 3.0
 
-# What the server imports: torch without any device, and its databases.
+# Modules that the fork server imports: torch without devices, and its databases.
 PRELOADED = [
     "torch_device_conformance.subject.preloaded",
     "torch_device_conformance.execution.judge",
@@ -38,8 +38,8 @@ class Died(Exception):
     """The process ended instead of answering.
 
     Attributes:
-        cause: the signal's name, or the exit status.
-        last_words: the end of what it wrote to stderr.
+        cause: name of the signal, or the exit status.
+        last_words: the end of its output to stderr.
     """
 
     def __init__(self, cause: str, last_words: str) -> None:
@@ -49,10 +49,10 @@ class Died(Exception):
 
 
 class Silent(TimeoutError):
-    """The process did not answer in time; it has been ended.
+    """The process did not answer in time, and was ended.
 
     Attributes:
-        stacks: of its threads.
+        stacks: the stacks of its threads.
     """
 
     def __init__(self, message: str, stacks: str = "") -> None:
@@ -61,16 +61,16 @@ class Silent(TimeoutError):
 
 
 class Worker(Generic[Request, Answer]):
-    """A process with the function that answers requests.
+    """A process that runs the function that answers requests.
 
     Args:
-        prepare: called once in the process with `arguments`; returns the function that answers.
-            It must be importable by name. An exception in it ends the process.
-        arguments: of prepare; they are pickled.
-        preloaded: whether the process comes from the fork server.
+        prepare: called once in the process with `arguments`; returns the function that answers. It
+            must be importable by name. An exception in it ends the process.
+        arguments: arguments of prepare; they are pickled.
+        preloaded: whether the process is forked from the fork server.
 
     Attributes:
-        prepared: whether `prepare` has returned, as far as the parent has asked.
+        prepared: whether the parent knows that `prepare` has returned.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Worker(Generic[Request, Answer]):
         self._process = context.Process(
             target=_serve,
             args=(theirs, self._stderr.name, dict(os.environ), prepare, arguments),
-            daemon=False,  # a case may have processes of its own
+            daemon=False,  # a case may start processes
         )
         self._process.start()
         self.prepared = False
@@ -97,13 +97,13 @@ class Worker(Generic[Request, Answer]):
         """Sends a request and waits for its answer.
 
         Args:
-            request: what is asked; it is pickled.
-            timeout: seconds from when the process is prepared; None waits forever.
+            request: the request; it is pickled.
+            timeout: seconds since `prepare` returned; None waits forever.
 
         Raises:
             Died: the process ended; the worker is closed.
-            Silent: the time is over; the worker is closed.
-            Exception: what the function raised. The worker is alive.
+            Silent: the timeout expired; the worker is closed.
+            Exception: the exception of the function. The worker stays alive.
         """
         try:
             if not self.prepared:
@@ -126,7 +126,7 @@ class Worker(Generic[Request, Answer]):
         return result
 
     def close(self) -> None:
-        """Ends the process at once. Closing twice is allowed."""
+        """Ends the process immediately. It may be called twice."""
         self._connection.close()
         if self._process.is_alive():
             self._process.kill()
@@ -145,7 +145,7 @@ class Worker(Generic[Request, Answer]):
         return self._stderr.read().decode(errors="replace").strip()
 
     def _stacks(self) -> str:
-        """Has the process write the stacks of its threads, which ends it."""
+        """Makes the process write the stacks of its threads, and ends it."""
         pid = self._process.pid
         if pid is None or not self._process.is_alive():
             return self._last_words()
@@ -158,7 +158,7 @@ _lock = threading.Lock()
 
 
 def fork_server() -> ForkServerContext:
-    """The context of the processes; its server imports torch once."""
+    """The context of the processes. Its server imports torch once."""
     context = multiprocessing.get_context("forkserver")
     with _lock:
         context.set_forkserver_preload(PRELOADED)
@@ -178,9 +178,9 @@ def _serve(
     prepare: Callable[..., Callable[[Any], Any]],
     arguments: tuple[Any, ...],
 ) -> None:
-    """The life of the process: ends when the parent closes its end."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
-    # The server has the environment of when it was started.
+    """The main function of the process. It returns when the parent closes its end of the pipe."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+    # The server still has the environment of the time when it was started.
     os.environ.clear()
     os.environ.update(environment)
     with open(stderr, "wb", buffering=0) as file:
@@ -196,6 +196,6 @@ def _serve(
         try:
             reply = True, answer(request)
         except Exception as error:
-            # As text: not every exception can be pickled.
+            # As text, because some exceptions cannot be pickled.
             reply = False, RuntimeError(f"{type(error).__name__}: {error}")
         connection.send(reply)

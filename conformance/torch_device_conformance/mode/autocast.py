@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of operators in a region of autocast, forward; backward runs after it, as in programs.
+"""Checks forward calls in a region of autocast. Backward runs after the region, as in programs.
 
-The CPU has lists of its own. For the reference they are replaced by those of the device, and the
-casts by those of policies.py, so that both sides have to do the same.
+The CPU has its own lists. For the reference run, the lists of devices replace them, and the casts
+of autocast_policies.py replace the CPU's. Both sides must then compute the same.
 """
 
 import functools
@@ -18,20 +18,21 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode import autocast_policies as policies
 from torch_device_conformance.mode.autocast_policies import Casts
 
-# How the float32 tensors of a sample come: as they are, in the region's type, only the first so.
+# Dtypes of the float32 tensors of a sample: unchanged, the region's dtype, or only the first one in
+# the region's dtype.
 VARIANTS = "float32", "lower", "mixed"
 
-# So many samples of an entry are taken.
+# Maximum number of samples of an entry.
 MOST = 12
 
 REFUSED = "aten::binary_cross_entropy"
 
-# Of the region that the CPU is in.
+# The casts of the CPU's current regions, innermost last.
 _casts: list[Casts] = []
 
 
 class Autocast(Attempt):
-    """Regions of one type."""
+    """A region of one dtype."""
 
     lower: torch.dtype
 
@@ -43,7 +44,7 @@ class Autocast(Attempt):
         return [self.variant(sample, name) for sample in made for name in VARIANTS]
 
     def variant(self, sample: SampleInput, name: str) -> SampleInput:
-        """A sample with other types."""
+        """A sample with other dtypes."""
         left = {"float32": 0, "mixed": 1}.get(name, -1)
 
         def change(leaf: Tensor) -> Tensor:
@@ -73,7 +74,7 @@ class AutocastFloat16(Autocast):
 
 @contextmanager
 def region(device: str, lower: torch.dtype) -> Iterator[None]:
-    """A region of autocast; on the CPU one with the lists of devices."""
+    """A region of autocast; on the CPU, a region with the lists of devices."""
     if device != "cpu":
         with torch.autocast(device, dtype=lower):
             yield
@@ -89,7 +90,7 @@ def region(device: str, lower: torch.dtype) -> Iterator[None]:
 
 @functools.cache
 def replace_lists_of_the_cpu() -> torch.library.Library:
-    """Gives the CPU the lists of devices, for the rest of the process."""
+    """Replaces the CPU's autocast lists with those of devices, for the rest of the process."""
     library = torch.library.Library("aten", "IMPL")
     key = "AutocastCPU"
     listed = policies.lists()
@@ -103,12 +104,12 @@ def replace_lists_of_the_cpu() -> torch.library.Library:
 
 
 def cast(name: str, *args: Any, **kwargs: Any) -> Any:
-    """What the CPU's autocast does with a listed operator."""
+    """The CPU's autocast kernel for a listed operator."""
     key = torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU)
     with torch._C._ExcludeDispatchKeyGuard(key):
         return policies.call(name, _casts[-1], *args, **kwargs)
 
 
 def refuse(*args: Any, **kwargs: Any) -> Any:
-    """What the CPU's autocast does with the operator that is unsafe."""
-    raise RuntimeError(f"{REFUSED} is refused on any device")
+    """The CPU's autocast kernel for the operator that is unsafe."""
+    raise RuntimeError(f"{REFUSED} is unsafe to autocast on any device")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What autocast has to do with each operator, said in Python: torch's lists and what they mean.
+"""What autocast must do with each operator: torch's lists, and their meaning in Python.
 
-The lists are read from the header that the device is compiled with; what a list does to a call is
-written down here, so that the device and the CPU can be held against it.
+The lists are read from the header that the device is compiled with. This module implements what
+each list does to a call, so that the device and the CPU can be compared with it.
 """
 
 import functools
@@ -22,7 +22,7 @@ FLOAT32_UNLESS_GIVEN = "FP32_SET_OPT_DTYPE"
 FLOAT32_APPENDED = "DIFFERENT_REDISPATCH_SIGNATURE"
 WIDEST = "PROMOTE"
 
-# The overloads that take a dtype, of those that do not.
+# For each overload without a dtype argument, the overload that has one.
 WITH_DTYPE = {
     "aten::norm.Scalar": "aten::norm.ScalarOpt_dtype",
     "aten::norm.ScalarOpt_dim": "aten::norm.ScalarOpt_dim_dtype",
@@ -31,8 +31,8 @@ WITH_DTYPE = {
 
 @functools.cache
 def lists() -> dict[str, str]:
-    """Each operator that is in a list of torch, as ``aten::name.overload``, and which list."""
-    # A macro goes on as long as its lines end in a backslash.
+    """Maps each operator in torch's lists, as ``aten::name.overload``, to the list's name."""
+    # A macro continues while its lines end with a backslash.
     text = re.sub(r"\\\n", " ", HEADER.read_text())
     found: dict[str, str] = {}
     for policy in (LOWER, FLOAT32, FLOAT32_UNLESS_GIVEN, FLOAT32_APPENDED, WIDEST):
@@ -46,18 +46,18 @@ def lists() -> dict[str, str]:
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """The operator called ``aten::name.overload``."""
+    """The operator ``aten::name.overload``."""
     base, _, variant = name.removeprefix("aten::").partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, base), variant or "default")
     return found
 
 
 class Casts:
-    """Casts tensors of one device, and keeps those of weights for as long as it lives.
+    """Casts tensors of one device, and caches the casts of weights.
 
     Args:
-        device: the type of the device; other tensors stay as they are.
-        lower: the type of the region.
+        device: type of the device; other tensors are not changed.
+        lower: dtype of the region.
     """
 
     def __init__(self, device: str, lower: torch.dtype) -> None:
@@ -75,7 +75,7 @@ class Casts:
         )
 
     def __call__(self, value: Any, dtype: torch.dtype) -> Any:
-        """An argument with its tensors cast, those in a list too."""
+        """Casts the tensors of an argument, including those in a list."""
         if isinstance(value, (list, tuple)):
             return [self(element, dtype) for element in value]
         if not self.eligible(value) or value.dtype == dtype:
@@ -88,7 +88,7 @@ class Casts:
         return self.kept[value]
 
     def widest(self, values: Any) -> torch.dtype:
-        """float32 if one of the tensors has it, else the type of the region."""
+        """float32 if one of the tensors has it, otherwise the dtype of the region."""
         result = self.lower
         for value in values:
             if isinstance(value, (list, tuple)):
@@ -98,20 +98,20 @@ class Casts:
             else:
                 continue
             if found not in (torch.float32, self.lower):
-                # As torch words it.
+                # torch's own message.
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
             result = torch.float32 if found == torch.float32 else result
         return result
 
 
 def call(name: str, casts: Casts, *args: Any, **kwargs: Any) -> Any:
-    """Calls a listed operator as its list has it, in no region.
+    """Calls a listed operator as its list requires, outside any region.
 
     Args:
         name: of the operator, ``aten::name.overload``.
-        casts: the region.
-        *args: of the operator.
-        **kwargs: of the operator.
+        casts: casts of the region.
+        *args: positional arguments of the operator.
+        **kwargs: keyword arguments of the operator.
     """
     operator, policy = overload(name), lists()[name]
     given = zip(operator._schema.arguments, args, strict=False)

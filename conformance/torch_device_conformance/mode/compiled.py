@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operator database through torch.compile on the device, beside the CPU's eager mode."""
+"""Compares the operator database under torch.compile on the device with eager mode on the CPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,15 +10,15 @@ from torch.testing._internal.opinfo.core import SampleInput
 from torch_device_conformance.comparison.comparison import Difference, Run, spread
 from torch_device_conformance.database.operators import Operator
 
-# Numbers and sizes that depend on data: else torch leaves the graph for them.
+# Captures scalars and shapes that depend on data; otherwise torch breaks the graph there.
 CAPTURE = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
 
 
 class Traced(Operator):
-    """An operator, traced with its derivative by torch's compiler; its operators run one by one.
+    """An operator traced with its derivative by torch's compiler; the traced operators run eagerly.
 
-    Each sample is a graph of its own. Random numbers of compiled graphs are not those of eager
-    mode: only metadata count there.
+    Each sample is a separate graph. Random numbers of compiled graphs differ from those of eager
+    mode, so only their metadata are compared.
     """
 
     drawn = False
@@ -46,12 +46,12 @@ class Traced(Operator):
 
 
 class Compiled(Traced):
-    """The same with generated kernels, which take seconds: the first sample of one dtype."""
+    """The same with generated kernels. Compilation takes seconds: the first sample of one dtype."""
 
     backend = "inductor"
 
     def supports(self, dtype: torch.dtype) -> bool:
-        """Whether it is the one dtype of the operator that is compiled."""
+        """Whether this is the dtype for which the operator is compiled."""
         first = next(filter(super().supports, (torch.float32, torch.int64, torch.complex64)), None)
         return dtype == first
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of derivatives beyond the gradient: in forward mode, and of second order."""
+"""Checks derivatives beyond the gradient: forward mode and second order."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from torch_device_conformance.database.operators import Attempt, changed_tensors
 
 
 class ForwardDerivative(Attempt):
-    """Derivatives of the results along random directions of the inputs, in forward mode."""
+    """Forward-mode derivatives of the results along random directions of the inputs."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.backward(dtype) and self.op.supports_forward_ad
@@ -40,12 +40,12 @@ class ForwardDerivative(Attempt):
         return Run(found, {})
 
 
-# Three passes add up their rounding errors.
+# Factor of the tolerances, because three passes accumulate rounding errors.
 PASSES = 30
 
 
 class SecondDerivative(Attempt):
-    """Gradients of the gradients."""
+    """Gradients of gradients."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Modes of operators that are called as they are: forward alone, and forward and backward."""
+"""Modes that call operators unchanged: forward only, and forward with backward."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ class Backward(Operator):
         return super().supports(dtype) and self.backward(dtype)
 
 
-# The next dtype that the CPU knows where it lacks one that accelerators have.
+# For each dtype, the next wider dtype; used where the CPU lacks a dtype of accelerators.
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -38,7 +38,7 @@ WIDER = {
 
 
 class AcceleratorDtypes(Forward):
-    """Dtypes that OpInfo lists for CUDA and not for the CPU, which computes in a wider one."""
+    """Dtypes that OpInfo lists for CUDA and not for the CPU. The CPU computes in a wider dtype."""
 
     drawn = False
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check of operators on inputs that they have to refuse."""
+"""Checks operators on inputs that they must reject."""
 
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
@@ -7,10 +7,10 @@ from torch_device_conformance.mode.timing import Punctual
 
 
 class Errors(Punctual):
-    """The wrong inputs of the database.
+    """The error inputs of the database.
 
-    The device raises what the CPU raises, with the call where the error does not depend on data.
-    The inputs have their own dtypes: they are tried once.
+    The device must raise the same error as the CPU. An error that does not depend on data must be
+    raised by the call. The inputs have fixed dtypes, so they are run once.
     """
 
     raises = True

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of operators on inputs that torch's database does not have by itself.
+"""Checks operators on inputs that are not in torch's database.
 
-They are made from its samples: other strides, other sizes, values that are still to be conjugated
-or negated. Where that makes no sense, the device must refuse what the CPU refuses.
+The inputs are made from its samples: other strides, other sizes, values with a pending conjugation
+or negation. Where such an input is not valid, the device must reject it if the CPU does.
 """
 
 from abc import abstractmethod
@@ -17,12 +17,12 @@ from torch_device_conformance.comparison.comparison import spread
 from torch_device_conformance.database.operators import Attempt, changed_tensors
 from torch_device_conformance.mode.timing import Punctual
 
-# So many samples of an entry are taken.
+# Maximum number of samples of an entry.
 MOST = 12
 
 
 class Derived(Attempt):
-    """Samples made from those of the database."""
+    """Samples derived from those of the database."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         return [
@@ -33,11 +33,11 @@ class Derived(Attempt):
 
     @abstractmethod
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
-        """Makes samples from one."""
+        """Derives samples from one sample."""
 
 
 class Layouts(Derived):
-    """Inputs with gaps, with an offset, transposed, and expanded."""
+    """Inputs that have gaps or an offset, or are transposed or expanded."""
 
     def derive(self, sample: SampleInput) -> Iterable[SampleInput]:
         for layout in (noncontiguous_like, transposed, expanded):
@@ -63,7 +63,7 @@ class Conjugates(Derived):
 
 
 def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleInput:
-    """A sample all of whose strided tensors are changed."""
+    """A sample with all strided tensors changed."""
 
     def apply(leaf: Tensor) -> Tensor:
         if leaf.layout != torch.strided:
@@ -74,7 +74,7 @@ def changed(sample: SampleInput, change: Callable[[Tensor], Tensor]) -> SampleIn
 
 
 def transposed(x: Tensor) -> Tensor:
-    """The same values, the first dimension the innermost, with an offset."""
+    """The same values with an offset and with the first dimension innermost."""
     order = list(reversed(range(x.dim())))
     inner = x.permute(order).contiguous()
     whole = torch.cat([inner.flatten()[:1], inner.flatten()])
@@ -83,38 +83,38 @@ def transposed(x: Tensor) -> Tensor:
 
 
 def expanded(x: Tensor) -> Tensor:
-    """All along the first dimension is what its first element is."""
+    """The first element of the first dimension, expanded along it."""
     return x[:1].expand_as(x) if x.dim() else x
 
 
 def empty(x: Tensor) -> Tensor:
-    """Nothing along the first dimension."""
+    """The same shape with size 0 in the first dimension."""
     return x[:0] if x.dim() else x
 
 
 def last_empty(x: Tensor) -> Tensor:
-    """Nothing along the last dimension."""
+    """The same shape with size 0 in the last dimension."""
     return x[..., :0] if x.dim() else x
 
 
 def without_dimensions(x: Tensor) -> Tensor:
-    """One of the elements."""
+    """One element as a 0-dim tensor."""
     return x.flatten()[0] if x.numel() else x
 
 
 def conjugated(x: Tensor) -> Tensor:
-    """The same numbers as a lazy conjugate."""
+    """The same values as a lazy conjugate."""
     return x.conj().resolve_conj().conj() if x.is_complex() else x
 
 
 def negated(x: Tensor) -> Tensor:
-    """The same numbers as a lazy negative."""
+    """The same values as a lazy negative."""
     signed = x.dtype.is_signed and x.dtype != torch.bool
     return torch._neg_view(-x) if signed else x
 
 
 def both_lazy(x: Tensor) -> Tensor:
-    """The same numbers as a lazy negative of a lazy conjugate."""
+    """The same values as a lazy negative of a lazy conjugate."""
     return (
         torch._neg_view((-conjugated(x).resolve_conj()).conj().resolve_conj().conj())
         if x.is_complex()
@@ -123,7 +123,7 @@ def both_lazy(x: Tensor) -> Tensor:
 
 
 class Dtypes(Punctual):
-    """Inputs of a dtype that the CPU does not know for the operator."""
+    """Inputs of a dtype that the CPU does not support for the operator."""
 
     raises = True
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check of operators whose arguments are on different devices."""
+"""Checks operators whose arguments are on different devices."""
 
 import re
 from typing import Any
@@ -15,13 +15,13 @@ from torch_device_conformance.database.host_arguments import is_host_argument, p
 from torch_device_conformance.database.operators import STEERED_BY_CPU_TENSORS, named
 from torch_device_conformance.mode.timing import Punctual
 
-# So many samples of an entry are taken; each is run once for each of its tensors.
+# Maximum number of samples of an entry; each is run once per tensor.
 MOST = 6
 
 OUT = "out= on the cpu"
 INPUTS = "out= on the device only"
 
-# torch's sentence, and what torch's own functions say before any kernel is asked.
+# torch's error text, and the texts of torch's own functions that check before a kernel runs.
 REFUSAL = re.compile(
     "Expected all tensors to be on the same device"
     "|Expected out tensor to have device"
@@ -37,11 +37,11 @@ REFUSED = "refused"
 
 
 class MixedDevices(Punctual):
-    """Each tensor in turn is on the CPU while the others are on the device; and out= so.
+    """Moves each tensor in turn, and out=, to the CPU; the others are on the device.
 
-    One with dimensions has to be refused with the call, in torch's words, unless the table of host
-    arguments has it. One without dimensions counts as a number: operators of two tensors must take
-    it, others may refuse it. What is taken has the result that it has on one device.
+    A tensor with dimensions must be rejected by the call with torch's text, unless the table of
+    host arguments lists it. A 0-dim tensor counts as a scalar: operators of two tensors must accept
+    it, others may reject it. An accepted call must have the same result as on one device.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -57,13 +57,13 @@ class MixedDevices(Punctual):
     def attempt(self, sample: SampleInput, device: torch.device, seed: int) -> Run:
         wanted = self.wanted(sample)
         if device.type == "cpu":
-            self.raw(placed(sample, CPU, set()), seed)  # an error is one on the device as well
+            self.raw(placed(sample, CPU, set()), seed)  # its error is expected on the device too
             return Run({"call": " or ".join(sorted(wanted))}, {})
         seen = self.verdict(sample, device, seed)
         return Run({"call": " or ".join(sorted(wanted)) if seen in wanted else seen}, {})
 
     def wanted(self, sample: SampleInput) -> set[str]:
-        """What may come of a call."""
+        """The acceptable outcomes of a call."""
         if sample.name in (OUT, INPUTS):
             return {REFUSED}
         places = positions(sample)
@@ -78,16 +78,16 @@ class MixedDevices(Punctual):
         return {ACCEPTED, REFUSED}
 
     def always_on_host(self, sample: SampleInput) -> set[str]:
-        """The arguments that must be on the CPU, on every device."""
+        """The arguments that must be on the CPU for every device."""
         if self.op.name not in STEERED_BY_CPU_TENSORS:
             return set()
         return {place for place in positions(sample) if is_host_argument(self.name, place)}
 
     def verdict(self, sample: SampleInput, device: torch.device, seed: int) -> str:
-        """What came of a call on the device."""
+        """The outcome of a call on the device."""
         always = self.always_on_host(sample)
         if always == set(positions(sample)) - {sample.name}:
-            return REFUSED  # all would be on the CPU
+            return REFUSED  # all arguments would be on the CPU
         result = self.raw(placed(sample, device, always), seed)
         more: dict[str, Any] = {}
         on_host = {sample.name, *always}
@@ -104,7 +104,7 @@ class MixedDevices(Punctual):
                     out=tree_map_only(Tensor, torch.clone, result),
                 )
         except Exception:
-            return REFUSED  # the sample takes no out=
+            return REFUSED  # the sample does not support out=
         try:
             mixed = self.raw(placed(sample, device, on_host), seed, **more)
         except Exception as error:

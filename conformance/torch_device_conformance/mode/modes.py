@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The modes by name: how each entry of torch's databases is called."""
+"""The modes by name. A mode is a way to call the entries of torch's databases."""
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ from torch_device_conformance.mode.mixed_devices import MixedDevices
 from torch_device_conformance.mode.streams import OtherStream
 from torch_device_conformance.mode.writes import InPlace, Out
 
-# The mode whose dtypes are those that OpInfo lists for CUDA alone.
+# The mode for dtypes that OpInfo lists only for CUDA.
 ACCELERATOR_DTYPES = "accelerator_dtypes"
 
 OPERATOR_MODES: Mapping[str, type[Operator]] = {
@@ -38,7 +38,7 @@ OPERATOR_MODES: Mapping[str, type[Operator]] = {
     "compiled_inductor": Compiled,
 }
 
-# By suite and mode.
+# Modes by suite and name.
 SUITES: Mapping[str, Mapping[str, Callable[[], Iterable[Entry]]]] = {
     "op": {mode: functools.partial(operators, kind) for mode, kind in OPERATOR_MODES.items()},
     "module": {"train": modules},

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mode of operators that run on a stream other than the current one."""
+"""Runs operators on a stream other than the current one."""
 
 import torch
 from torch.testing._internal.opinfo.core import SampleInput
@@ -9,10 +9,10 @@ from torch_device_conformance.subject.delay import keep_busy
 
 
 class OtherStream(Operator):
-    """Forward and backward on a new stream, behind a delay where the backend has one.
+    """Forward and backward on a new stream, after a delay if the backend has a delay kernel.
 
-    Inputs come from the current stream and results go back to it, each with the one dependency
-    that torch asks of a program.
+    Inputs are written on the current stream, and results are read there. Each direction has only
+    the dependency that torch requires of a program.
     """
 
     drawn = False

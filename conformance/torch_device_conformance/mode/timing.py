@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""When an error comes: with the call, or only at the synchronization after it."""
+"""Determines when an error is raised: by the call, or by the next synchronization."""
 
 from collections.abc import Callable
 from typing import Any
@@ -21,11 +21,11 @@ from torch_device_conformance.subject.delay import keep_busy
 
 
 class Watch:
-    """Makes calls behind a busy stream and synchronizes after each.
+    """Makes calls on a busy stream and synchronizes after each call.
 
     Attributes:
-        device: which is synchronized; calls on the CPU are made as they are.
-        late: whether an error came at a synchronization.
+        device: the device to synchronize. Calls on the CPU are not changed.
+        late: whether an error was raised by a synchronization.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -33,11 +33,11 @@ class Watch:
         self.late = False
 
     def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Calls a function; raises what it raises, or what comes afterwards."""
+        """Calls a function. Raises its error, or the error of the synchronization after it."""
         if self.device.type == "cpu":
             return function(*args, **kwargs)
-        # No kernel of the call can run before the call returns: an error of a kernel is never
-        # mistaken for an error of the call.
+        # No kernel of the call can run before the call returns. Therefore an error of a kernel is
+        # never mistaken for an error of the call.
         keep_busy(self.device)
         result = function(*args, **kwargs)
         try:
@@ -48,11 +48,11 @@ class Watch:
         return result
 
     def attempt(self, name: str, function: Callable[[], Run]) -> Run:
-        """The run that a function returns, or what it raised and how that came.
+        """Returns the run that a function returns, or the error that it raised and when.
 
         Args:
-            name: of the entry, for the table of errors that depend on data.
-            function: makes its calls with `call`.
+            name: name of the entry, to look up errors that depend on data.
+            function: makes its calls through `call`.
         """
         try:
             return function()
@@ -61,18 +61,18 @@ class Watch:
             return Run({}, {}, error.with_traceback(None), self.complaint(name, error))
 
     def complaint(self, name: str, error: Exception) -> str:
-        """What is wrong with the way an error came; empty if nothing."""
+        """What is wrong with the time of an error; empty if nothing."""
         rules = wording()
         words = rules.addition.sub("", describe(error))
         if self.late and not depends_on_data(name, error):
             return f"raises late: {words}"
         if not self.late and rules.late.search(str(error)):
-            return f"speaks of later kernels in an error of the call: {words}"
+            return f"mentions later kernels in an error of the call: {words}"
         return ""
 
 
 class Punctual(Attempt):
-    """An attempt whose errors have to come with the call, except those that depend on data."""
+    """An attempt whose errors must be raised by the call, except those that depend on data."""
 
     watch = Watch(torch.device("cpu"))
 

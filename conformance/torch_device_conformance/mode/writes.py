@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of operators that write where the caller says: out= and in place."""
+"""Checks operators that write to tensors of the caller: out= and in place."""
 
 import re
 import warnings
@@ -27,7 +27,7 @@ FILL = 2
 
 
 def transposed(like: Tensor) -> Tensor:
-    """Right shape; the first dimension is the innermost."""
+    """An empty tensor of the right shape whose first dimension is innermost."""
     order = list(reversed(range(like.dim())))
     return torch.full_like(
         like.permute(order), FILL, memory_format=torch.contiguous_format
@@ -35,11 +35,11 @@ def transposed(like: Tensor) -> Tensor:
 
 
 def complexified(like: Tensor) -> Tensor:
-    """The same shape in complex128."""
+    """An empty complex128 tensor of the same shape."""
     return torch.full_like(like, FILL, dtype=torch.complex128)
 
 
-# Ways to make a tensor for out= from a result, by name.
+# Functions that make a tensor for out= from a result, by name.
 WAYS: dict[str, Callable[[Tensor], Tensor]] = {
     "right": lambda like: torch.full_like(like, FILL),
     "transposed": transposed,
@@ -57,13 +57,13 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 RESIZED = frozenset({"without elements", "too large"})
 
-# out= begins one element behind the input, in its memory: refused, or not defined.
+# out= starts one element after the input, in the same memory: an error, or undefined.
 OVERLAPPING = "overlapping the input"
 
 
 @contextmanager
 def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
-    """Notes the warnings of the block and of the kernels that it launched."""
+    """Records the warnings of the block and of the kernels launched in it."""
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -82,10 +82,10 @@ def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
 
 
 class Out(Punctual):
-    """Results that are written to tensors of the caller.
+    """Results that are written to out= tensors.
 
-    Tensors of the right size keep memory and strides, others are resized, with a warning if
-    they had elements.
+    Tensors of the right size keep their memory and strides. Other tensors are resized, with a
+    warning if they had elements.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -113,7 +113,8 @@ class Out(Punctual):
         for number, leaf in enumerate(tree_leaves(result)):
             found[f"result {number} is given"] = number < len(targets) and leaf is targets[number]
         for number, (leaf, (pointer, version)) in enumerate(zip(targets, before, strict=True)):
-            # Other devices' tensors torch resizes through the dispatcher, which counts as a write.
+            # torch resizes tensors of other devices through the dispatcher, which increases the
+            # version.
             if sample.name not in RESIZED:
                 found[f"version {number}"] = leaf._version - version
                 found[f"memory {number} kept"] = leaf.data_ptr() == pointer
@@ -122,7 +123,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Whether the call is refused; without an error the values are not defined."""
+        """Whether the call raises an error. If it does not, the values are undefined."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
@@ -136,7 +137,7 @@ class Out(Punctual):
 
 
 class InPlace(Punctual):
-    """The variant that writes to its first argument."""
+    """The in-place variant, which writes to its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.get_inplace() is not None

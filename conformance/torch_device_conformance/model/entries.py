@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What was recorded of a model as entries that can be compared, and the whole model as one more."""
+"""The recorded calls of a model as entries that can be compared, and the whole model as another."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,13 +22,13 @@ WHOLE = "whole"
 
 
 def cases(recording: Recording) -> list[Case]:
-    """The cases of a recording: the whole model, and each overload by phase and dtype."""
+    """The cases of a recording: the whole model, and each overload per phase and dtype."""
     whole = Case("model", WHOLE, "float32", recording.name)
     return [whole, *(Case("model", p, dtype, name) for p, name, dtype in recording.calls)]
 
 
 class Recorded(Entry):
-    """An overload with the calls of a model as samples."""
+    """An overload whose samples are the calls of a model."""
 
     drawn = False
 
@@ -45,7 +45,7 @@ class Recorded(Entry):
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         inexact = dtype.is_floating_point or dtype.is_complex
         rtol, atol = default_tolerances(dtype if inexact else torch.float32)
-        # Shapes are those of a model: longer sums than in the samples of op_db.
+        # A model has larger shapes than op_db, and thus longer sums.
         return 10 * rtol, 10 * atol
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> Sequence[Any]:
@@ -68,7 +68,7 @@ class Recorded(Entry):
 
 
 def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Arguments of a call, with numbers drawn for floating point tensors."""
+    """The arguments of a call, with random values in floating point tensors."""
     made: dict[int, Tensor] = {}
 
     def value(leaf: Any) -> Any:
@@ -87,7 +87,7 @@ def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def tensor_of(argument: Argument) -> Tensor:
-    """A tensor as an argument says; positive numbers, which every operator takes."""
+    """A tensor as described by `argument`, with positive values, which every operator accepts."""
     result = torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype)
     if argument.values is not None:
         source = argument.values
@@ -104,7 +104,7 @@ def tensor_of(argument: Argument) -> Tensor:
 
 
 class Whole(Entry):
-    """The model itself: a step of training on the device beside the CPU."""
+    """The model itself: a training step on the device, compared with the CPU."""
 
     drawn = False
 
@@ -122,13 +122,13 @@ class Whole(Entry):
         return [None]
 
     def run(self, sample: Any, device: torch.device, seed: int) -> Run:
-        torch.manual_seed(0)  # the weights are the same for each seed
+        torch.manual_seed(0)  # the weights do not depend on the seed
         found = step(self.model, device, lambda phase: seeded(phase, seed))
         return Run(found, {})
 
 
 def seeded(phase: str, seed: int) -> None:
-    """Seeds the random numbers of a step, after the model was made."""
+    """Seeds the random numbers of a step, after the model was created."""
     if phase == "forward":
         torch.manual_seed(seed)
 
@@ -136,7 +136,7 @@ def seeded(phase: str, seed: int) -> None:
 def prepare(
     subject: Subject, settings: Settings, recording: Recording, path: Path
 ) -> Callable[[Request], Verdict]:
-    """Makes the function that judges the cases of a recording, in a worker."""
+    """Returns the function that judges the cases of a recording, in a worker."""
     judge = Judge(subject, settings)
 
     def evaluate(request: Request) -> Verdict:

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators of a user's model: forward, loss, backward and a step of an optimizer.
+"""Records the operators of a user's model: forward, loss, backward and an optimizer step.
 
-The model is a Python file with functions:
+The model is a Python file that defines functions:
 
-- ``model()`` returns a module, on the CPU.
-- ``inputs()`` returns a tuple, the arguments of its call, on the CPU.
-- ``loss(output)`` returns a tensor without dimensions; by default the sum of all outputs.
-- ``optimizer(parameters)`` returns an optimizer; by default SGD. None leaves the step out.
+- ``model()`` returns a module on the CPU.
+- ``inputs()`` returns a tuple of the call's arguments, on the CPU.
+- ``loss(output)`` returns a 0-dim tensor; the default is the sum of all outputs.
+- ``optimizer(parameters)`` returns an optimizer, or None to skip the step; the default is SGD.
 
-It is recorded on the CPU or, without its values and memory, on the device "meta"; neither needs the
-device that is tested.
+The model is recorded on the CPU or, without values and memory, on the device "meta". Neither needs
+the device that is tested.
 """
 
 import importlib.util
@@ -27,12 +27,12 @@ from torch.utils._pytree import tree_leaves, tree_map
 
 PHASES = ("forward", "backward", "optimizer")
 
-# The values of larger integer tensors are not kept: they are drawn again.
+# Values of larger integer tensors are not recorded; random values replace them.
 MOST_VALUES = 1 << 16
 
 
 class BadModel(Exception):
-    """The file is no model that can be recorded; the message says why."""
+    """The file does not define a model that can be recorded; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +40,10 @@ class Argument:
     """A tensor argument of a call.
 
     Attributes:
-        dtype: of the tensor.
-        shape: of the tensor.
-        strides: of the tensor.
-        values: of an integer or bool tensor, for it may be an index; None if not known.
+        dtype: dtype of the tensor.
+        shape: shape of the tensor.
+        strides: strides of the tensor.
+        values: values of an integer or bool tensor, which may be an index; None if not known.
     """
 
     dtype: torch.dtype
@@ -52,7 +52,7 @@ class Argument:
     values: Tensor | None = None
 
     def key(self) -> tuple[Any, ...]:
-        """What makes two arguments alike: all but values."""
+        """The fields that make two arguments equal: all but values."""
         return self.dtype, self.shape, self.strides
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class Argument:
 
 @dataclass
 class Signature:
-    """A call of an operator: its arguments, with an Argument in the place of each tensor."""
+    """A call of an operator: its arguments, with an Argument in place of each tensor."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -82,7 +82,7 @@ class Recording:
     """The calls of a model, by phase and overload.
 
     Attributes:
-        name: of the file.
+        name: name of the file.
         calls: signatures by (phase, "aten::mm", dtype of the first tensor).
     """
 
@@ -90,7 +90,7 @@ class Recording:
     calls: dict[tuple[str, str, str], list[Signature]] = field(default_factory=dict)
 
     def add(self, phase: str, name: str, args: Any, kwargs: Any) -> None:
-        """Adds a call; one that is like another is counted."""
+        """Adds a call, or counts it if it is like an earlier one."""
         taken: dict[int, Argument] = {}
 
         def abstract(value: Any) -> Any:
@@ -111,7 +111,7 @@ class Recording:
         found.append(made)
 
     def overloads(self) -> dict[str, int]:
-        """How often each overload is called."""
+        """The number of calls of each overload."""
         total: dict[str, int] = {}
         for (_, name, _), signatures in self.calls.items():
             total[name] = total.get(name, 0) + sum(s.calls for s in signatures)
@@ -119,7 +119,7 @@ class Recording:
 
 
 def argument(x: Tensor) -> Argument:
-    """A tensor as an argument."""
+    """The description of a tensor argument."""
     kept = x.dtype in INTEGERS and x.device.type != "meta" and x.numel() <= MOST_VALUES
     values = x.detach().clone() if kept else None
     return Argument(x.dtype, tuple(x.shape), tuple(x.stride()), values)
@@ -129,7 +129,7 @@ INTEGERS = frozenset({torch.bool, torch.uint8, torch.int8, torch.int16, torch.in
 
 
 def like(a: Signature, b: Signature) -> bool:
-    """Whether two calls differ in values alone."""
+    """Whether two calls differ only in values."""
 
     def key(signature: Signature) -> str:
         return repr(
@@ -143,7 +143,7 @@ def like(a: Signature, b: Signature) -> bool:
 
 
 class Recorder(TorchDispatchMode):
-    """Adds the calls of operators to a recording; `phase` is the current one."""
+    """Adds operator calls to a recording; `phase` is the current phase."""
 
     def __init__(self, recording: Recording) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Model:
-    """What a file defines."""
+    """The definitions of a model file."""
 
     path: Path
     module: ModuleType
@@ -174,11 +174,11 @@ def load(path: Path) -> Model:
     """Loads the file of a model.
 
     Raises:
-        BadModel: it cannot be imported, or lacks a function.
+        BadModel: the file cannot be imported, or lacks a function.
     """
     spec = importlib.util.spec_from_file_location(path.stem, path)
     if spec is None or spec.loader is None:
-        raise BadModel(f"{path} is no Python file")
+        raise BadModel(f"{path} is not a Python file")
     module = importlib.util.module_from_spec(spec)
     try:
         spec.loader.exec_module(module)
@@ -187,7 +187,7 @@ def load(path: Path) -> Model:
     model = Model(path, module)
     for name in ("model", "inputs"):
         if model.function(name) is None:
-            raise BadModel(f"{path} has no function {name}()")
+            raise BadModel(f"{path} does not define {name}()")
     return model
 
 
@@ -197,9 +197,9 @@ def step(
     """Runs forward, backward and the optimizer on a device.
 
     Args:
-        model: what to run.
-        device: where.
-        phase: is told each phase as it begins.
+        model: the model to run.
+        device: the device to use.
+        phase: called with the name of each phase when it starts.
 
     Returns:
         Outputs, the loss and the parameters after the step, by name.
@@ -230,7 +230,7 @@ def step(
 
 
 def optimizer_of(model: Model, module: nn.Module) -> torch.optim.Optimizer | None:
-    """The optimizer of a model, if it has parameters and wants one."""
+    """The optimizer of a model, if the model has parameters and an optimizer."""
     parameters = [leaf for leaf in module.parameters() if leaf.requires_grad]
     if not parameters:
         return None
@@ -245,7 +245,7 @@ def record(model: Model, place: str = "cpu") -> Recording:
     """Records a model on the CPU or on "meta".
 
     Raises:
-        BadModel: it does not run there.
+        BadModel: the model does not run there.
     """
     recording = Recording(model.path.stem)
     recorder = Recorder(recording)
@@ -265,7 +265,7 @@ def record(model: Model, place: str = "cpu") -> Recording:
 
 @contextmanager
 def moved_quietly(recorder: Recorder) -> Iterator[None]:
-    """Drops what was recorded before the first phase: making the model is no part of it."""
+    """Drops calls recorded before the first phase, when the model was created."""
     recorder.phase = "setup"
     try:
         yield
@@ -275,11 +275,11 @@ def moved_quietly(recorder: Recorder) -> Iterator[None]:
 
 
 def routes(recording: Recording, dispatch: Mapping[str, str]) -> Sequence[tuple[str, int, str]]:
-    """Each overload with its number of calls and how it would get to a device.
+    """Returns each overload with its number of calls and its route to the device.
 
     Args:
-        recording: of a model.
-        dispatch: of a report: the route of each overload.
+        recording: recording of a model.
+        dispatch: route of each overload, from a report.
     """
     return [
         (name, calls, dispatch.get(name, dispatch.get(f"{name}.default", "unknown")))

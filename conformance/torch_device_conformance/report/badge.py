@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A badge in SVG: the share of the required rows, and of operators on the device."""
+"""An SVG badge with the share of required rows, and of operators that run on the device."""
 
 from xml.sax.saxutils import escape
 
 from torch_device_conformance.report.report import Report, percent
 from torch_device_conformance.verdict.verdict import COMPOSITE, NATIVE
 
-# Width of a character of 11 pixels, about.
+# Approximate width of a character in a font of 11 pixels.
 CHARACTER = 6.6
 
 SVG = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="20" role="img" \

@@ -16,7 +16,7 @@ from torch_device_conformance.verdict.verdict import (
     Case,
 )
 
-# How good each verdict is. What torch makes of native operators is as good as native.
+# The grade of each verdict. Operators that torch composes of native ones count as native.
 _GRADES = {NATIVE: 4, COMPOSITE: 4, FALLBACK: 3, MISSING: 2, **dict.fromkeys(ACCUSATIONS, 1)}
 
 
@@ -25,10 +25,10 @@ class Change:
     """A case whose verdict differs.
 
     Attributes:
-        case: of both reports, or of one.
-        before: verdict in the first, or NOT_RUN.
-        after: verdict in the second, or NOT_RUN.
-        message: of the second.
+        case: a case of both reports, or of one.
+        before: verdict in the first report, or NOT_RUN.
+        after: verdict in the second report, or NOT_RUN.
+        message: message in the second report.
     """
 
     case: Case
@@ -39,14 +39,14 @@ class Change:
 
 @dataclass(frozen=True)
 class Difference:
-    """What two reports say differently.
+    """The differences between two reports.
 
     Attributes:
-        regressions: that got worse.
-        improvements: that got better.
-        others: neither: another kind of failure, or run in one of them only.
+        regressions: cases that got worse.
+        improvements: cases that got better.
+        others: cases with another kind of failure, or that only one report has.
         overloads: aten overloads whose route got worse: (name, before, after).
-        provenance: what the reports were made of that differs: (what, before, after).
+        provenance: versions and hashes that differ: (what, before, after).
     """
 
     regressions: Sequence[Change]
@@ -109,7 +109,7 @@ def _provenance(before: Report, after: Report) -> list[tuple[str, str, str]]:
 
 
 def text(found: Difference) -> str:
-    """The difference for people."""
+    """The difference as text."""
     lines = [f"{what}: {old[:60]} -> {new[:60]}" for what, old, new in found.provenance]
     for title, changes in (
         ("regressions", found.regressions),

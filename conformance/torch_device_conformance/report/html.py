@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as one HTML page that needs nothing else: page.html, with the verdicts in it."""
+"""A report as one self-contained HTML page: page.html with the verdicts embedded."""
 
 import json
 from pathlib import Path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as JUnit XML, which CI systems show: a failure for each accusation."""
+"""A report as JUnit XML for CI systems. Each accusation is a failure."""
 
 from xml.etree import ElementTree
 
@@ -9,7 +9,7 @@ from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE, NOT_
 
 
 def junit(report: Report, waivers: Waivers) -> str:
-    """The XML. What is missing, waived or was not run is skipped, with its reason; never passed."""
+    """The XML. What is missing, waived or not run is skipped with a reason, never passed."""
     root = ElementTree.Element("testsuites", name=f"conformance of {report.heading['device']}")
     suites: dict[str, ElementTree.Element] = {}
     for verdict in report.verdicts.values():
@@ -46,10 +46,10 @@ def junit(report: Report, waivers: Waivers) -> str:
 
 
 def is_required_row(verdict: Verdict) -> bool:
-    """Whether a verdict is about a row of the contract that torch depends on."""
+    """Whether a verdict is about a required row of the contract."""
     return verdict.case.suite == "contract" and verdict.required
 
 
 def clean(text: str) -> str:
-    """Text without the characters that XML does not have."""
+    """Text without the characters that XML does not allow."""
     return "".join(c for c in text if c in "\t\n" or " " <= c <= "\ud7ff" or c >= "\ue000")

@@ -54,7 +54,7 @@ HEADER = ("native", "composite", "fallback", "missing", "wrong", "not run", "of"
 
 
 def works(report: Report) -> str:
-    """The table "what works": a line for each suite and mode, and each area of the contract."""
+    """The table "what works": a row for each suite and mode, and for each area of the contract."""
     lines: list[list[object]] = []
     groups: dict[tuple[str, str], list[Verdict]] = {}
     for verdict in report.counted():
@@ -118,5 +118,5 @@ def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
 
 
 def first_line(verdict: Verdict) -> str:
-    """The beginning of a message, safe in a table."""
+    """The first line of a message, escaped for a table."""
     return verdict.message.partition("\n")[0][:200].replace("|", "\\|")

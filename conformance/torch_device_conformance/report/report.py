@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report: a heading and the verdicts of a run. JSON is the form that all others are made of.
+"""A report: a heading and the verdicts of a run. All other formats are made from its JSON.
 
-The schema has a version, report/schema.json. A reader accepts any minor version of its own major.
+The version of the schema is in report/schema.json. A reader accepts any minor version of its major
+version.
 """
 
 import json
@@ -24,45 +25,45 @@ from torch_device_conformance.version import SCHEMA
 
 
 class BadReport(ValueError):
-    """A file is no report that this kit reads."""
+    """The file is not a report that this version of the kit can read."""
 
 
 @dataclass(frozen=True)
 class Report:
-    """What came of a run.
+    """The results of a run.
 
     Attributes:
-        heading: of what and how: device, command, tier, seed, provenance, description.
-        verdicts: by case, all of the denominator; those that were not run are NOT_RUN.
+        heading: what was run, and how: device, command, tier, seed, provenance, description.
+        verdicts: by case, all cases of the denominator; cases that were not run are NOT_RUN.
     """
 
     heading: Mapping[str, Any]
     verdicts: Mapping[Case, Verdict] = field(default_factory=dict)
 
     def counted(self) -> list[Verdict]:
-        """The verdicts of the denominator."""
+        """The verdicts that belong to the denominator."""
         return [verdict for verdict in self.verdicts.values() if verdict.counts]
 
     def counts(self, suite: str | None = None) -> Counter[str]:
-        """How many cases have each verdict."""
+        """The number of cases with each verdict."""
         return Counter(
             v.verdict for v in self.verdicts.values() if suite is None or v.case.suite == suite
         )
 
     def accusations(self) -> list[Verdict]:
-        """What the subject does and must not do."""
+        """The verdicts that show forbidden behavior of the subject."""
         return [verdict for verdict in self.verdicts.values() if verdict.accuses]
 
     def required(self) -> tuple[int, int]:
-        """How many required rows of the contract pass, and how many there are."""
+        """The number of required rows that pass, and the number of required rows."""
         rows = [v for v in self.counted() if v.case.suite == "contract" and v.required]
         return sum(v.passes for v in rows), len(rows)
 
     def overloads(self) -> dict[str, dict[str, Any]]:
-        """All aten overloads: their route, and the worst verdict by mode and dtype.
+        """Returns the route of each aten overload, and its worst verdict by mode and dtype.
 
-        A case that passes says of each overload that it ran how that one got to the device; one
-        that fails blames only the overloads that it called itself.
+        A case that passes counts for every overload that ran in it. A case that fails counts only
+        against the overloads that it called directly.
         """
         routes = dict(self.heading.get("description", {}).get("dispatch", {}))
         seen: dict[str, dict[str, dict[str, list[str]]]] = {}
@@ -85,13 +86,13 @@ class Report:
 
 
 def complete(cases: Iterable[Case], verdicts: Iterable[Verdict]) -> dict[Case, Verdict]:
-    """Verdicts about all cases of the denominator, in its order."""
+    """The verdicts of all cases of the denominator, in its order."""
     have = {verdict.case: verdict for verdict in verdicts}
     return {case: have.get(case) or Verdict(case, NOT_RUN) for case in cases}
 
 
 def save(path: Path, report: Report) -> None:
-    """Writes a report as JSON; a reader never sees half of it."""
+    """Writes a report as JSON, atomically."""
     pairs: dict[tuple[str, str], int] = {}
     records = []
     for verdict in report.verdicts.values():
@@ -119,7 +120,7 @@ def load(path: Path) -> Report:
     """Reads a report.
 
     Raises:
-        BadReport: the file is something else, or of another major version.
+        BadReport: the file is not a report, or has another major version.
     """
     try:
         content = dict(json.loads(path.read_text()))
@@ -137,16 +138,16 @@ def load(path: Path) -> Report:
     except BadReport:
         raise
     except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
-        raise BadReport(f"{path} is no report of this kit: {error}") from None
+        raise BadReport(f"{path} is not a report of this kit: {error}") from None
     return Report(content, verdicts)
 
 
 class Journal:
-    """The verdicts of a run as they come, a line each: what a stopped run leaves.
+    """The verdicts of a run, one line each, written as they arrive. A stopped run resumes from it.
 
     Args:
-        path: of the file.
-        heading: a run is only resumed under the same.
+        path: path of the file.
+        heading: a run resumes only if its heading is the same.
     """
 
     def __init__(self, path: Path, heading: Mapping[str, Any]) -> None:
@@ -154,10 +155,10 @@ class Journal:
         self._heading = json.dumps(heading, sort_keys=True)
 
     def read(self) -> list[Verdict]:
-        """The verdicts of an earlier run; the last line may be half.
+        """Returns the verdicts of an earlier run. An incomplete last line is ignored.
 
         Raises:
-            BadReport: the run was of something else.
+            BadReport: the earlier run had another heading.
         """
         if not self._path.exists():
             return []
@@ -173,7 +174,7 @@ class Journal:
         return found
 
     def start(self, verdicts: Iterable[Verdict]) -> None:
-        """Begins the file with the verdicts that there are."""
+        """Starts the file with the existing verdicts."""
         with self._path.open("w") as file:
             file.write(self._heading + "\n")
         for verdict in verdicts:
@@ -186,7 +187,7 @@ class Journal:
 
 
 def percent(part: int, whole: int) -> str:
-    """A share as text; 100 % only if it is all."""
+    """A share as text; 100 % only if it is complete."""
     if not whole:
         return "nothing"
     share = 100 * part / whole

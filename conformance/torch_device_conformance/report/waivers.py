@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Waivers: cases whose verdicts are known, each with a reason and a day on which it expires.
+"""Waivers: known verdicts that are accepted until a date, with a reason.
 
-A TOML file::
+The format is TOML::
 
     [[waiver]]
     cases = "op/*/bfloat16/linalg.*"
@@ -9,7 +9,7 @@ A TOML file::
     reason = "the solver of driver 3.1 rounds to float16: ticket 1234"
     expires = 2027-03-31
 
-A waiver that has expired, and one that no case needs, is reported.
+A waiver that has expired or that no case needs is reported.
 """
 
 import datetime
@@ -23,7 +23,7 @@ from torch_device_conformance.verdict.verdict import MEANING, Verdict
 
 
 class BadWaivers(ValueError):
-    """A file of waivers cannot be read; the message says why."""
+    """A waiver file cannot be read; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -31,10 +31,10 @@ class Waiver:
     """Cases whose verdicts are accepted.
 
     Attributes:
-        cases: shell pattern over whole case identifiers.
-        verdicts: that are accepted.
-        reason: why.
-        expires: the last day on which it holds.
+        cases: shell pattern for whole case identifiers.
+        verdicts: the accepted verdicts.
+        reason: why they are accepted.
+        expires: the last valid day.
     """
 
     cases: str
@@ -43,7 +43,7 @@ class Waiver:
     expires: datetime.date
 
     def covers(self, verdict: Verdict, today: datetime.date) -> bool:
-        """Whether it holds for a verdict on a day."""
+        """Whether the waiver applies to a verdict on a day."""
         return (
             today <= self.expires
             and verdict.verdict in self.verdicts
@@ -59,11 +59,11 @@ class Waivers:
     today: datetime.date = datetime.date.max
 
     def reason(self, verdict: Verdict) -> str | None:
-        """Why a verdict is waived, or None."""
+        """The reason why a verdict is waived, or None."""
         return next((w.reason for w in self.waivers if w.covers(verdict, self.today)), None)
 
     def complaints(self, verdicts: Iterable[Verdict]) -> list[str]:
-        """Waivers that have expired, and those that nothing needs."""
+        """Lists the waivers that have expired, and those that no verdict needs."""
         found = list(verdicts)
         lines = []
         for waiver in self.waivers:
@@ -78,7 +78,7 @@ def load(path: Path, today: datetime.date | None = None) -> Waivers:
     """Reads waivers.
 
     Raises:
-        BadWaivers: the file is none, or a waiver lacks its reason or its day.
+        BadWaivers: the file is not valid, or a waiver lacks its reason or date.
     """
     try:
         content = tomllib.loads(path.read_text())
@@ -89,12 +89,12 @@ def load(path: Path, today: datetime.date | None = None) -> Waivers:
         where = f"{path}: waiver {number}"
         missing = {"cases", "verdicts", "reason", "expires"} - fields.keys()
         if missing:
-            raise BadWaivers(f"{where} has no {', '.join(sorted(missing))}")
+            raise BadWaivers(f"{where} lacks {', '.join(sorted(missing))}")
         unknown = set(fields["verdicts"]) - MEANING.keys()
         if unknown:
-            raise BadWaivers(f"{where}: no verdict is called {', '.join(sorted(unknown))}")
+            raise BadWaivers(f"{where}: unknown verdict {', '.join(sorted(unknown))}")
         if not isinstance(fields["expires"], datetime.date):
-            raise BadWaivers(f"{where}: expires is a date: 2027-03-31")
+            raise BadWaivers(f"{where}: expires must be a date such as 2027-03-31")
         if not str(fields["reason"]).strip():
             raise BadWaivers(f"{where} has an empty reason")
         found.append(

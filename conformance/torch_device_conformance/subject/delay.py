@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A kernel that keeps a stream busy, where the backend has one.
+"""The delay kernel, which keeps a stream busy, if the backend has one.
 
-With it an error of a kernel is never mistaken for an error of the call, and a missing dependency
-between streams is seen each time. Without it the same checks run, and see less.
+With it, an error of a kernel is never mistaken for an error of the call, and a missing dependency
+between streams is always detected. Without it, the same checks run but detect less.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# Nanoseconds, or cycles: torch.cuda._sleep and those who copied it count cycles.
+# Nanoseconds or cycles: torch.cuda._sleep and functions modeled on it count cycles.
 SHORT = 1_000_000
 LONG = 100_000_000
 
@@ -18,7 +18,7 @@ LONG = 100_000_000
 def delay_kernel(device: torch.device) -> Callable[[int], Any] | None:
     """Returns the function that keeps the current stream busy, or None.
 
-    It is ``torch.<device>._sleep``, whose argument is nanoseconds or cycles.
+    This is ``torch.<device>._sleep``, which takes nanoseconds or cycles.
     """
     found = getattr(getattr(torch, device.type, None), "_sleep", None)
     return found if callable(found) else None
@@ -28,7 +28,7 @@ def keep_busy(device: torch.device, duration: int = SHORT) -> bool:
     """Keeps the current stream of a device busy.
 
     Args:
-        device: of the stream.
+        device: device of the stream.
         duration: nanoseconds or cycles.
 
     Returns:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a report was made of: versions and hashes of torch, the backend and the kit, the machine.
+"""The provenance of a report: versions and hashes of torch, backend and kit, and the machine.
 
-Two reports with the same hashes and seed were made of the same things.
+Two reports with the same hashes and seed tested the same software.
 """
 
 import hashlib
@@ -17,12 +17,12 @@ import torch
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.version import VERSION
 
-# Of a package these files count.
+# The suffixes of files that are hashed in a package.
 SUFFIXES = frozenset({".py", ".so", ".pyd", ".json", ".yaml"})
 
 
 def files_hash(files: Iterable[Path], root: Path) -> str:
-    """SHA-256 over names and contents of files."""
+    """SHA-256 over the names and contents of files."""
     total = hashlib.sha256()
     for file in sorted(files):
         total.update(str(file.relative_to(root)).encode())
@@ -38,16 +38,16 @@ def package_hash(folder: Path) -> str:
 
 
 def torch_hash() -> str:
-    """SHA-256 over the libraries of torch, by what its wheel recorded of them if it did."""
+    """SHA-256 over torch's libraries, taken from the RECORD of its wheel if there is one."""
     root = Path(torch.__file__).parent
     record = root.parent / f"torch-{torch.__version__}.dist-info" / "RECORD"
-    if record.exists():  # has the hash of each file; the libraries have a gigabyte
+    if record.exists():  # it has the hash of each file; hashing a gigabyte takes long
         return hashlib.sha256(record.read_bytes()).hexdigest()
     return package_hash(root / "_C") if (root / "_C").is_dir() else "unknown"
 
 
 def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
-    """Module, version and hash of the code of the backend."""
+    """Module, version and hash of the backend's code."""
     module = getattr(torch, device.type, None)
     name = getattr(module, "__name__", "") if not subject.is_cpu else "torch"
     top = name.partition(".")[0] or device.type
@@ -75,7 +75,7 @@ def backend(subject: Subject, device: torch.device) -> dict[str, Any]:
 
 
 def provenance(subject: Subject, device: torch.device) -> dict[str, Any]:
-    """All of it, as the report has it."""
+    """The complete provenance for the report."""
     return {
         "torch": {"version": torch.__version__, "sha256": torch_hash()},
         "backend": backend(subject, device),

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""How operators get to the subject: by a kernel of its own, made of others, or on the CPU.
+"""Determines how operators reach the subject: with its kernel, composed of others, or on the CPU.
 
-Three kinds of evidence, of which the worst counts:
+There are three kinds of evidence, of which the worst counts:
 
 - the dispatch table: what torch calls for an operator and the subject's key. A boxed fallback of
-  the key hands the operator to the CPU.
-- traffic: copies of more than one element to the host inside of an operator that is no copy. A
-  kernel can be registered and still compute on the CPU.
-- the backend's own counter, where it has one.
+  the key runs the operator on the CPU.
+- traffic: copies of more than one element to the host inside an operator that is not a copy. A
+  registered kernel may still compute on the CPU.
+- the backend's own counter, if it has one.
 
-torch's execution trace names the operators that ran on the subject, in all threads, also those
-that kernels and the autograd engine called, with the device of each argument. It is made in a run
-of its own, so that nothing stands between the subject and the runs that are compared. What a kernel
-copies by its driver, past torch's dispatcher, is not seen.
+torch's execution trace lists the operators that ran on the subject, with the device of each
+argument. It covers all threads, and operators called by kernels and by the autograd engine. The
+trace is recorded in a separate run, so that it does not affect the runs that are compared. Copies
+that a kernel makes through its driver, without torch's dispatcher, are not detected.
 """
 
 import functools
@@ -35,7 +35,7 @@ from torch_device_conformance.comparison.transfer import LABEL
 from torch_device_conformance.subject.subject import Subject, object_at
 from torch_device_conformance.verdict.verdict import COMPOSITE, FALLBACK, MISSING, NATIVE
 
-# They are there to bring values to the host.
+# Operators that are meant to bring values to the host.
 COPIES = frozenset(
     "aten::" + name
     for name in (
@@ -52,11 +52,11 @@ COPIES = frozenset(
     )
 )
 
-# A copy of more elements to the host makes a fallback: many kernels read a scalar.
+# A copy of more elements to the host indicates a fallback; many kernels read a scalar.
 SCALAR = 1
 
 
-# How the dispatcher says where a kernel comes from, at the end of a line of its table.
+# How the dispatcher describes the origin of a kernel, at the end of a line of its table.
 _SOURCES = {
     "kernel]": NATIVE,
     "backend fallback]": FALLBACK,
@@ -68,11 +68,11 @@ _SOURCES = {
 
 @functools.cache
 def route(name: str, key: str) -> str:
-    """How torch gets from an operator to a key: NATIVE, COMPOSITE, FALLBACK or MISSING.
+    """The route from an operator to a dispatch key: NATIVE, COMPOSITE, FALLBACK or MISSING.
 
     Args:
-        name: "aten::add.Tensor".
-        key: of the dispatcher, such as "PrivateUse1".
+        name: the overload, such as "aten::add.Tensor".
+        key: the dispatch key, such as "PrivateUse1".
     """
     try:
         table = torch._C._dispatch_dump_table(name)
@@ -83,33 +83,33 @@ def route(name: str, key: str) -> str:
 
 
 def overloads() -> list[str]:
-    """All overloads of aten operators of this torch: a fixed denominator."""
+    """All overloads of aten operators in this torch: a fixed denominator."""
     return sorted(n for n in torch._C._dispatch_get_all_op_names() if n.startswith("aten::"))
 
 
 def dispatch_key(device: torch.device) -> str:
-    """The dispatcher's key for strided tensors of a device.
+    """The dispatch key for strided tensors of a device.
 
     Raises:
-        ValueError: the device has none of its own.
+        ValueError: the device does not have its own key.
     """
     if device.type == torch._C._get_privateuse1_backend_name():
         return "PrivateUse1"
     if device.type.upper() not in torch._C.DispatchKey.__members__:
-        raise ValueError(f"no dispatch key of {device.type}")
+        raise ValueError(f"device {device.type} has no dispatch key")
     return device.type.upper()
 
 
 @dataclass(frozen=True)
 class Call:
-    """One call of an operator in a trace.
+    """A call of an operator in a trace.
 
     Attributes:
-        name: overload, "aten::add.Tensor".
-        parent: the call inside of which it was made, by number.
-        tensors: (device, elements, bytes of an element) of arguments and results.
-        on_subject: whether a tensor or the named device is the subject.
-        dtypes: of tensor arguments, as the trace writes them.
+        name: the overload, such as "aten::add.Tensor".
+        parent: number of the enclosing call.
+        tensors: (device, elements, bytes per element) of arguments and results.
+        on_subject: whether a tensor or a device argument is the subject.
+        dtypes: dtypes of tensor arguments, as written in the trace.
     """
 
     name: str
@@ -120,32 +120,32 @@ class Call:
 
     @property
     def packet(self) -> str:
-        """The operator without its overload."""
+        """The operator's name without the overload."""
         return self.name.partition(".")[0]
 
     @property
     def is_copy(self) -> bool:
-        """Whether bringing values to the host is what it is for."""
+        """Whether the operator is meant to bring values to the host."""
         return self.packet in COPIES
 
 
 @dataclass
 class Trace:
-    """The calls of one run by number, and what the backend's own counter added, by operator."""
+    """The calls of a run by number, and the increase of the backend's counter by operator."""
 
     calls: dict[int, Call] = field(default_factory=dict)
     counted: dict[str, int] = field(default_factory=dict)
 
     def on_subject(self) -> Iterator[Call]:
-        """The calls that have to do with the subject."""
+        """The calls that involve the subject."""
         return (call for call in self.calls.values() if call.on_subject)
 
     def outermost(self) -> Iterator[Call]:
-        """The calls on the subject that no other operator made."""
+        """The calls on the subject that were not made by another operator."""
         return (c for c in self.on_subject() if c.parent not in self.calls)
 
     def host_copies(self, device: torch.device) -> dict[str, int]:
-        """Bytes that operators which are no copies brought to the host, by overload."""
+        """Bytes that operators other than copies brought to the host, by overload."""
         found: dict[str, int] = {}
         if device.type == "cpu":
             return found
@@ -159,7 +159,7 @@ class Trace:
         return found
 
     def _caller(self, call: Call) -> Call | None:
-        """The innermost call around a copy that is no copy and has to do with the subject."""
+        """The innermost call around a copy that is not a copy itself and involves the subject."""
         above = self.calls.get(call.parent)
         while above is not None and (above.is_copy or not above.on_subject):
             above = self.calls.get(above.parent)
@@ -167,17 +167,17 @@ class Trace:
 
 
 def copies_to_host(call: Call, device: str) -> bool:
-    """Whether a copy brings more than a scalar from the device to the host."""
+    """Whether a copy moves more than a scalar from the device to the host."""
     places = [place.partition(":")[0] for place, _, _ in call.tensors]
     if device not in places or "cpu" not in places:
         return False
-    # In torch's order the source of _copy_from comes first, that of copy_ second.
+    # In torch's order, the source of _copy_from is the first argument, that of copy_ the second.
     source = places[1] if call.packet == "aten::copy_" and len(places) > 1 else places[0]
     return source == device and max(n for _, n, _ in call.tensors) > SCALAR
 
 
 def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
-    """Device, elements and bytes of an element of each tensor of a value in a trace."""
+    """Device, number of elements and bytes per element of each tensor of a value in a trace."""
     if not isinstance(value, list):
         return
     if len(value) == 6 and isinstance(value[5], str) and isinstance(value[3], int):
@@ -188,7 +188,7 @@ def tensors_of(value: Any) -> Iterator[tuple[str, int, int]]:
 
 
 def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[int, Call]:
-    """The calls of operators in an execution trace, by number; not those that made the samples."""
+    """The operator calls of an execution trace by number, without those that made the samples."""
     found = {}
     nodes = list(nodes)
     parents = {node["id"]: node["ctrl_deps"] for node in nodes}
@@ -223,11 +223,11 @@ def calls_of(nodes: Iterable[Mapping[str, Any]], device: torch.device) -> dict[i
 
 
 class Observer:
-    """Sees how operators get to the device.
+    """Observes how operators reach the device.
 
     Args:
-        subject: the subject, loaded.
-        device: of it.
+        subject: the loaded subject.
+        device: the subject's device.
     """
 
     def __init__(self, subject: Subject, device: torch.device) -> None:
@@ -237,10 +237,10 @@ class Observer:
         self._counter: Callable[[], dict[str, Any]] | None = object_at(counter) if counter else None
 
     def routes(self, function: Callable[[], Any]) -> tuple[str, dict[str, str]]:
-        """Runs a function and says how it, and each of its operators, got to the device."""
+        """Runs a function. Returns its route to the device, and the routes of its operators."""
         trace = self.trace(function)
         found = {call.name: route(call.name, self._key) for call in trace.on_subject()}
-        # An operator that never reaches the key was taken apart above it.
+        # An operator that never reaches the key was decomposed before.
         found = {name: COMPOSITE if way == MISSING else way for name, way in found.items()}
         for name in trace.host_copies(self.device):
             found[name] = FALLBACK
@@ -252,16 +252,16 @@ class Observer:
         return (NATIVE if NATIVE in outermost else COMPOSITE), found
 
     def outermost(self, function: Callable[[], Any]) -> dict[str, str]:
-        """Runs a function and says how the operators that it called itself got to the device."""
+        """Runs a function. Returns the routes of the operators that it called directly."""
         return {call.name: route(call.name, self._key) for call in self.trace(function).outermost()}
 
     def trace(self, function: Callable[[], Any]) -> Trace:
-        """Runs a function; an error ends it silently, for it has been judged elsewhere."""
+        """Runs a function under a trace. Ignores its error, which the comparison has judged."""
         before = self._counts()
         with tempfile.TemporaryDirectory(prefix="trace-") as folder:
             file = os.path.join(folder, "trace.json")
             if not _add_execution_trace_observer(file):
-                raise RuntimeError("torch's execution trace is taken by another observer")
+                raise RuntimeError("another observer uses torch's execution trace")
             try:
                 _enable_execution_trace_observer()
                 with suppress(Exception):

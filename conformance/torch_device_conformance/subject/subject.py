@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device under test: its name, and what makes torch know it.
+"""The device under test: its name, and how torch gets to know it.
 
-A Subject is a description, which is pickled to other processes; `load` makes the device usable in
-a process. Entry points of the group torch.backends are loaded as torch does it, unless the
-description says otherwise.
+A Subject is a description that can be pickled; `load` makes the device usable in a process. Entry
+points of the group torch.backends are loaded as torch does, unless the description disables it.
 """
 
 import importlib
@@ -25,14 +24,14 @@ class NoSubject(Exception):
 
 @dataclass(frozen=True)
 class Subject:
-    """A device and how to get it.
+    """A device and how to load it.
 
     Attributes:
-        device: name, perhaps with an index: "npu", "cpu".
-        imports: modules (or paths of .py files) whose import registers the device.
-        autoload: whether backends that are installed as entry points are loaded.
+        device: name, optionally with an index: "npu", "cpu".
+        imports: modules, or paths of .py files, that register the device on import.
+        autoload: whether to load backends that are installed as entry points.
         fallback_counter: "MODULE:FUNCTION" that returns the number of fallbacks by operator.
-        environment: variables that are set before anything of the backend is loaded.
+        environment: variables to set before the backend is loaded.
     """
 
     device: str
@@ -43,7 +42,7 @@ class Subject:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the CPU itself, the sanity check of the kit."""
+        """Whether it is the CPU itself, which is the sanity check of the kit."""
         return self.device.partition(":")[0] == "cpu"
 
     def load(self) -> torch.device:
@@ -75,7 +74,7 @@ class Subject:
         return device
 
     def command(self) -> str:
-        """The flags that name the subject."""
+        """The command line flags for the subject."""
         parts = [f"--device {self.device}", *(f"--import {name}" for name in self.imports)]
         if not self.autoload:
             parts.append("--no-autoload")
@@ -90,17 +89,17 @@ class Subject:
 
 
 def load_entry_points() -> None:
-    """Loads installed backends, where the import of torch was told to leave them for later."""
+    """Loads installed backends if the import of torch did not."""
     if preloaded.pending:
         preloaded.pending = False
         torch._import_device_backends()
 
 
 def import_backend(name: str) -> ModuleType:
-    """Imports a module by its name or by the path of its file.
+    """Imports a module by its name or by its file's path.
 
     Raises:
-        NoSubject: there is none, or its import fails.
+        NoSubject: the module does not exist, or its import fails.
     """
     try:
         if not name.endswith(".py"):
@@ -110,7 +109,7 @@ def import_backend(name: str) -> ModuleType:
             return sys.modules[path.stem]
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None or not path.exists():
-            raise ImportError(f"no file {path}")
+            raise ImportError(f"file {path} does not exist")
         module = importlib.util.module_from_spec(spec)
         sys.modules[path.stem] = module
         spec.loader.exec_module(module)
@@ -120,10 +119,10 @@ def import_backend(name: str) -> ModuleType:
 
 
 def object_at(place: str) -> Any:
-    """The object that "MODULE:NAME" says.
+    """The object named by "MODULE:NAME".
 
     Raises:
-        NoSubject: there is none.
+        NoSubject: the object does not exist.
     """
     module, _, name = place.partition(":")
     try:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A verdict: what came of one case on the subject, and the evidence for it.
+"""A verdict: the result of one case on the subject, with evidence.
 
-Verdicts travel between processes and into reports; torch is not needed for them.
+Verdicts are sent between processes and stored in reports. They do not need torch.
 """
 
 from collections.abc import Mapping
@@ -21,46 +21,46 @@ HANG = "hang"
 NO_REFERENCE = "no-reference"
 NOT_RUN = "not-run"
 
-# In the order of reports, with what each means.
+# The verdicts and their meanings, in the order of reports.
 MEANING: Mapping[str, str] = {
     NATIVE: "agrees with the CPU; a kernel of the backend ran",
-    COMPOSITE: "agrees with the CPU; torch made it of other operators, all native",
+    COMPOSITE: "agrees with the CPU; torch composed it of other operators, all native",
     FALLBACK: "agrees with the CPU, because the CPU computed it",
     MISSING: "the backend says that it is not implemented",
     WRONG: "the result differs from the CPU's",
-    RAISES_WRONGLY: "an error where the CPU has none",
-    ACCEPTS_WRONGLY: "no error where the CPU has one",
-    LATE_ERROR: "the error comes after the call, although the arguments tell it",
+    RAISES_WRONGLY: "raises an error; the CPU does not",
+    ACCEPTS_WRONGLY: "raises no error; the CPU does",
+    LATE_ERROR: "the error is raised after the call, although it follows from the arguments",
     CRASH: "the process died",
-    HANG: "no answer in time",
-    NO_REFERENCE: "the CPU itself cannot do it: nothing to compare with",
-    NOT_RUN: "not run, which never counts as a pass",
+    HANG: "the process did not answer in time",
+    NO_REFERENCE: "the CPU cannot run it either: no reference",
+    NOT_RUN: "not run; never counts as a pass",
 }
 
-# The subject does what is required of it.
+# Verdicts of a subject that does what is required.
 PASSES = frozenset({NATIVE, COMPOSITE, FALLBACK})
-# The subject does something that it must not do. What is missing is no accusation.
+# Verdicts of a subject that does something forbidden. Missing features are not among them.
 ACCUSATIONS = frozenset({WRONG, RAISES_WRONGLY, ACCEPTS_WRONGLY, LATE_ERROR, CRASH, HANG})
 
-# From best to worst, for the verdict of several cases together.
+# From best to worst, to combine the verdicts of several cases.
 _ORDER = list(MEANING)
 
 
 def worst(verdicts: list[str]) -> str:
-    """The worst of several verdicts; those without a reference do not count."""
+    """The worst of several verdicts; those without a reference are ignored."""
     counted = [verdict for verdict in verdicts if verdict != NO_REFERENCE]
     return max(counted or [NO_REFERENCE], key=_ORDER.index)
 
 
 @dataclass(frozen=True, order=True)
 class Case:
-    """What is tested: a row of the contract, or one mode of one entry of a database.
+    """What is tested: a row of the contract, or an entry of a database in one mode.
 
     Attributes:
         suite: "op", "module", "optim", "contract" or "model".
-        mode: the mode of the operator, or the area of the contract.
-        dtype: name of the dtype of the samples; empty for the contract.
-        name: of the entry or of the row.
+        mode: mode of the operator, or area of the contract.
+        dtype: dtype name of the samples; empty for the contract.
+        name: name of the entry or the row.
     """
 
     suite: str
@@ -73,38 +73,41 @@ class Case:
 
 
 def parse_case(text: str) -> Case:
-    """The case of an identifier, as reports have it.
+    """Parses the identifier of a case, as in reports.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is not an identifier.
     """
     suite, *rest = text.split("/")
     if suite == "contract" and len(rest) == 2:
         return Case(suite, rest[0], "", rest[1])
     if suite != "contract" and len(rest) >= 3:
         return Case(suite, rest[0], rest[1], "/".join(rest[2:]))
-    raise ValueError(f"{text!r} is no case: op/eager/float32/add or contract/streams/ordering")
+    raise ValueError(
+        f"{text!r} is not a case such as op/eager/float32/add or contract/streams/order"
+    )
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What came of a case.
+    """The result of a case.
 
     Attributes:
-        case: what was tested.
-        verdict: one of MEANING.
-        message: what was seen, one line first.
-        stack: of a crash, a hang or an exception.
-        sample: the arguments that show it: dtypes, shapes, strides.
+        case: the case that was tested.
+        verdict: a key of MEANING.
+        message: the evidence as text; its first line is a summary.
+        stack: stack of a crash, a hang or an exception.
+        sample: dtypes, shapes and strides of the arguments that show it.
         largest: the largest absolute difference of values.
-        compared: by "values", "distribution" (random) or "metadata" (uninitialized memory).
-        samples: that were run and agree.
-        routes: aten overloads that ran on the subject, and how each was dispatched.
-        expected_by: "cpu", or "cuda" where only OpInfo's list for CUDA has the dtype.
-        required: whether torch itself depends on it; of rows of the contract.
-        seconds: of both devices.
-        device_us: microseconds of a call on the subject, if times were asked for.
-        cpu_us: of the same call on the CPU.
+        compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
+            memory).
+        samples: how many samples were run and agree.
+        routes: aten overloads that ran on the subject, and the route of each.
+        expected_by: "cpu", or "cuda" if only OpInfo's list for CUDA has the dtype.
+        required: whether torch itself depends on it; only for rows of the contract.
+        seconds: time on both devices.
+        device_us: microseconds of a call on the subject, if it was timed.
+        cpu_us: microseconds of the same call on the CPU.
     """
 
     case: Case
@@ -129,7 +132,7 @@ class Verdict:
 
     @property
     def accuses(self) -> bool:
-        """Whether the subject does something that it must not do."""
+        """Whether the subject does something forbidden."""
         return self.verdict in ACCUSATIONS
 
     @property
@@ -139,11 +142,11 @@ class Verdict:
 
     @property
     def slowdown(self) -> float:
-        """How many times slower than the CPU it is; 0 if it was not measured."""
+        """How many times slower than the CPU it is; 0 if it was not timed."""
         return self.device_us / self.cpu_us if self.cpu_us else 0.0
 
     def record(self) -> dict[str, Any]:
-        """The verdict as JSON has it; without what is empty."""
+        """The verdict as a JSON object, without empty fields."""
         fields = asdict(self)
         fields["case"] = str(self.case)
         kept = {"case", "verdict", "required", "seconds", "expected_by"}
@@ -154,7 +157,7 @@ class Verdict:
 
 
 def from_record(record: Mapping[str, Any]) -> Verdict:
-    """The reverse of `Verdict.record`."""
+    """The inverse of `Verdict.record`."""
     fields = dict(record)
     largest = fields.get("largest")
     fields["largest"] = None if largest is None else float(largest)
