@@ -146,7 +146,7 @@ def test_list_names_the_cases(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["--filter", "none"], f"'none' finds none of the {len(COLLECTIVE_CASES)} cases"),
         (["--filter", "("], "'(' is no regular expression"),
-        (["--plot", "bars.txt"], "'bars.txt' ends in none of"),
+        (["--plot", "bars.txt"], "'bars.txt' must end in one of"),
         (["--json", "missing/c.json"], "missing/c.json cannot be written"),
     ],
 )

@@ -230,7 +230,7 @@ def test_mean_of_all_cases_is_judged(slow: float, verdict: str) -> None:
     ("argv", "message"),
     [
         (["--filter", "nothing like it"], "no case has 'nothing like it' in its name"),
-        (["--threads", "0"], "'0' is not a whole number of at least 1"),
+        (["--threads", "0"], "'0' is not an integer of at least 1"),
         (["--device", "cpu"], "--device cpu is what a device is compared with"),
     ],
 )

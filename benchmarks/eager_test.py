@@ -114,8 +114,8 @@ def test_quartiles() -> None:
         (["--threads", "1,"], "'' is no number of threads"),
         (["--filter", "("], "'(' is no regular expression"),
         (["--filter", "no such case"], "'no such case' finds none of the"),
-        (["--device", "nonsense"], "no device 'nonsense' here"),
-        (["--plot", "eager.txt"], "'eager.txt' ends in none of"),
+        (["--device", "nonsense"], "there is no device 'nonsense'"),
+        (["--plot", "eager.txt"], "'eager.txt' must end in one of"),
     ],
 )
 def test_wrong_flag_is_one_line(

@@ -76,7 +76,7 @@ def test_overlap() -> None:
     ("argv", "message"),
     [
         (["--filter", "no such case"], f"'no such case' finds none of the {len(SERVICES)} cases"),
-        (["--timeline", "lanes.txt"], "'lanes.txt' ends in none of"),
+        (["--timeline", "lanes.txt"], "'lanes.txt' must end in one of"),
         (["--timeline", "lanes.png", "--device", "cpu"], "which the CPU has not"),
     ],
 )

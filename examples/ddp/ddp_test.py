@@ -28,11 +28,11 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--processes", "0"], "'0' is not a whole number of at least 1"),
+        (["--processes", "0"], "'0' is not an integer of at least 1"),
         (["--processes", "3"], "'3' processes cannot share a batch: 1, 2, 4, 8 can"),
         (["--epochs", "many"], "'many' is not a whole number"),
-        (["--bucket", "0"], "'0' is not a whole number of at least 1"),
-        (["--plot", "ddp.docx"], "'ddp.docx' ends in none of"),
+        (["--bucket", "0"], "'0' is not an integer of at least 1"),
+        (["--plot", "ddp.docx"], "'ddp.docx' must end in one of"),
         (["--trace", "missing/ddp.json"], "missing/ddp.json cannot be written"),
     ],
 )

@@ -31,14 +31,14 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--device", "nonsense"], "no device 'nonsense' here, but cpu (1), openreg ("),
-        (["--epochs", "0"], "'0' is not a whole number of at least 1"),
+        (["--device", "nonsense"], "there is no device 'nonsense', only cpu (1), openreg ("),
+        (["--epochs", "0"], "'0' is not an integer of at least 1"),
         (["--epochs", "many"], "'many' is not a whole number"),
         (["--seed", "-1"], "'-1' is not a whole number"),
         (["--quantize", "int3"], "invalid choice: 'int3' (choose from"),
         (["--amp", "--quantize", "int8"], "--quantize: not allowed with argument --amp"),
         (["--amp", "--compile"], "argument --compile: not allowed with argument --amp"),
-        (["--plot", "digits.docx"], "'digits.docx' ends in none of"),
+        (["--plot", "digits.docx"], "'digits.docx' must end in one of"),
         (["--plot", "missing/digits.png"], "missing/digits.png cannot be written"),
     ],
 )

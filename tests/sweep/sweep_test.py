@@ -427,8 +427,8 @@ def test_time_limit_leaves_cases_for_later(
         ),
         (["--check", "results,speed"], "'speed' is none of results, aliases"),
         (["--shard", "3/2"], "'3/2' is no shard"),
-        (["--device", "nonsense"], "no device 'nonsense' here"),
-        (["--jobs", "0"], "'0' is not a whole number of at least 1"),
+        (["--device", "nonsense"], "there is no device 'nonsense'"),
+        (["--jobs", "0"], "'0' is not an integer of at least 1"),
         (["--resume"], "--resume needs --json"),
     ],
 )
