@@ -30,7 +30,7 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--processes", "0"], "'0' is not an integer of at least 1"),
         (["--processes", "3"], "'3' processes cannot share a batch: 1, 2, 4, 8 can"),
-        (["--epochs", "many"], "'many' is not a whole number"),
+        (["--epochs", "many"], "'many' is not an integer"),
         (["--bucket", "0"], "'0' is not an integer of at least 1"),
         (["--plot", "ddp.docx"], "'ddp.docx' must end in one of"),
         (["--trace", "missing/ddp.json"], "missing/ddp.json cannot be written"),

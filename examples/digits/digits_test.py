@@ -33,8 +33,8 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--device", "nonsense"], "there is no device 'nonsense', only cpu (1), openreg ("),
         (["--epochs", "0"], "'0' is not an integer of at least 1"),
-        (["--epochs", "many"], "'many' is not a whole number"),
-        (["--seed", "-1"], "'-1' is not a whole number"),
+        (["--epochs", "many"], "'many' is not an integer"),
+        (["--seed", "-1"], "'-1' is not an integer"),
         (["--quantize", "int3"], "invalid choice: 'int3' (choose from"),
         (["--amp", "--quantize", "int8"], "--quantize: not allowed with argument --amp"),
         (["--amp", "--compile"], "argument --compile: not allowed with argument --amp"),
