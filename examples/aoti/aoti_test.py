@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The example: what is compiled in Python runs in C++, on every device."""
+"""Tests of the example: a model compiled in Python runs in C++ on every device."""
 
 import os
 import subprocess

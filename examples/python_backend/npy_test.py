@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What README.md says that a backend in Python can and cannot do; openreg is not loaded."""
+"""Tests of what README.md says about a backend in Python; openreg is not loaded."""
 
 import copy
 import io
@@ -195,7 +195,7 @@ def test_copies_in_python(x: Tensor) -> None:
     copied, view = copy.deepcopy([x, x[0]])
     copied.zero_()
     assert x.sum().item() == 15
-    assert view.sum().item() == 3  # views of one array are no longer
+    assert view.sum().item() == 3  # views of the same array no longer share memory
 
 
 def test_dtypes_and_layouts_are_those_of_numpy(x: Tensor) -> None:
