@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The autoload package without the backend: torch works, and one warning says what is missing."""
+"""The autoload package without the backend: torch works, and one warning names what is missing."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ WHEEL = wheel("autoload")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """With the wheel of the autoload package, and none of the backend."""
+    """An environment with the wheel of the autoload package and without the backend."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
 
 
 def output(environment: Environment, code: str, *options: str, **variables: str) -> str:
-    """What ``code`` prints, after `import torch` has warned once that the backend is absent."""
+    """The output of ``code``, after `import torch` has warned once that the backend is missing."""
     done = environment.run(code, *options, **variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("device openreg is not available") == 1
@@ -98,7 +98,7 @@ def test_device_raises_the_cause(environment: Environment) -> None:
 
 
 def test_torch_takes_no_notice_of_what_stands_for_the_device(environment: Environment) -> None:
-    # Whatever goes through torch's names, or asks which devices there are.
+    # Programs that enumerate torch's names or its devices.
     code = """
         import copy, doctest, inspect, io, pickle, pydoc, sys
         import torch
@@ -117,7 +117,7 @@ def test_torch_takes_no_notice_of_what_stands_for_the_device(environment: Enviro
             except RuntimeError as error:
                 assert "openreg" in str(error)
             else:
-                raise AssertionError("a device that is not there")
+                raise AssertionError("a device that does not exist")
         torch.manual_seed(3)
         with torch.random.fork_rng():
             torch.rand(1)

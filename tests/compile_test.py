@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(backend="openreg") on the device: what is captured, when it is compiled again."""
+"""torch.compile(backend="openreg") on the device: what is captured, and when it is recompiled."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
-    """The backend, counting its graphs (frame_count) and their operators (op_count)."""
+    """The backend, with counters of its graphs (frame_count) and their operators (op_count)."""
     return CompileCounterWithBackend("openreg")
 
 
@@ -352,7 +352,7 @@ def test_functional_transforms(counter: CompileCounterWithBackend) -> None:
 
 @pytest.mark.parametrize("backend", ["openreg", "aot_eager", "aot_eager_decomp_partition"])
 def test_checkpointed_dropout(backend: str) -> None:
-    """Gradients flow where forward let numbers through, and each call drops others."""
+    """The gradient has the same mask as the result, and each call uses another mask."""
 
     @torch.compile(backend=backend)
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -392,7 +392,7 @@ def test_checkpointing(counter: CompileCounterWithBackend) -> None:
 
 def test_random_numbers_follow_the_seed(counter: CompileCounterWithBackend) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        torch.rand_like(x)  # its result is not used, but it takes numbers from the generator
+        torch.rand_like(x)  # the result is unused, but the call advances the generator
         return F.dropout(x) + torch.rand_like(x)
 
     x = torch.ones(32, device=DEVICE)

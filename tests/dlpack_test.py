@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors lent and borrowed by DLPack: the same memory, in order, given back once."""
+"""Tensors exported and imported through DLPack: shared memory, stream order, a single release."""
 
 import copy
 import ctypes
@@ -18,7 +18,7 @@ from torch.utils.dlpack import DLDeviceType
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 
-NAP = 100_000_000  # ns, long against a launch on a busy machine
+NAP = 100_000_000  # ns, much longer than a launch on a busy machine
 EXT = DLDeviceType.kDLExtDev
 CPU = DLDeviceType.kDLCPU
 
@@ -114,9 +114,9 @@ def test_devices() -> None:
     for index in range(torch.openreg.device_count()):
         tensor = torch.ones(2, device=f"openreg:{index}")
         assert tensor.__dlpack_device__() == (EXT, index)
-        # Whatever device is current.
+        # The current device does not matter.
         assert torch.from_dlpack(tensor).device == tensor.device
-    # Other devices are as torch has them.
+    # The behavior of other devices is torch's.
     assert torch.ones(2).__dlpack_device__() == (CPU, 0)
     with pytest.raises(ValueError, match="Unknown device type meta"):
         torch.ones(2, device="meta").__dlpack_device__()
@@ -250,7 +250,7 @@ def test_streams_that_need_no_order(stream: int | None) -> None:
     taken = torch.from_dlpack(tensor.__dlpack__(stream=stream))
     assert not current.query()
     other.synchronize()
-    assert not current.query()  # nobody waits for it
+    assert not current.query()  # nothing waits for it
     assert (taken + 1).tolist() == [4] * 4
 
 
@@ -269,7 +269,8 @@ def test_a_copy_to_the_cpu_is_complete() -> None:
 
 
 def test_memory_stays_while_the_consumers_stream_uses_it() -> None:
-    """The consumer queued its work and dropped the tensor; nobody gets its memory before."""
+    """The consumer enqueued its work and dropped the tensor. The memory must not be reused
+    before."""
     consumer = torch.openreg.Stream(0)
     tensor = torch.ones(1 << 16, device="openreg:0")
     pointer = tensor.data_ptr()
@@ -314,7 +315,7 @@ def test_wrong_streams() -> None:
 
 @pytest.fixture
 def allocated() -> Callable[[], int]:
-    """Bytes of device 0 in tensors, beyond those at the start of the test."""
+    """Bytes of device 0 in tensors, relative to the start of the test."""
     gc.collect()
     before: int = torch.openreg.memory_allocated(0)
 
@@ -362,7 +363,7 @@ def test_capsules_are_taken_once() -> None:
 
 
 class Managed(ctypes.Structure):
-    """DLManagedTensor, the tensor in it flat."""
+    """DLManagedTensor, with the fields of its tensor inlined."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -381,7 +382,7 @@ class Managed(ctypes.Structure):
 
 
 class ForeignArray:
-    """Two float32 numbers on openreg that another library lends; counts what it gets back."""
+    """Two float32 values on openreg that another library exports; counts calls of the deleter."""
 
     def __init__(self, memory: Tensor, device: int) -> None:
         self.deleted = 0
@@ -400,7 +401,7 @@ class ForeignArray:
         return int(EXT), self.device
 
     def __dlpack__(self, stream: int | None = None) -> Any:
-        """As libraries of before DLPack 1.0 do: no argument but the stream."""
+        """Like libraries before DLPack 1.0: stream is the only argument."""
         self.streams.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
@@ -453,7 +454,7 @@ def test_borrowed_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray
     assert foreign.deleted == 3
 
 
-# What goes through torch's methods, which ours stand before
+# Behavior of torch's own methods, which our methods wrap
 
 
 def test_modes_and_subclasses_see_torchs_functions() -> None:
@@ -510,7 +511,7 @@ def test_tensors_of_the_cpu_are_as_before() -> None:
 
 
 class ExchangeApi(ctypes.Structure):
-    """The table of functions in C which a type offers beside the two methods."""
+    """The table of C functions that a type provides in addition to the two methods."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),

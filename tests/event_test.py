@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events: marks that order streams and measure time."""
+"""Events, which order streams and measure time."""
 
 import itertools
 import threading
@@ -29,7 +29,7 @@ def test_elapsed_time_is_that_of_the_work() -> None:
 
 def test_query_and_synchronize() -> None:
     event = torch.openreg.Event()
-    assert event.query()  # never recorded: nothing to wait for
+    assert event.query()  # never recorded, so there is nothing to wait for
     event.synchronize()
     torch.openreg._sleep(NAP)
     event.record()
@@ -59,7 +59,7 @@ def test_wait_orders_streams() -> None:
     second.wait_event(event)
     with torch.openreg.stream(second):
         assert value.tolist() == [5.0] * 4
-    assert not first.query()  # what was queued after the event was not waited for
+    assert not first.query()  # work queued after the event was not waited for
     first.synchronize()
 
 
