@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors of graphs: what a capture refuses, and what remains usable after it."""
+"""Errors of graphs: what a capture rejects, and what remains usable afterwards."""
 
 from collections.abc import Callable
 

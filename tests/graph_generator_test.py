@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers in graphs: each replay draws what eager calls would."""
+"""Random numbers in graphs: each replay draws the same numbers as eager calls."""
 
 import pytest
 import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of graphs: pools, pinned memory, and what goes back when a graph is gone."""
+"""Memory of graphs: pools, pinned memory, and what is released with a graph."""
 
 import ctypes
 import gc
@@ -102,7 +102,7 @@ def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> Non
         RuntimeError, match=r"1 of the tensors .*\n.*\(1000,\).*aten.add.Tensor uses"
     ):
         graph.replay()
-    other.data = torch.ones(1000, device="openreg")  # the tensor lives, and has other memory
+    other.data = torch.ones(1000, device="openreg")  # the tensor is alive but has other memory
     with pytest.raises(RuntimeError, match="2 of the tensors"):
         graph.replay()
     graph.reset()
@@ -182,7 +182,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _host_bytes() -> int:
-    """Bytes that the process has from malloc."""
+    """Bytes that the process has allocated with malloc."""
     gc.collect()
     function = ctypes.CDLL(None).mallinfo2
     function.restype = _Mallinfo
@@ -235,11 +235,11 @@ def test_nothing_is_left_of_a_capture(work: Callable[[torch.Tensor], None]) -> N
             pinned["allocated_bytes.current"],
         )
 
-    work(x)  # the first call learns what results look like
+    work(x)  # the first call caches output metadata
     captures()
     rounds = [captures() for _ in range(5)]
     growth = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rounds)]
-    # The least of several rounds: a table that grows does so once. 32 bytes a capture is less than
-    # any object.
+    # The minimum of several rounds, because a growing table grows once. Any leaked object would be
+    # larger than 32 bytes per capture.
     assert min(host for host, *_ in growth) < CAPTURES * 32, growth
     assert rounds[-1][1:] == rounds[0][1:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs: nothing runs while they are captured, and a replay does what the program did."""
+"""Graphs: nothing runs during the capture, and a replay does what the program did."""
 
 import gc
 import threading
@@ -118,7 +118,7 @@ def test_timed_events_measure_each_replay() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_numbers_beside_tensors_are_there_at_each_replay(dtype: torch.dtype) -> None:
-    """The CPU's kernels of 16-bit floats take the number out of the iterator they are given."""
+    """The CPU's kernels for 16-bit floats remove the scalar from the iterator that they get."""
     x = torch.randn(40, device="openreg", dtype=dtype)
 
     def step() -> list[torch.Tensor]:

@@ -81,7 +81,7 @@ def test_graphed_callables() -> None:
             assert mine.grad is not None
             torch.testing.assert_close(mine.grad.cpu(), other.grad)
     graphed_first.eval()
-    torch.testing.assert_close(  # without its graph, so of any shape
+    torch.testing.assert_close(  # without the graph, so any shape works
         graphed_first(torch.ones(2, 8, device="openreg")).detach().cpu(),
         plain_first(torch.ones(2, 8)).detach(),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events between processes."""
+"""Events shared between processes."""
 
 from collections.abc import Iterator
 
@@ -30,10 +30,10 @@ def test_another_process_waits_on_the_host(other: Peer) -> None:
     assert event.query()
     assert other.call(peer.query, "e")
     torch.openreg._sleep(NAP)
-    assert torch.openreg.current_stream().record_event(event) is event  # again
+    assert torch.openreg.current_stream().record_event(event) is event  # record it again
     assert not other.call(peer.query, "e")
     other.call(peer.wait, "e")
-    event.synchronize()  # the word of the event is written before the stream's position
+    event.synchronize()  # the event is updated before the stream's position
     assert torch.openreg.current_stream().query()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Legacy types: torch.openreg.FloatTensor, torch.openreg.FloatStorage and their like."""
+"""Legacy types such as torch.openreg.FloatTensor and torch.openreg.FloatStorage."""
 
 import io
 import warnings
@@ -76,7 +76,7 @@ def test_names_of_storage_types(name: str, dtype: torch.dtype) -> None:
     assert tensor.storage_type() is kind
     assert storage.pickle_storage_type() == name
     assert storage.cpu().type() == f"torch.{name}"
-    # As on every device: the object is no instance of the type that it tells.
+    # As on every device, the object is not an instance of the type that it reports.
     assert torch.typename(storage) == "torch.storage.TypedStorage"
     assert torch.typename(tensor.untyped_storage()) == "torch.storage.UntypedStorage"
 

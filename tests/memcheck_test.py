@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memcheck finds wrong writes and memory that is not given back, and leaves right programs alone.
+"""Memcheck finds invalid writes and leaks, and does not affect correct programs.
 
-Each test is a process of its own, because a process starts with memcheck. Wrong writes are fills by
-the driver: it only knows the allocator's segments, so it lets them leave a tensor.
+Each test uses a separate process, because memcheck is enabled at process start. Invalid writes are
+made with fills by the driver, which knows only the allocator's segments and therefore permits
+writes outside a tensor.
 """
 
 import subprocess
@@ -41,7 +42,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def output(code: str) -> str:
-    """Of a process that succeeds and says nothing on stderr."""
+    """The output of a process that must succeed without output to stderr."""
     done = run(code)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -57,7 +58,7 @@ def test_an_overrun_is_told_at_the_next_wait() -> None:
 tensor = make(1000)
 write(tensor.data_ptr() + 990, 30)
 text = error_of(torch.openreg.synchronize)
-torch.openreg.synchronize()  # told once
+torch.openreg.synchronize()  # reported once
 print(text.replace(hex(tensor.data_ptr()), "ADDRESS"))
 """
     )
@@ -196,7 +197,7 @@ def test_what_is_never_freed_is_reported_at_exit() -> None:
 def lose():
     tensor = torch.zeros(1000, device="openreg")
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
-kept = torch.ones(77, device="openreg")  # goes with the interpreter
+kept = torch.ones(77, device="openreg")  # freed with the interpreter
 for _ in range(2):
     lose()
 """
@@ -348,8 +349,8 @@ def test_wrong_values_are_refused() -> None:
 
 
 def test_threads_free_memory_beside_a_full_queue() -> None:
-    # One waits for room in the queue, without the GIL; what the other one then waits for is the
-    # first one's, which needs the GIL to go on.
+    # One thread waits for room in the queue, without the GIL. The other then waits for the first,
+    # which needs the GIL to continue.
     text = output(
         """
 import threading

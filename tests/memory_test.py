@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory figures: they follow tensors, peaks, the cache and the device they are asked of."""
+"""Memory statistics: allocated and reserved bytes, peaks, limits, per device."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ def _fresh_figures() -> None:
     gc.collect()
     for index in range(torch.openreg.device_count()):
         torch.openreg.synchronize(index)
-        torch.empty(1, device=f"openreg:{index}")  # from here on the allocator counts
+        torch.empty(1, device=f"openreg:{index}")  # the allocator counts from its first use
     torch.openreg.empty_cache()
     for index in range(torch.openreg.device_count()):
         torch.openreg.reset_peak_memory_stats(index)
@@ -137,7 +137,7 @@ def test_an_allocation_beyond_the_capacity_is_an_out_of_memory_error() -> None:
         """
         import torch
         kept = torch.ones(1 << 20, device="openreg")
-        for _ in range(3):  # and the device goes on
+        for _ in range(3):  # the device continues to work
             try:
                 torch.empty(1 << 30, device="openreg")
             except torch.OutOfMemoryError as error:
@@ -147,7 +147,7 @@ def test_an_allocation_beyond_the_capacity_is_an_out_of_memory_error() -> None:
             assert "openreg" in message, message
             assert kept.sum().item() == 1 << 20
         cached = torch.empty(24 << 20, dtype=torch.uint8, device="openreg")
-        del cached  # what the cache holds is given back where it is in the way
+        del cached  # cached memory is released if it is needed
         assert torch.zeros(40 << 20, dtype=torch.uint8, device="openreg").sum().item() == 0
         """,
         OPENREG_DEVICE_MEMORY="64M",
@@ -179,7 +179,7 @@ def test_before_the_first_use_there_is_nothing() -> None:
 
 
 def memory_files() -> int:
-    """Return the bytes that the devices' memory takes of the system: pages of its files."""
+    """The bytes of memory that the devices use: pages of their files."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"
@@ -187,7 +187,7 @@ def memory_files() -> int:
             if "memfd:" in os.readlink(path):
                 total += os.stat(path).st_blocks * 512
         except FileNotFoundError:
-            pass  # closed meanwhile
+            pass  # closed in the meantime
     return total
 
 
@@ -214,7 +214,7 @@ def test_a_fraction_of_the_memory_is_a_limit() -> None:
                 return str(error)
             return None
         def told(message, asked, free, holds, allowed):
-            # The order that users of CUDA know; accelerate looks for the words at the beginning.
+            # The same order as in CUDA's message; accelerate searches for the first words.
             place = 0
             for part in (
                 "openreg: device 0 is out of memory. Tried to allocate " + asked + ".",
@@ -236,7 +236,7 @@ def test_a_fraction_of_the_memory_is_a_limit() -> None:
         told(message, "80.00 MiB", "128.00 MiB free of 128.00 MiB", "holds 0 B", "64.00 MiB")
         assert fails(60) is None
         kept = torch.ones(60 * MB, dtype=torch.uint8, device="openreg")
-        torch.openreg.set_per_process_memory_fraction(0.1)  # what is held stays
+        torch.openreg.set_per_process_memory_fraction(0.1)  # existing memory stays
         assert kept[-1].item() == 1
         message = fails(20)
         told(message, "20.00 MiB", "68.00 MiB free of 128.00 MiB", "holds 60.00 MiB", "12.80 MiB")
@@ -279,7 +279,7 @@ def test_a_training_loop_goes_on_with_smaller_batches() -> None:
             return loss.item()
         failures = 0
         for _ in range(100):
-            batch = 8192  # 8 MiB for each tensor of a step: the third does not fit
+            batch = 8192  # 8 MiB per tensor of a step; the third does not fit
             while True:
                 try:
                     loss = step(batch)
@@ -305,7 +305,7 @@ def test_the_settings_of_the_environment() -> None:
         assert torch.openreg.memory_reserved() == 32 << 20, torch.openreg.memory_reserved()
         assert torch.openreg.get_per_process_memory_fraction() == 0.5
         assert torch.openreg.get_per_process_memory_fraction(1) == 0.5
-        # At run time, too.
+        # Also at run time.
         torch._C._accelerator_setAllocatorSettings("roundup_power2_divisions:1")
         other = torch.empty(5 << 20, dtype=torch.uint8, device="openreg")
         assert torch.openreg.memory_allocated() == 11 << 20
@@ -381,7 +381,7 @@ def test_the_summary_shows_the_figures() -> None:
     row = next(line for line in short.splitlines() if "Segments" in line)
     assert row.split("|")[2].strip() == str(segments)
     assert len(short.splitlines()) < len(whole.splitlines())
-    assert len({len(line) for line in whole.splitlines()[1:]}) == 1  # columns line up
+    assert len({len(line) for line in whole.splitlines()[1:]}) == 1  # columns are aligned
     assert "openreg:1" in torch.openreg.memory_summary(1)
     del held
 

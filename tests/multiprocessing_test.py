@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors that several processes use: nothing is copied, and memory lives as long as it is used."""
+"""Tensors shared by several processes: no copies, and memory lives as long as it is used."""
 
 import ctypes
 import gc
@@ -158,7 +158,7 @@ def test_what_is_sent_back_is_the_same_memory(other: Peer) -> None:
     del tensor
     gc.collect()
     torch.openreg.ipc_collect()
-    back = other.call(peer.give, "t")  # nothing was left of it here
+    back = other.call(peer.give, "t")  # this process had released it
     assert back.data_ptr() == pointer
     other.call(peer.drop, "t")
     assert back.add_(1).tolist() == [2.0] * 100
@@ -198,7 +198,7 @@ def test_memory_outlives_its_killed_owner(other: Peer) -> None:
         torch.openreg.synchronize()
         third.kill()
     assert tensor.add_(1).tolist() == [8.0] * 1000
-    other.call(peer.keep, "t", tensor)  # and it can be passed on
+    other.call(peer.keep, "t", tensor)  # it can be exported again
     assert other.call(peer.values, "t") == [8.0] * 1000
     other.call(peer.drop, "t")
 
@@ -266,7 +266,7 @@ def test_an_imported_storage_is_not_resized(other: Peer) -> None:
     other.call(peer.keep, "t", tensor)
     with pytest.raises(RuntimeError, match="not resizable"):
         other.call(peer.resize, "t", 4000)
-    tensor.resize_(1000)  # new memory: it is shared no more
+    tensor.resize_(1000)  # new memory, which is not shared
     tensor.fill_(3)
     assert other.call(peer.values, "t") == [1.0] * 10
     other.call(peer.drop, "t")
@@ -305,7 +305,7 @@ def test_what_is_no_handle_of_the_storage_is_refused(other: Peer) -> None:
     with pytest.raises(ValueError, match="400 bytes cannot be imported as a storage of 4000"):
         _rebuild_storage(kind, _C.export_storage(storage), 4000, 0)
     del storage
-    assert allocated() > before  # one handle was never imported: that for the wrong device
+    assert allocated() > before  # one handle was never imported: the one for the wrong device
     other.call(peer.keep, "t", torch.ones(3, device="openreg"))
     assert other.call(peer.values, "t") == [1.0] * 3
     other.call(peer.drop, "t")
@@ -342,7 +342,7 @@ def _through(queue: Any, back: Any, tensor: torch.Tensor) -> None:
     received.add_(tensor)
     torch.openreg.synchronize()
     back.put(received)
-    assert queue.get() == "read"  # who sends memory lives until it is read
+    assert queue.get() == "read"  # the sender must live until its memory is read
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -371,7 +371,7 @@ def _values_of_one(queue: Any, back: Any) -> None:
 @pytest.mark.parametrize("use", ["allocated on", "recorded on"])
 def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None:
     context = torch.multiprocessing.get_context("spawn")
-    queue, back = context.Queue(), context.Queue()  # pickles in a thread of its own
+    queue, back = context.Queue(), context.Queue()  # a Queue pickles in a separate thread
     process = context.Process(target=_values_of_one, args=(queue, back), daemon=True)
     process.start()
     assert back.get() == "ready"
@@ -384,7 +384,7 @@ def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None
         else:
             tensor.record_stream(stream)
         torch.openreg.synchronize()
-        torch.openreg._sleep(1_000_000_000)  # longer than the other process takes to read
+        torch.openreg._sleep(1_000_000_000)  # longer than the other process needs to read
         tensor.fill_(5)
         queue.put(tensor)
     assert back.get() == [5.0] * 4

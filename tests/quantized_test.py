@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantized tensors, as a whole and per channel: made, moved, computed with; against the CPU."""
+"""Quantized tensors, per tensor and per channel, compared with the CPU."""
 
 import copy
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that are not captured, and run as they are."""
+"""Compiled functions that cannot be captured and run uncaptured."""
 
 from collections.abc import Callable
 from typing import Any

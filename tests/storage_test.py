@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a backend keeps with a tensor: where it goes, and what is refused."""
+"""Metadata of a backend on a tensor: which operations keep it, and invalid values."""
 
 import copy
 import io
@@ -80,16 +80,16 @@ def test_what_goes_along(derive: Callable[[Tensor], Tensor]) -> None:
     tensor = tensor_with_meta()
     derived = derive(tensor)
     assert get_meta(derived) == META
-    # One does not see what is set on the other, unless they are the same.
+    # Setting it on one does not change the other, unless they are the same object.
     set_meta(tensor, TensorMeta(version=9))
     assert get_meta(derived) == (TensorMeta(version=9) if derived is tensor else META)
 
 
 class Sub(Tensor):
-    """A subclass with torch's own __torch_function__."""
+    """A subclass with torch's default __torch_function__."""
 
     def new_empty(self, *arguments: Any, **options: Any) -> "Sub":
-        """As copy.deepcopy wants it of a subclass."""
+        """copy.deepcopy requires this method of a subclass."""
         return super().new_empty(*arguments, **options).as_subclass(Sub)
 
 
@@ -99,7 +99,7 @@ def test_subclasses() -> None:
     copied = copy.deepcopy(tensor)
     assert type(copied) is Sub
     assert get_meta(copied) == META
-    # torch makes these by as_subclass, which leaves metadata behind.
+    # torch creates these with as_subclass, which drops metadata.
     for copied in (copy.copy(tensor), pickle.loads(pickle.dumps(tensor))):
         assert type(copied) is Sub
         assert get_meta(copied) is None
@@ -194,7 +194,7 @@ def test_state_of_a_module() -> None:
     assert get_meta(state["weight"]) == META
     assert get_meta(state["bias"]) is None
     other = torch.nn.Linear(3, 2).to("openreg:1")
-    other.load_state_dict(state)  # copies values
+    other.load_state_dict(state)  # copies only values
     assert get_meta(other.weight) is None
     other.load_state_dict(state, assign=True)
     assert get_meta(other.weight) == META
@@ -253,7 +253,7 @@ def test_wrappers_keep_what_is_inside() -> None:
     for copied in copies[:2]:
         assert get_meta(copied.a) == META
         assert get_meta(copied.b) == TensorMeta(version=5)
-    assert type(copies[2]) is TwoTensor  # made by clone, which leaves metadata behind
+    assert type(copies[2]) is TwoTensor  # created by clone, which drops metadata
     with pytest.raises(ValueError, match=r"memory of their own.*or wraps others"):
         get_meta(wrapped)
 
@@ -466,9 +466,9 @@ def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(100_000_000)
-        clone.add_(1)  # copies, late
+        clone.add_(1)  # copies late
     del tensor
-    for _ in range(20):  # takes the memory of the original, at once
+    for _ in range(20):  # reuses the memory of the original immediately
         torch.full((1000,), -1.0, device="openreg")
     side.synchronize()
     assert clone.unique().tolist() == [4.0]
