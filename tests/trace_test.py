@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m torch_openreg.trace: what it finds, counts and rewrites."""
+"""python -m torch_openreg.trace: its checks, counts and conversions."""
 
 import copy
 import gzip
@@ -156,7 +156,7 @@ def test_names_of_cuda(path: Path, tmp_path: Path) -> None:
     calls = [e for e in converted.document["traceEvents"] if e.get("cat") == "cuda_runtime"]
     names = {call["name"] for call in calls}
     assert {"cudaLaunchKernel", "cudaMemcpyAsync"} <= names
-    assert not any("stream" in call["args"] for call in calls)  # it would be work for HTA
+    assert not any("stream" in call["args"] for call in calls)  # HTA would treat it as work
     assert not converted.calls
     original = read(path)
     assert len(converted.work) == len(original.work)

@@ -112,7 +112,7 @@ def captured_upload(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_download(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """To pinned memory of the capture."""
+    """Copies to pinned memory allocated in the capture."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=x.theirs.dtype)
     ours = torch.empty(x.theirs.shape, dtype=x.theirs.dtype, pin_memory=True)

@@ -69,6 +69,7 @@ def capture(
     """Captures a few operations. The model does not change before a replay.
 
     ``raise``: an exception ends the block; the operations captured before it are kept.
+    ``reset``, ``drop``: the capture is discarded.
     """
     warm_up(device)
     for place in [p for p in program.streams if p[0] == device]:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The databases of torch that can be swept, and the checks that each has."""
+"""torch's databases that the sweep covers, and the checks for each."""
 
 import functools
 import warnings
@@ -54,7 +54,7 @@ OPERATOR_CHECKS: dict[str, type[Operator]] = {
     "vmap": Batches,
 }
 
-# By database and check.
+# Entries by database and check.
 DATABASES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
     "op": {check: functools.partial(operators, kind) for check, kind in OPERATOR_CHECKS.items()},
     "foreach": {
@@ -72,12 +72,12 @@ CHECKS = tuple(OPERATOR_CHECKS)
 
 @functools.cache
 def entries(database: str, check: str) -> dict[str, Entry]:
-    """The entries of a database, as a check sees them, by name."""
+    """The entries of a database by name, as instances of a check."""
     return {entry.name: entry for entry in DATABASES[database][check]()}
 
 
 def cases(databases: Iterable[str], checks: Iterable[str], dtypes: Iterable[str]) -> list[Case]:
-    """What there is to compare, always in the same order."""
+    """The cases to compare, always in the same order."""
     wanted = set(checks)
     return [
         Case(database, check, dtype, name)
@@ -91,7 +91,7 @@ def cases(databases: Iterable[str], checks: Iterable[str], dtypes: Iterable[str]
 
 
 def prepare(device: str, threads: int) -> Callable[[Case], Outcome]:
-    """Makes the function that evaluates a case; runs in a worker."""
+    """Returns the function that evaluates a case; runs in a worker."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(threads)
 

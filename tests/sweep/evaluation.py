@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Outcomes of cases: the comparison of the conformance kit, with torch's own words for errors."""
+"""Outcomes of cases: the comparison of the conformance kit, with torch's error texts."""
 
 import re
 
@@ -9,11 +9,11 @@ from torch_device_conformance.comparison.wording import Wording, use
 
 from tests.sweep.outcome import Case, Outcome
 
-# What the device adds to the words of an error that a kernel found.
+# The text that the device adds to an error detected by a kernel.
 KERNEL = re.compile(r" \(openreg: kernel .*", re.DOTALL)
 DEVICE_NAME = re.compile("cpu|openreg|privateuse", re.IGNORECASE)
 
-# openreg says what the CPU says, word for word.
+# openreg has the same error texts as the CPU.
 WORDING = Wording(
     compared=True,
     device=DEVICE_NAME,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Entries that crash or hang, for the test of the sweep."""
+"""Entries that crash or hang, to test the sweep."""
 
 import os
 import signal
@@ -10,10 +10,10 @@ from tests.sweep.outcome import AGREES, DIFFERS, Case, Outcome
 
 
 def prepare(file: str) -> Callable[[Case], Outcome]:
-    """Makes the function whose entries' names say what is to happen.
+    """Returns a function that acts according to an entry's name.
 
     Args:
-        file: gets a line with the name of each entry that is begun.
+        file: file that gets a line with the name of each started entry.
     """
 
     def evaluate(case: Case) -> Outcome:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Merges files of the sweep into one table, in Markdown."""
+"""Merges files of the sweep into one Markdown table."""
 
 import os
 import sys
@@ -17,10 +17,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table.
 
     Returns:
-        0 if every outcome is the expected one, else 1.
+        0 if every outcome is expected, otherwise 1.
     """
-    parser = Flags("merge", __doc__, "Exit status: 0 if all is as expected, 1 if not.")
-    parser.add_argument("files", nargs="+", metavar="FILE", help="what --json of a sweep wrote")
+    parser = Flags("merge", __doc__, "Exit status: 0 if every outcome is expected, 1 if not.")
+    parser.add_argument("files", nargs="+", metavar="FILE", help="output of --json of a sweep")
     outcomes: dict[Case, Outcome] = {}
     try:
         for name in parser.parse_args(argv).files:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What came of one case of the sweep. It travels between processes; torch is not needed for it."""
+"""The outcome of a case of the sweep. It is sent between processes and does not need torch."""
 
 import re
 from dataclasses import astuple, dataclass
@@ -27,15 +27,16 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of one case.
+    """The outcome of one case.
 
     Attributes:
-        case: what was compared.
-        status: AGREES, DIFFERS, CRASHED or TIMED_OUT; or CPU_FAILS: it does not count.
-        compared: by "values", "distribution" (random) or "metadata" (uninitialized memory).
-        message: the first thing that went wrong.
-        samples: sample inputs that were run.
-        seconds: time of the case, both devices.
+        case: the case.
+        status: AGREES, DIFFERS, CRASHED or TIMED_OUT; or CPU_FAILS, which does not count.
+        compared: what was compared: "values", "distribution" (random) or "metadata" (uninitialized
+            memory).
+        message: the first failure.
+        samples: number of sample inputs that were run.
+        seconds: time of the case on both devices.
     """
 
     case: Case
@@ -52,7 +53,7 @@ class Outcome:
 
 
 def cause(outcome: Outcome) -> str:
-    """What failures of one cause have in common: the message without numbers and samples."""
+    """The message without numbers and samples, to group failures with the same cause."""
     first = outcome.message.splitlines()[0] if outcome.message else ""
     first = re.sub(r" \[sample \d+[^\]]*\]$", "", first)
     first = re.sub(r"\([\d, ]*\)|0x[0-9a-f]+|[-+]?\d+(\.\d+)?(e[-+]?\d+)?%?", "#", first)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files of outcomes: JSON, one for each run of the sweep."""
+"""Files of outcomes in JSON, one for each run of the sweep."""
 
 import json
 import os
@@ -12,12 +12,12 @@ from tests.sweep.outcome import Case, Outcome
 
 
 def save(path: Path, outcomes: Sequence[Outcome], heading: dict[str, str]) -> None:
-    """Writes outcomes; a reader never sees half of them.
+    """Writes outcomes atomically.
 
     Args:
-        path: of the file.
-        outcomes: to write.
-        heading: what all of them have in common.
+        path: path of the file.
+        outcomes: the outcomes to write.
+        heading: the properties that they have in common.
     """
     part = path.with_name(f"{path.name}.part")
     found = [flat(outcome) for outcome in sorted(outcomes, key=lambda o: o.case)]
@@ -29,11 +29,11 @@ def load(path: Path, heading: dict[str, str] | None = None) -> list[Outcome]:
     """Reads outcomes.
 
     Args:
-        path: of the file.
-        heading: what they must have in common.
+        path: path of the file.
+        heading: the properties that they must have in common.
 
     Raises:
-        ValueError: the file is something else, or has another heading.
+        ValueError: the file is not a file of a sweep, or has another heading.
     """
     try:
         content = dict(json.loads(path.read_text()))
@@ -42,17 +42,17 @@ def load(path: Path, heading: dict[str, str] | None = None) -> list[Outcome]:
                 raise ValueError(f"it has {key} {content.get(key)!r}, not {value!r}")
         return [deep(fields) for fields in content["outcomes"]]
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"{path} is no file of this sweep: {error}") from None
+        raise ValueError(f"{path} is not a file of this sweep: {error}") from None
 
 
 def flat(outcome: Outcome) -> dict[str, Any]:
-    """The fields of the case and of the outcome side by side."""
+    """The fields of the case and of the outcome in one dict."""
     fields = asdict(outcome)
     return {**fields.pop("case"), **fields}
 
 
 def deep(fields: dict[str, Any]) -> Outcome:
-    """The reverse of flat."""
+    """The inverse of flat."""
     rest = dict(fields)
     case = Case(*(rest.pop(key) for key in ("database", "check", "dtype", "name")))
     return Outcome(case, **rest)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What many outcomes say together: scores, causes of failures, a table."""
+"""Summarizes outcomes: scores, causes of failures, a table."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -9,7 +9,7 @@ from tests.sweep.outcome import AGREES, CPU_FAILS, Outcome, cause
 
 
 def score(outcomes: Iterable[Outcome]) -> tuple[int, int]:
-    """How many cases agree, and how many count."""
+    """The number of cases that agree, and of those that count."""
     counted = [o for o in outcomes if o.counts]
     return sum(o.status == AGREES for o in counted), len(counted)
 
@@ -20,7 +20,8 @@ def percent(agree: int, count: int) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """What failed, by cause; what does not count, and why; what was compared how; the score."""
+    """Failures by cause, cases that do not count with reasons, kinds of comparison, and the
+    score."""
     lines = []
     failed: dict[str, list[Outcome]] = defaultdict(list)
     for o in sorted(outcomes, key=lambda o: o.case):
@@ -56,7 +57,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 
 def table(outcomes: Sequence[Outcome]) -> str:
-    """A score for each database, dtype and check, and what differs, in Markdown."""
+    """A Markdown table of scores by database, dtype and check, and a list of differences."""
     groups: dict[tuple[str, str, str], list[Outcome]] = defaultdict(list)
     for o in sorted(outcomes, key=lambda o: o.case):
         groups[o.case.database, o.case.dtype, o.case.check].append(o)
@@ -78,5 +79,5 @@ def table(outcomes: Sequence[Outcome]) -> str:
 
 
 def first_line(outcome: Outcome) -> str:
-    """The beginning of the message."""
+    """The first line of the message."""
     return outcome.message.partition("\n")[0]

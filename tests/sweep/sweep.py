@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs torch's databases of operators, modules and optimizers on the device beside the CPU.
+"""Compares the device with the CPU on torch's databases of operators, modules and optimizers.
 
-A case is one check of one entry with one dtype. The score is the share of the cases that agree,
-among those that the CPU itself passes. known.py lists those that need not agree.
+A case is one check of one entry with one dtype. The score is the share of cases that agree among
+those that the CPU itself passes. known.py lists the exceptions.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from tests.sweep.record import load, save
 from tests.sweep.summary import score, summary
 from tools.flags.flags import Flags, device, output, whole_number
 
-# Between two times that the outcomes are written, seconds.
+# Seconds between two writes of the outcomes.
 WRITE_EVERY = 5.0
 
 
@@ -37,17 +37,17 @@ def sweep(
     prepare: Callable[..., Callable[[Case], Outcome]],
     *arguments: Any,
 ) -> Iterator[Outcome]:
-    """Evaluates cases in sub-processes; one that dies or hangs is the outcome of its case.
+    """Evaluates cases in subprocesses. A crash or a hang is the outcome of its case.
 
     Args:
-        todo: the cases.
-        jobs: sub-processes at a time.
-        timeout: seconds that a case may take.
-        prepare: makes the function that evaluates a case, in a sub-process.
-        *arguments: of prepare.
+        todo: the cases to evaluate.
+        jobs: number of subprocesses.
+        timeout: time limit of a case in seconds.
+        prepare: returns the function that evaluates a case; called in a subprocess.
+        *arguments: arguments of prepare.
 
     Yields:
-        An outcome a case, as they come.
+        An outcome for each case, as soon as it is available.
     """
     waiting: queue.SimpleQueue[Case] = queue.SimpleQueue()
     done: queue.SimpleQueue[Outcome | BaseException] = queue.SimpleQueue()
@@ -87,7 +87,7 @@ def sweep(
 
 
 def dtype(text: str) -> str:
-    """Name of a dtype of torch."""
+    """Parses the name of a torch dtype."""
     if not isinstance(getattr(torch, text, None), torch.dtype):
         raise argparse.ArgumentTypeError(f"torch has no dtype {text!r}")
     return text
@@ -96,16 +96,16 @@ def dtype(text: str) -> str:
 def several(
     everything: Collection[str], one: Callable[[str], str] | None = None
 ) -> Callable[[str], list[str]]:
-    """Makes the type of a flag: names with commas between them, or "all".
+    """Returns the type of a flag: names separated by commas, or "all".
 
     Args:
-        everything: what "all" means.
-        one: checks a name; without it, a name has to be among everything.
+        everything: the names that "all" stands for.
+        one: checks a name; by default a name must be in `everything`.
     """
 
     def known_name(text: str) -> str:
         if text not in everything:
-            raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(everything)}, all")
+            raise argparse.ArgumentTypeError(f"{text!r} is not one of {', '.join(everything)}, all")
         return text
 
     def names(text: str) -> list[str]:
@@ -115,73 +115,85 @@ def several(
 
 
 def shard(text: str) -> tuple[int, int]:
-    """Two numbers: I/N, the I-th of N parts."""
+    """Parses I/N, the I-th of N parts."""
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if not found or not 1 <= int(found[1]) <= int(found[2]):
-        raise argparse.ArgumentTypeError(f"{text!r} is no shard: 1/4 is the first of four")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a shard: write 1/4 for the first of four"
+        )
     return int(found[1]), int(found[2])
 
 
 def pattern(text: str) -> re.Pattern[str]:
-    """A regular expression."""
+    """Parses a regular expression."""
     try:
         return re.compile(text)
     except re.error as error:
-        raise argparse.ArgumentTypeError(f"{text!r} is no regular expression: {error}") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a regular expression: {error}") from None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs the sweep.
 
     Returns:
-        0 if every outcome is the expected one, else 1.
+        0 if every outcome is expected, otherwise 1.
     """
     parser = Flags(
         "sweep", __doc__, "Exit status: 0 if all cases were run and are as expected, 1 if not."
     )
-    lists = "; several with commas between them, or all"
+    lists = "; several separated by commas, or all"
     parser.add_argument(
         "--database",
         type=several(DATABASES),
         default="op",
         metavar="NAMES",
-        help=f"what is swept: {', '.join(DATABASES)}{lists}",
+        help=f"databases to sweep: {', '.join(DATABASES)}{lists}",
     )
     parser.add_argument(
         "--check",
         type=several(CHECKS),
         default="results",
         metavar="NAMES",
-        help=f"what is compared: {', '.join(CHECKS)}{lists}",
+        help=f"checks to run: {', '.join(CHECKS)}{lists}",
     )
     parser.add_argument(
         "--dtype",
         type=several(DTYPES, dtype),
         default="float32",
         metavar="NAMES",
-        help=f"of the sample inputs{lists}",
+        help=f"dtypes of the sample inputs{lists}",
     )
-    parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
+    parser.add_argument(
+        "--device", type=device, default="openreg", help="device to compare with the CPU"
+    )
     parser.add_argument(
         "--filter",
         type=pattern,
         default="",
         metavar="REGEX",
-        help="run the entries whose name it finds",
+        help="run the entries whose name matches",
     )
     parser.add_argument(
-        "--shard", type=shard, default="1/1", metavar="I/N", help="run one of N parts, always alike"
+        "--shard",
+        type=shard,
+        default="1/1",
+        metavar="I/N",
+        help="run one of N parts, always the same cases",
     )
-    parser.add_argument("--jobs", type=whole_number(1), default=2, help="sub-processes at a time")
+    parser.add_argument("--jobs", type=whole_number(1), default=2, help="number of subprocesses")
     parser.add_argument(
-        "--timeout", type=whole_number(1), default=300, help="seconds that one case may take"
-    )
-    parser.add_argument("--minutes", type=whole_number(1), help="stop after them; --resume goes on")
-    parser.add_argument(
-        "--json", type=output, metavar="FILE", help="write all outcomes, as they come"
+        "--timeout", type=whole_number(1), default=300, help="time limit of a case in seconds"
     )
     parser.add_argument(
-        "--resume", action="store_true", help="keep what the file of --json has, run the rest"
+        "--minutes", type=whole_number(1), help="stop after this time; --resume continues"
+    )
+    parser.add_argument(
+        "--json", type=output, metavar="FILE", help="write all outcomes to FILE during the run"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="keep the outcomes in the file of --json, run the rest",
     )
     flags = parser.parse_args(argv)
     if flags.resume and not flags.json:
@@ -192,7 +204,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if flags.filter.search(case.name) and known.reason(known.UNSUPPORTED, case) is None
     ]
     if not chosen:
-        parser.error(f"{flags.filter.pattern!r} finds no entry that has such a check and dtype")
+        parser.error(f"{flags.filter.pattern!r} matches no entry with this check and dtype")
     part, parts = flags.shard
     chosen = chosen[part - 1 :: parts]
     heading = {"device": str(flags.device), "torch": torch.__version__}
@@ -225,7 +237,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     print(summary(outcomes))
     left = len(chosen) - len(outcomes)
     if left:
-        print(f"{left} cases are left: --resume runs them")
+        print(f"{left} cases are left; --resume runs them")
     return int(left > 0 or any(map(known.surprising, outcomes)))
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A fixed part of the sweep runs as a test, and the sweep survives what its entries do."""
+"""A fixed part of the sweep runs as a test, and the sweep survives crashes and hangs."""
 
 import json
 import re
@@ -18,8 +18,8 @@ from tests.sweep.outcome import AGREES, CPU_FAILS, CRASHED, DIFFERS, TIMED_OUT, 
 from tests.sweep.summary import score, summary
 from tests.sweep.sweep import sweep
 
-# Some of each kind: what networks use, what has a kernel of its own, what falls back, what is
-# random, what returns views, several outputs, other dtypes or unknown shapes.
+# Some operators of each kind: those of networks, hand-written kernels, fallbacks, random operators,
+# views, several outputs, other dtypes, unknown shapes.
 OPERATORS = (
     "__getitem__",
     "add",
@@ -88,7 +88,7 @@ OPERATORS = (
 )
 
 
-# With and without weights, with buffers, lazy, recurrent, other in evaluation, several inputs.
+# With and without weights, with buffers, lazy, recurrent, different in evaluation, several inputs.
 MODULES = (
     "nn.BatchNorm2d",
     "nn.Conv2d",
@@ -106,7 +106,7 @@ MODULES = (
     "nn.TransformerEncoderLayer",
 )
 
-# Each way at least once.
+# Each implementation at least once.
 OPTIMIZERS = (
     "Adadelta.capturable_foreach",
     "Adafactor",
@@ -122,10 +122,10 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Chosen in another way: the results, above; graphs, below; and compiled_test.py has its own part.
+# Checks that are covered elsewhere: results above, graphs below, compiled in compiled_test.py.
 ELSEWHERE = ("results", "aot_eager", "compiled")
 
-# Every other check, with some of each kind of operators.
+# All other checks, with some operators of each kind.
 CHECKED = (
     "add",
     "addr",
@@ -169,7 +169,7 @@ TRACED = (
     "where",
 )
 
-# In regions of autocast: some of each of its lists, some of none, what is made of several.
+# In regions of autocast: some operators of each list, some unlisted ones, some composites.
 AUTOCAST = (
     "addcmul",
     "addmm",
@@ -195,7 +195,7 @@ AUTOCAST = (
     "tensordot",
 )
 
-# Operators on lists: kernels of our own, and torch's loops over the tensors.
+# Operators on lists: our own kernels, and torch's loops over the tensors.
 LISTS = (
     "_foreach_add",
     "_foreach_addcdiv",
@@ -234,13 +234,14 @@ REFUSED = cases(["refusal"], ["errors"], ["float32"])
 
 
 def case(name: str) -> Case:
-    """A case of the results with float32."""
+    """A case of the check `results` with float32."""
     return Case("op", "results", "float32", name)
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[Case, Outcome]:
-    """All of them by the same two processes: each imports torch and makes the databases."""
+    """All outcomes, from the same two processes, because each imports torch and creates the
+    databases."""
     ran = sweep([*CHOSEN, *REFUSED], 2, 60, prepare, "openreg", 1)
     return {outcome.case: outcome for outcome in ran}
 
@@ -340,7 +341,7 @@ def run_hazards(
     argv: Sequence[str],
     names: Sequence[str] = ("one", "two", "differ"),
 ) -> int:
-    """The whole program over the names that say what is to happen."""
+    """Runs the whole program for entries whose names determine what happens."""
     seen = str(tmp_path / "seen")
     with monkeypatch.context() as patch:
         patch.setattr(
@@ -361,7 +362,7 @@ def test_exit_status_and_resuming(
     assert "score: 2 of 2" in capsys.readouterr().out
     assert run_hazards(monkeypatch, tmp_path, argv) == 1
     assert "score: 2 of 3 cases agree with the CPU: 66.7%" in capsys.readouterr().out
-    # What the first run had done was not done again.
+    # The second run did not repeat the cases of the first.
     assert sorted((tmp_path / "seen").read_text().split()) == ["differ", "one", "two"]
     written = json.loads(file.read_text())
     assert written["device"] == "cpu"
@@ -389,7 +390,7 @@ def test_shards_are_merged(
     files = [str(tmp_path / f"{part}.json") for part in (1, 2)]
     for part, file in enumerate(files, 1):
         run_hazards(monkeypatch, tmp_path, ["--shard", f"{part}/2", "--json", file], names)
-    # Each was run once.
+    # Each case was run once.
     assert sorted((tmp_path / "seen").read_text().split()) == sorted(names)
     capsys.readouterr()
     assert merge.main(files) == 1
@@ -409,7 +410,7 @@ def test_time_limit_leaves_cases_for_later(
         clock = iter(range(0, 10_000, 100))
         patch.setattr(program, "monotonic", lambda: next(clock))
         assert run_hazards(monkeypatch, tmp_path, [*argv, "--minutes", "3"], ["a", "b", "c"]) == 1
-    assert "1 cases are left: --resume runs them" in capsys.readouterr().out
+    assert "1 cases are left; --resume runs them" in capsys.readouterr().out
     assert run_hazards(monkeypatch, tmp_path, argv, ["a", "b", "c"]) == 0
     assert "score: 3 of 3" in capsys.readouterr().out
 
@@ -418,15 +419,15 @@ def test_time_limit_leaves_cases_for_later(
     ("argv", "message"),
     [
         (["--dtype", "float31"], "torch has no dtype 'float31'"),
-        (["--filter", "["], "'[' is no regular expression"),
-        (["--filter", "no_such_operator"], "finds no entry that has such a check"),
-        (["--database", "module", "--filter", "^add$"], "'^add$' finds no entry"),
+        (["--filter", "["], "'[' is not a regular expression"),
+        (["--filter", "no_such_operator"], "matches no entry with this check"),
+        (["--database", "module", "--filter", "^add$"], "'^add$' matches no entry"),
         (
             ["--database", "dataset"],
-            "'dataset' is none of op, foreach, fused, module, optim, refusal, all",
+            "'dataset' is not one of op, foreach, fused, module, optim, refusal, all",
         ),
-        (["--check", "results,speed"], "'speed' is none of results, aliases"),
-        (["--shard", "3/2"], "'3/2' is no shard"),
+        (["--check", "results,speed"], "'speed' is not one of results, aliases"),
+        (["--shard", "3/2"], "'3/2' is not a shard"),
         (["--device", "nonsense"], "there is no device 'nonsense'"),
         (["--jobs", "0"], "'0' is not an integer of at least 1"),
         (["--resume"], "--resume needs --json"),
