@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The call raises errors that follow from its arguments, with torch's text, on a busy stream
-too."""
+"""The call raises errors that follow from its arguments, with torch's text, on busy streams too."""
 
 from collections.abc import Callable
 from typing import Any

@@ -162,8 +162,7 @@ def test_import_of_a_broken_backend_tells_why(
 
 
 def test_another_torch(tmp_path: Path) -> None:
-    """Simulates another release of torch, as far as a backend can check before it loads
-    anything."""
+    """Simulates another release of torch, as far as a backend can check before loading anything."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.abc, importlib.machinery, sys\n"
         "class Older(importlib.abc.MetaPathFinder):\n"

@@ -63,8 +63,7 @@ def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]
 
 
 def warning(environment: Environment) -> str:
-    """The only warning of `import torch`. All other guarantees for a broken backend are checked
-    too."""
+    """The only warning of `import torch`. Also checks all other guarantees for a broken backend."""
     done = environment.run(PROGRAM)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "device openreg is not available" in line]

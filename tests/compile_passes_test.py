@@ -68,8 +68,8 @@ def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..
 
 
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The result and the gradients of all inputs, as float64 on the CPU; first the result's
-    dtype."""
+    """The result's dtype, then the result and the gradients of all inputs, as float64 on the
+    CPU."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     draw = torch.Generator().manual_seed(1)

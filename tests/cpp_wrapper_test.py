@@ -41,8 +41,7 @@ def moved(value: Any, device: str) -> Any:
 
 
 def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
-    """Compares the function as C++ on the device with eager mode on the CPU; returns the C++
-    code."""
+    """Compares the function as C++ on the device with eager mode on the CPU; returns the code."""
     expected = function(*inputs)
     with config.patch(cpp_wrapper=True):
         compiled = torch.compile(function, fullgraph=True, **options)

@@ -28,8 +28,7 @@ Function = Callable[..., Any]
 
 
 def to_device(tensor: Tensor) -> Tensor:
-    """A leaf tensor on the device with the same storage contents, strides, offset and
-    requires_grad."""
+    """A leaf on the device with the same storage contents, strides, offset and requires_grad."""
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     with torch.no_grad():
         copy = flat.to(DEVICE).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

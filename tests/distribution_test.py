@@ -274,8 +274,7 @@ def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
     ],
 )
 def test_random_of_a_large_range(low: int, high: int) -> None:
-    """Checks 96 parts of the range, and the remainder modulo a prime: the upper and the lower
-    bits."""
+    """Checks 96 parts of the range, and the remainder modulo a prime: upper and lower bits."""
     drawn = torch.empty(COUNT, dtype=torch.int64, device=DEVICE).random_(low, high).tolist()
     assert low <= min(drawn) <= max(drawn) < high
     parts = [(value - low) * 96 // (high - low) for value in drawn]
@@ -301,8 +300,7 @@ def test_randperm(dtype: torch.dtype) -> None:
 
 
 def test_randperm_of_many() -> None:
-    """Checks that it is a permutation, and the positions of the first, a middle and the last
-    value."""
+    """Checks that it is a permutation, and the positions of the first, middle and last value."""
     size = 1000
     drawn = torch.stack([torch.randperm(size, device=DEVICE) for _ in range(2000)])
     assert (drawn.sort(1).values == torch.arange(size, device=DEVICE)).all()
@@ -385,8 +383,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_attention_dropout() -> None:
-    """With unit vectors as values the result is the weights: each 1/4 before, 0 or 1/2 after
-    dropout."""
+    """With unit vectors as values, the result is the weights: 1/4 each, after dropout 0 or 1/2."""
     tokens = torch.zeros(COUNT // 16, 1, 4, 4, device=DEVICE)
     values = torch.eye(4, device=DEVICE).expand_as(tokens)
     weights = F.scaled_dot_product_attention(tokens, tokens, values, dropout_p=0.5).flatten(0, 2)

@@ -269,8 +269,7 @@ def test_a_copy_to_the_cpu_is_complete() -> None:
 
 
 def test_memory_stays_while_the_consumers_stream_uses_it() -> None:
-    """The consumer enqueued its work and dropped the tensor. The memory must not be reused
-    before."""
+    """The consumer has queued work and dropped the tensor; its memory must not be reused yet."""
     consumer = torch.openreg.Stream(0)
     tensor = torch.ones(1 << 16, device="openreg:0")
     pointer = tensor.data_ptr()

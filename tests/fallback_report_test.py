@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counters of the fallback: each operator without a kernel of the device is counted and
-reported."""
+"""Counters of the fallback: each operator without a kernel is counted and reported."""
 
 from collections.abc import Iterator
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of groups of matrices. quantization_test.py tests properties shared with other
-products."""
+"""Products of groups of matrices. quantization_test.py tests what other products share."""
 
 from typing import Any
 
@@ -51,7 +50,7 @@ def test_grouped_mm(
 
 
 def test_offsets_of_groups_may_be_wrong() -> None:
-    """As on the CPU: elements outside all groups are undefined; offsets beyond the end are
+    """As on the CPU, elements outside all groups are undefined, and offsets past the end are
     ignored."""
     a, b = torch.randn(8, 16), torch.randn(3, 16, 8)
     for ends, rows in (([1, 2, 5], 5), ([1, 2, 9], 8), ([3, 2, 8], 8)):

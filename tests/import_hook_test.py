@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Actions deferred until an import: registering the device's attention in
-torch.distributed.tensor."""
+"""Actions that wait for an import: attention of the device in torch.distributed.tensor."""
 
 import importlib
 import importlib.util

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of quantized matrices: int8, int4, float8; and properties shared with grouped
-products."""
+"""Products of quantized matrices: int8, int4, float8; and tests shared with grouped products."""
 
 from collections.abc import Callable
 from typing import Any
@@ -136,8 +135,8 @@ def test_wrong_arguments_of_weight_int8pack_mm(
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
-    """Packs pairs of columns into bytes, the first one in the upper bits, as the operator
-    expects."""
+    """Packs pairs of columns into bytes as the operator expects, the first one in the upper
+    bits."""
     return (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
 
 
@@ -179,8 +178,8 @@ def test_weight_int4pack_mm(
 
 
 def test_weight_int4pack_mm_is_that_of_the_cpu() -> None:
-    """The CPU has another operator and packing. The weight has more rows than are unpacked at
-    once."""
+    """The CPU has another operator and packing. The weight needs more than one step of
+    unpacking."""
     numbers, scales_and_zeros, _ = int4(1024, 512, 64, torch.bfloat16)
     for m in (1, 33):
         x = torch.randn(m, 512).bfloat16()

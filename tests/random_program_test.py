@@ -366,8 +366,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, way=st.sampled_from(["stream", "event", "query"]))
     @step
     def round_trip(self, a: int, way: str) -> None:
-        """Copies through pinned memory, whose last reference is dropped while the copy back is
-        queued."""
+        """Copies through pinned memory, whose last reference is dropped during the copy back."""
         theirs, ours = self.pick(a)
         stream = self.current[ours.device.index]
         pinned = torch.empty(ours.shape, dtype=ours.dtype, pin_memory=True)
@@ -388,8 +387,8 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, operator=st.sampled_from(["clone", "forget", "nonzero", "square", "sum"]))
     @step
     def elsewhere(self, a: int, operator: str) -> None:
-        """Runs on another thread with this thread's streams. The thread outlives the step only to
-        drop tensors."""
+        """Runs on another thread with the same streams. The thread outlives the step only to drop
+        tensors."""
         if operator == "forget":
             last = [self.pairs.pop(a % len(self.pairs))[1]]
             self.threads.append(threading.Thread(target=last.clear))

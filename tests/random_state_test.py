@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generators: seeds are reproducible, states can be restored, devices and the CPU are
-independent."""
+"""Generators: seeds are reproducible, states can be restored, generators are independent."""
 
 import copy
 import pickle
@@ -455,7 +454,7 @@ def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
 
 
 def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]:
-    """The numbers that one of four ranks draws for its part of a distributed tensor, and its
+    """The numbers that one of four ranks draws for its part of a distributed tensor, and the
     state."""
     distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
     try:
@@ -472,8 +471,7 @@ def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]
 
 
 def test_the_tracker_of_distributed_tensors() -> None:
-    """The real tracker, for each rank in turn, which reads and writes seed and offset in 16
-    bytes."""
+    """The real tracker, for each rank in turn. It reads and writes seed and offset in 16 bytes."""
     sharded = [shard_numbers(rank, Shard(0)) for rank in range(4)]
     replicated = [shard_numbers(rank, Replicate()) for rank in range(4)]
     # Shards have different numbers, replicas the same; the state is the same on all ranks.

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sparse tensors of all layouts: construction, copies, operators, gradients, compared with the
-CPU."""
+"""Sparse tensors of all layouts: construction, copies, operators and gradients as on the CPU."""
 
 from collections.abc import Callable
 from typing import Any

@@ -88,8 +88,7 @@ def run(name: str) -> bool:
 
 
 def run_without_gil(name: str) -> None:
-    """Queues work and waits for it with the GIL held; the device's threads must not need the
-    GIL."""
+    """Queues work and waits for it with the GIL held; threads of the device must not need it."""
     WORK[name]()  # a first call does additional work
     torch.openreg.synchronize()
     torch.openreg._sleep(NAP)

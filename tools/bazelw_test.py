@@ -82,7 +82,7 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Adds an apt-get that installs everything that may be missing, or one that reaches no
+        """Adds an apt-get that installs everything that may be missing, or that reaches no
         server."""
         store = self.root / "store"
         for name in ("bazel", "g++"):

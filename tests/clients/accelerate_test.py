@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""accelerate: training loops, mixed precision, accumulation, saved states, and dispatched
-models."""
+"""accelerate: training loops, mixed precision, accumulation, saved states, dispatched models."""
 
 import copy
 from collections.abc import Iterator

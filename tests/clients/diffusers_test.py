@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""diffusers: networks train, and schedulers and whole pipelines give the same images as on the
-CPU."""
+"""diffusers: networks train; schedulers and whole pipelines give the same images as on the CPU."""
 
 import copy
 from pathlib import Path

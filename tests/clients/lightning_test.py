@@ -179,7 +179,7 @@ def test_second_device(tmp_path: Path, devices: Any) -> None:
 
 @pytest.mark.refused  # Other processes use the devices.
 def test_several_processes(tmp_path: Path) -> None:
-    """Each process trains on a device and half of the batches; at the end their weights are
+    """Each process trains on a device with half of the batches; at the end the weights are
     equal."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)

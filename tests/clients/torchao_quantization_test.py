@@ -137,7 +137,7 @@ def test_int8_sums_are_the_devices(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_packed_int4(compiled: bool) -> None:
-    """torchao packs for CUDA only (it checks a compute capability). The packed tensor works
+    """torchao packs only for CUDA (it checks a compute capability); the packed tensor works
     here."""
     n, k, group = 16, 1024, 128
     numbers = torch.randint(0, 16, (n, k))

@@ -69,7 +69,7 @@ def read_pinned(program: Program, p: int, way: str) -> None:
 
 @rule(p=some)
 def forget_pinned(program: Program, p: int) -> None:
-    """Frees pinned memory with queued or captured copies. The host writes to other memory
+    """Frees pinned memory with queued or captured copies, and writes to other memory
     immediately."""
     value = program.pick_pinned(p)
     program.pinned.remove(value)

@@ -219,7 +219,7 @@ class Program:
         assert event.query()
 
     def raising(self, places: set[Place], function: Callable[[], Any]) -> Any:
-        """Calls a function that waits for the streams; each of their pending errors is raised
+        """Calls a function that waits for the streams; it raises each of their pending errors
         once."""
         for _ in places & self.failed:
             try:

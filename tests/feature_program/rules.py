@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules: the functions that are steps of random programs, and the strategies for their
-arguments."""
+"""Rules: the functions that are steps of random programs, and strategies for their arguments."""
 
 from collections.abc import Callable
 from typing import Any

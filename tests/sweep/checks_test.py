@@ -121,8 +121,7 @@ def normalize(x: Tensor) -> Tensor:
 
 
 class Split(torch.autograd.Function):
-    """Returns a tensor and its double. Its backward uses a gradient that does not exist for
-    ones."""
+    """Returns a tensor and its double. Backward reads a gradient that is undefined for ones."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:

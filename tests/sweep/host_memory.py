@@ -56,8 +56,8 @@ class HostMemory(Attempt):
         return found
 
     def derive(self, sample: SampleInput) -> Iterator[SampleInput]:
-        """Derives samples whose names say what is in host memory: a kind of arguments, or one
-        argument."""
+        """Derives samples whose names say what is in host memory: a kind of arguments or just
+        one."""
         places = positions(sample)
         if not all(leaf.layout == torch.strided for leaf in places.values()):
             return
@@ -88,7 +88,7 @@ class HostMemory(Attempt):
         return result
 
     def overwrite(self, sample: SampleInput, device: torch.device, seed: int) -> tuple[Run, bool]:
-        """Makes a call and overwrites host memory. Also returns whether the device was still busy
+        """Makes a call and overwrites host memory. Returns whether the device was still busy
         then."""
         on_host = self.on_host(sample)
         arguments = placed(sample, device, on_host)

@@ -422,8 +422,7 @@ def shared_element(device: torch.device) -> Tensor:
 
 
 def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
-    """Calls a function with an input and an output that starts at the second element of the
-    input."""
+    """Calls a function with an input, and an output that starts at the input's second element."""
 
     def call(device: torch.device) -> Any:
         memory = torch.linspace(0, 0.9, 17).to(device)

@@ -20,8 +20,7 @@ def percent(agree: int, count: int) -> str:
 
 
 def summary(outcomes: Sequence[Outcome]) -> str:
-    """Failures by cause, cases that do not count with reasons, kinds of comparison, and the
-    score."""
+    """Failures by cause, excluded cases with reasons, kinds of comparison, and the score."""
     lines = []
     failed: dict[str, list[Outcome]] = defaultdict(list)
     for o in sorted(outcomes, key=lambda o: o.case):

@@ -240,8 +240,7 @@ def case(name: str) -> Case:
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[Case, Outcome]:
-    """All outcomes, from the same two processes, because each imports torch and creates the
-    databases."""
+    """All outcomes, from the same two processes: each imports torch and creates the databases."""
     ran = sweep([*CHOSEN, *REFUSED], 2, 60, prepare, "openreg", 1)
     return {outcome.case: outcome for outcome in ran}
 

@@ -38,8 +38,7 @@ See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h
 
 
 def check(tmp_path: Path, **changes: str) -> str:
-    """All findings in the correct tree after changes. A key has "_" instead of "/", and no
-    suffix."""
+    """All findings in the correct tree after changes. A key has "_" for "/", and no suffix."""
     tree = dict(SOUND)
     for key, text in changes.items():
         name = {
@@ -66,14 +65,20 @@ def test_a_sound_tree(tmp_path: Path) -> None:
     [
         ("x" * 121, "README.md:1: 121 characters, at most 120"),
         ("[a](docs/none.md)", "README.md:1: link to docs/none.md: file does not exist"),
-        ("[a](docs/page.md#none)", "README.md:1: link to docs/page.md#none: heading does not exist"),
+        (
+            "[a](docs/page.md#none)",
+            "README.md:1: link to docs/page.md#none: heading does not exist",
+        ),
         ("[a](#none)", "link to #none: heading does not exist"),
         ("`runtime/device/none.h`", "`runtime/device/none.h`: file or folder does not exist"),
         ("`runtime/none/`", "`runtime/none/`: file or folder does not exist"),
         ("`none.cc`", "`none.cc`: file or folder does not exist"),
         ("`//runtime/none`", "README.md:1: //runtime/none: target does not exist"),
         ("`//runtime/device:none`", "//runtime/device:none: target does not exist"),
-        ("Run:\n\n    ./bazelw test //none/...\n", "README.md:3: //none/...: target does not exist"),
+        (
+            "Run:\n\n    ./bazelw test //none/...\n",
+            "README.md:3: //none/...: target does not exist",
+        ),
         ("```\n./bazelw run //runtime/device\n```\n", "//runtime/device: target does not exist"),
     ],
 )
