@@ -84,7 +84,7 @@ def _cpu_takes(name: str, dtype: torch.dtype) -> bool:
 
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=True))
-def test_what_is_taken_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.dtype) -> None:
+def test_supported_dtype_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.dtype) -> None:
     """If the CPU's kernels support the dtype, the results are compared directly."""
     op = OPERATORS[name]
     wider = dtype if _cpu_takes(name, dtype) else WIDER.get(dtype, torch.float64)
@@ -122,7 +122,7 @@ def test_what_is_taken_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.d
 
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=False))
-def test_what_is_not_taken_is_refused(name: str, dtype: torch.dtype) -> None:
+def test_unsupported_dtype_is_rejected(name: str, dtype: torch.dtype) -> None:
     """Otherwise the table must be updated."""
     refused = 0
     for sample in list(OPERATORS[name].sample_inputs("cpu", dtype))[:SAMPLES]:
@@ -135,7 +135,7 @@ def test_what_is_not_taken_is_refused(name: str, dtype: torch.dtype) -> None:
     assert refused > 0
 
 
-def test_results_go_to_given_tensors() -> None:
+def test_results_are_written_to_given_tensors() -> None:
     x = torch.randn(1, 2, 4, 4, 4).half()
     for out in (torch.empty(1, 2, 2, 2, 2).half(), torch.empty(0).half()):
         given = out.to("openreg")

@@ -314,7 +314,7 @@ class Product(torch.autograd.Function):
         return grad
 
 
-def test_backward_is_in_the_region_of_who_called_it() -> None:
+def test_backward_runs_in_the_region_of_its_caller() -> None:
     x = ones(2, 2, grad=True)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
         inside = Product.apply(x).sum()  # type: ignore[no-untyped-call]
@@ -397,7 +397,7 @@ def test_graph_of_a_whole_step() -> None:
     assert scaler.get_scale() == 8.0
 
 
-def test_graphed_callables_refuse_the_cache() -> None:
+def test_graphed_callables_reject_the_cache() -> None:
     layer, x = torch.nn.Linear(2, 2, device=DEVICE), ones(1, 2, grad=True)
     with (
         torch.autocast(DEVICE),

@@ -325,7 +325,7 @@ DATA: dict[str, Callable[[torch.device], object]] = {
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_wrong_data_is_told_by_operators_that_look_for_it(name: str) -> None:
+def test_invalid_data_is_reported_by_operators_that_check_it(name: str) -> None:
     expected = call(DATA[name], torch.device("cpu"))
     for _ in range(3):
         assert call(DATA[name], DEVICE) == expected
@@ -384,7 +384,7 @@ OUTPUTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_an_output_that_is_resized_overlaps_no_more(name: str) -> None:
+def test_a_resized_output_does_not_overlap(name: str) -> None:
     function = OUTPUTS[name]
 
     def refused(device: torch.device) -> object:
@@ -440,7 +440,7 @@ def test_functions_of_python_are_for_cpu_tensors_only() -> None:
             apply()
 
 
-def test_errors_of_the_call_do_not_speak_of_later_kernels() -> None:
+def test_errors_of_the_call_do_not_mention_later_kernels() -> None:
     torch.openreg._sleep(BUSY)
     with pytest.raises(RuntimeError) as raised:
         empty(DEVICE).uniform_(1, 0)
@@ -459,7 +459,7 @@ def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
     torch.accelerator.synchronize(DEVICE)
 
 
-def test_what_deterministic_mode_refuses_is_refused_by_the_call() -> None:
+def test_errors_of_deterministic_mode_are_raised_by_the_call() -> None:
     def put(device: torch.device) -> Tensor:
         index = torch.tensor([0, 0], device=device)
         return torch.zeros(3, device=device).put_(index, torch.ones(2, device=device))

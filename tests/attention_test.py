@@ -94,7 +94,7 @@ def _choice(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> int:
     return torch._fused_sdp_choice(q, k, v, **options)
 
 
-def test_the_fused_kernel_is_taken_where_the_cpu_takes_its_own() -> None:
+def test_the_fused_kernel_is_selected_like_that_of_the_cpu() -> None:
     q = torch.randn(2, 4, 6, 8, device="openreg")
     kv = torch.randn(2, 2, 5, 8, device="openreg")
     mask = torch.zeros(6, 6, device="openreg")
@@ -112,7 +112,7 @@ def test_the_fused_kernel_is_taken_where_the_cpu_takes_its_own() -> None:
         assert _choice(q, q, q) == math
 
 
-def test_training_takes_the_fused_kernel() -> None:
+def test_training_selects_the_fused_kernel() -> None:
     q = torch.randn(2, 4, 6, 8, device="openreg", requires_grad=True)
     out = functional.scaled_dot_product_attention(q, q, q)
     assert "Overrideable" in type(out.grad_fn).__name__

@@ -120,7 +120,7 @@ def test_every_listed_operator_has_a_call() -> None:
 
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
-def test_operator_does_what_its_list_says(name: str, lower: torch.dtype) -> None:
+def test_operator_follows_its_list(name: str, lower: torch.dtype) -> None:
     args, kwargs = on(DEVICE, lower, CALLS[name])
     with torch.autocast(DEVICE, dtype=lower):
         found = policies.overload(name)(*args, **kwargs)

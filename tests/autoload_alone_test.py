@@ -46,7 +46,7 @@ def test_switched_off_is_silent(environment: Environment) -> None:
     assert "openreg" not in done.stderr
 
 
-def test_folder_of_that_name_is_no_backend(environment: Environment, tmp_path: Path) -> None:
+def test_folder_of_that_name_is_not_a_backend(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "torch_openreg").mkdir()
     code = """
         import torch
@@ -62,7 +62,7 @@ def test_folder_of_that_name_is_no_backend(environment: Environment, tmp_path: P
     )
 
 
-def test_package_is_seen_to_be_absent(environment: Environment) -> None:
+def test_package_is_reported_as_absent(environment: Environment) -> None:
     code = """
         import importlib.util, torch
         assert importlib.util.find_spec("torch_openreg") is None
@@ -97,7 +97,7 @@ def test_device_raises_the_cause(environment: Environment) -> None:
     ]
 
 
-def test_torch_takes_no_notice_of_what_stands_for_the_device(environment: Environment) -> None:
+def test_torch_ignores_the_placeholder_of_the_device(environment: Environment) -> None:
     # Programs that enumerate torch's names or its devices.
     code = """
         import copy, doctest, inspect, io, pickle, pydoc, sys

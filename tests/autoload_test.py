@@ -37,7 +37,7 @@ def test_switched_off() -> None:
 
 @pytest.mark.parametrize("first", ["torch", "torch_openreg", "torch_openreg.openreg"])
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
-def test_first_import_is_no_circle(first: str, environment: dict[str, str]) -> None:
+def test_first_import_is_not_circular(first: str, environment: dict[str, str]) -> None:
     code = f"""
         import {first}
         from torch_openreg import openreg

@@ -155,7 +155,7 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
     assert f"is no package but a folder without __init__.py: {package}" in warning(environment)
 
 
-def test_file_that_can_not_be_read(environment: Environment) -> None:
+def test_unreadable_file(environment: Environment) -> None:
     # A folder, because the superuser can read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"
     path.unlink()
@@ -163,7 +163,7 @@ def test_file_that_can_not_be_read(environment: Environment) -> None:
     assert "torch_openreg/openreg/streams.py has" in warning(environment)
 
 
-def test_file_that_is_no_python(environment: Environment) -> None:
+def test_file_with_a_syntax_error(environment: Environment) -> None:
     path = environment.site / "torch_openreg/openreg/devices.py"
     path.write_bytes(bytes(path.stat().st_size))
     assert "null bytes" in warning(environment)
@@ -194,7 +194,7 @@ def test_interrupt_passes(environment: Environment) -> None:
     assert done.stdout == "interrupted\n", done.stderr
 
 
-def test_package_that_nobody_installed(environment: Environment, tmp_path: Path) -> None:
+def test_package_that_was_not_installed(environment: Environment, tmp_path: Path) -> None:
     # It precedes the one that pip installed.
     package = tmp_path / "elsewhere" / "torch_openreg"
     package.mkdir(parents=True)
@@ -205,7 +205,7 @@ def test_package_that_nobody_installed(environment: Environment, tmp_path: Path)
     assert f"{package.parent} has the package torch_openreg, but pip did not" in done.stderr
 
 
-def test_sound_package_that_nobody_installed_is_used(environment: Environment) -> None:
+def test_working_package_that_was_not_installed_is_used(environment: Environment) -> None:
     copy = environment.root / "copied"
     for name in ("torch_openreg", "torch_openreg_compile"):
         shutil.copytree(environment.site / name, copy / name)

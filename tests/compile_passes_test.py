@@ -277,7 +277,7 @@ def test_autocast(rewrite: str, inside: bool) -> None:
         torch.testing.assert_close(result, expected, rtol=5e-2, atol=5e-2)
 
 
-def test_tensors_of_the_cpu_beside_the_device() -> None:
+def test_tensors_of_the_cpu_and_the_device() -> None:
     def function(x: Tensor, host: Tensor) -> Tensor:
         return x * torch.sigmoid(x) * host.to(DEVICE) + (host * torch.sigmoid(host)).to(DEVICE)
 
@@ -312,7 +312,7 @@ def test_debug_backend(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.dot"))) == 4
 
 
-def test_errors_of_the_device_come_through() -> None:
+def test_errors_of_the_device_propagate() -> None:
     def function(x: Tensor, i: Tensor) -> Tensor:
         return (x * torch.sigmoid(x))[i]
 

@@ -126,7 +126,7 @@ def test_devices_are_guarded(counter: CompileCounterWithBackend) -> None:
     assert counter.frame_count == 3
 
 
-def test_a_real_tensor_that_nobody_traced_is_refused() -> None:
+def test_an_untraced_real_tensor_is_rejected() -> None:
     gm = torch.fx.symbolic_trace(poly)
     with pytest.raises(GraphError, match=r"'x': the input is on openreg:1 and has no FakeTensor"):
         openreg(gm, [torch.ones(2, device="openreg:1")])
@@ -425,7 +425,7 @@ def test_streams(counter: CompileCounterWithBackend) -> None:
     torch.testing.assert_close(result, poly(x))
 
 
-def test_errors_of_the_device_come_through(counter: CompileCounterWithBackend) -> None:
+def test_errors_of_the_device_propagate(counter: CompileCounterWithBackend) -> None:
     compiled = torch.compile(torch.add, backend=counter)
     with pytest.raises(RuntimeError, match="openreg:0"):
         compiled(torch.ones(2, device="openreg:0"), torch.ones(2, device="openreg:1"))

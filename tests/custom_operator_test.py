@@ -333,7 +333,7 @@ def test_autocast_of_custom_abs() -> None:
     assert ops.custom_abs(x).dtype == torch.float16
 
 
-def test_what_functions_of_cpp_can_not() -> None:
+def test_limits_of_functions_of_cpp() -> None:
     x = leaf(3).detach()
     with pytest.raises(RuntimeError, match="functorch transforms"):
         torch.func.grad(lambda x: ops.custom_abs(x).sum())(x)

@@ -102,7 +102,7 @@ def test_implicit_waits_are_warned_of_and_done(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NO_WAITS)
-def test_what_does_not_wait_or_is_asked_to_is_no_implicit_wait(name: str) -> None:
+def test_explicit_waits_are_not_implicit_waits(name: str) -> None:
     x = torch.arange(4.0, device="openreg")
     torch.openreg.set_sync_debug_mode("error")
     NO_WAITS[name](x)
@@ -150,7 +150,7 @@ def test_the_mode_is_one_for_all_threads() -> None:
     assert "makes the host wait" in str(caught[0])
 
 
-def test_modes_are_words_or_numbers() -> None:
+def test_modes_are_names_or_numbers() -> None:
     assert torch.openreg.get_sync_debug_mode() == 0
     for number, word in enumerate(("default", "warn", "error")):
         torch.openreg.set_sync_debug_mode(word)
@@ -210,7 +210,7 @@ def test_an_error_shows_the_launch_site() -> None:
     assert later.tolist() == [2.0] * 3
 
 
-def test_launch_sites_of_many_launches_are_told_apart() -> None:
+def test_launch_sites_of_many_launches_are_distinguished() -> None:
     index = bad_index()
     torch.openreg.set_launch_sites(True)
     x = torch.ones(3, device="openreg")

@@ -197,7 +197,7 @@ def test_pinned_memory() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_what_has_no_form_in_dlpack(make: Callable[[], Tensor], message: str) -> None:
+def test_tensors_that_dlpack_cannot_represent(make: Callable[[], Tensor], message: str) -> None:
     tensor = make()
     for export in (tensor.__dlpack__, lambda: torch.from_dlpack(tensor)):
         with pytest.raises(BufferError, match=message):
@@ -340,7 +340,7 @@ def test_the_consumer_may_outlive_the_producer(allocated: Callable[[], int]) -> 
     assert allocated() == 0
 
 
-def test_capsules_that_nobody_takes(allocated: Callable[[], int]) -> None:
+def test_unused_capsules(allocated: Callable[[], int]) -> None:
     for version in (None, (1, 0)):
         tensor = torch.ones(1 << 20, device="openreg:0")
         capsule = tensor.__dlpack__(max_version=version)
@@ -350,7 +350,7 @@ def test_capsules_that_nobody_takes(allocated: Callable[[], int]) -> None:
         assert allocated() == 0
 
 
-def test_capsules_are_taken_once() -> None:
+def test_capsules_are_consumed_once() -> None:
     tensor = numbers(3)
     for version in (None, (1, 0)):
         capsule = tensor.__dlpack__(max_version=version)
@@ -439,7 +439,7 @@ def test_sizes_that_overflow_leave_a_tensor_as_it_was() -> None:
     assert tensor.resize_(0, 1 << 40).numel() == 0
 
 
-def test_borrowed_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray) -> None:
+def test_imported_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray) -> None:
     assert torch.from_dlpack(foreign, copy=True).tolist() == [2, 3]
     assert torch.from_dlpack(foreign, device="cpu").tolist() == [2, 3]
     taken = torch.from_dlpack(foreign)
@@ -532,7 +532,7 @@ def exchange_api() -> ExchangeApi:
     return ExchangeApi.from_address(found)
 
 
-def test_the_interface_in_c_knows_the_device() -> None:
+def test_the_c_interface_supports_the_device() -> None:
     tensor = numbers(2, 3)
     api = exchange_api()
     export = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
@@ -545,7 +545,7 @@ def test_the_interface_in_c_knows_the_device() -> None:
     assert torch.equal(result.value, tensor)
 
 
-def test_the_interface_in_c_knows_the_current_stream() -> None:
+def test_the_c_interface_returns_the_current_stream() -> None:
     query = ctypes.PYFUNCTYPE(
         ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
     )(exchange_api().current_work_stream)

@@ -136,7 +136,7 @@ def test_the_first_argument_is_that_of_cuda() -> None:
         torch.openreg.Event(external=True)
 
 
-def test_many_events_do_not_pile_up() -> None:
+def test_many_events_do_not_leak() -> None:
     stream = torch.openreg.current_stream()
     for _ in range(20_000):
         stream.record_event()
@@ -205,7 +205,7 @@ def test_many_threads_wait_for_one_event() -> None:
     assert ready == [True] * 8
 
 
-def test_an_event_may_go_before_those_who_wait_for_it() -> None:
+def test_an_event_may_be_destroyed_before_its_waiters() -> None:
     side = torch.openreg.Stream()
     value = torch.zeros(4, device="openreg")
     torch.openreg._sleep(NAP // 3)

@@ -148,7 +148,7 @@ def test_functions_of_atexit_may_use_the_device() -> None:
     assert printed == "3.0"
 
 
-def test_a_failed_kernel_that_nobody_waited_for_does_not_spoil_the_end() -> None:
+def test_a_failed_kernel_does_not_affect_the_exit() -> None:
     child.output(
         """
         import torch

@@ -35,7 +35,7 @@ def test_silent_is_the_default() -> None:
         unique()
 
 
-def test_warn_says_it_once_for_each_operator() -> None:
+def test_warn_warns_once_per_operator() -> None:
     fallback.set_policy("warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -80,7 +80,7 @@ def test_irreplaceable_operators_have_kernels() -> None:
 
 
 @pytest.mark.parametrize("variable", ["OPENREG_FALLBACK", "OPENREG_FALLBACK_MODE"])
-def test_a_wrong_variable_is_an_error_that_lists_the_words(variable: str) -> None:
+def test_a_wrong_variable_is_an_error_that_lists_the_values(variable: str) -> None:
     done = child.run(
         "import torch; torch.unique(torch.ones(2, device='openreg'))", **{variable: "foo"}
     )

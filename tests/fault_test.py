@@ -40,7 +40,7 @@ def test_write() -> None:
     assert "of 40 bytes in it, which is in use" in report
 
 
-def test_read_of_freed_memory_says_so() -> None:
+def test_read_of_freed_memory_is_reported() -> None:
     report = die(
         "x = torch.zeros(1 << 20, device='openreg')\n"
         "pointer = x.data_ptr()\n"

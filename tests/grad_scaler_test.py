@@ -190,7 +190,7 @@ def test_gradients_on_two_devices() -> None:
         assert scaler.get_scale() == scale
 
 
-def test_state_goes_through_a_file_to_a_fresh_scaler() -> None:
+def test_state_is_loaded_from_a_file_into_a_new_scaler() -> None:
     weight = ones(2, 2, grad=True)
     scaler = new_scaler(growth_interval=3)
     for factor in (INF, 1.0, 1.0):
@@ -256,7 +256,7 @@ def test_a_fused_step_never_waits(way: str, unscale: bool) -> None:
     assert counted(way, unscale) == []
 
 
-def test_first_step_waits_no_more_often() -> None:
+def test_first_step_does_not_wait_more_often() -> None:
     weight = ones(2, 2, grad=True)
     assert waits(lambda: step(new_scaler(), weight)) == ["aten::_local_scalar_dense"]
 

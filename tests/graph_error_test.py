@@ -85,7 +85,7 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
     assert x.tolist() == [2.0] * 16
 
 
-def test_the_error_of_the_block_is_kept_behind_that_of_the_end() -> None:
+def test_the_error_of_the_block_is_the_context_of_the_final_error() -> None:
     x = torch.zeros(16, device="openreg")
     with (
         pytest.raises(RuntimeError, match="capture is invalid") as caught,
@@ -135,7 +135,7 @@ def test_a_stream_that_is_not_joined_is_an_error() -> None:
     assert x.add_(1).tolist() == [1.0] * 16
 
 
-def test_an_error_of_a_kernel_comes_with_the_replay() -> None:
+def test_an_error_of_a_kernel_is_raised_by_the_replay() -> None:
     index = torch.zeros(2, dtype=torch.long, device="openreg")
     table = torch.randn(3, 2, device="openreg")
     graph, rows = capture(lambda: torch.nn.functional.embedding(index, table))

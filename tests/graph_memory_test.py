@@ -41,7 +41,7 @@ def test_graphs_share_a_pool() -> None:
     assert w.tolist() == [9.0] * 1000
 
 
-def test_the_memory_goes_back_with_the_graph() -> None:
+def test_memory_is_released_with_the_graph() -> None:
     x = torch.ones(1000, device="openreg")
     torch.openreg.synchronize()
     torch.openreg.empty_cache()
@@ -81,7 +81,7 @@ def test_memory_that_a_captured_stream_uses_is_freed_during_the_capture() -> Non
     assert not z.any()
 
 
-def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> None:
+def test_a_replay_without_its_input_is_optionally_an_error() -> None:
     x = torch.ones(1000, device="openreg")
     other = torch.ones(1000, device="openreg", requires_grad=True)
     graph = torch.openreg.OpenRegGraph()
@@ -111,7 +111,7 @@ def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> Non
     graph.replay()
 
 
-def test_results_of_a_graph_in_the_same_pool_are_no_lost_inputs() -> None:
+def test_results_of_a_graph_in_the_same_pool_are_not_lost_inputs() -> None:
     x = torch.ones(1000, device="openreg")
     first, y = capture(lambda: x + 1)
     results = [y]
@@ -123,7 +123,7 @@ def test_results_of_a_graph_in_the_same_pool_are_no_lost_inputs() -> None:
     assert z.tolist() == [4.0] * 1000
 
 
-def test_inputs_are_followed_no_longer_after_a_capture_that_fails() -> None:
+def test_inputs_are_not_tracked_after_a_failed_capture() -> None:
     x = torch.ones(4, device="openreg")
     graph = torch.openreg.OpenRegGraph()
     context = torch.openreg.graph(graph, check_input_liveness=True)

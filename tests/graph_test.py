@@ -13,7 +13,7 @@ from tests.graph_capture import NAP, capture
 from tests.graph_capture import quiet_devices as quiet_devices
 
 
-def test_nothing_runs_during_the_capture_and_a_replay_takes_what_is_in_memory_then() -> None:
+def test_nothing_runs_during_the_capture_and_a_replay_reads_current_memory() -> None:
     x = torch.zeros(4, device="openreg")
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
@@ -45,7 +45,7 @@ def test_kernels_of_every_size(size: int) -> None:
         torch.testing.assert_close(result.cpu(), expected)
 
 
-def test_several_replays_are_queued_and_a_graph_may_go_meanwhile() -> None:
+def test_several_replays_are_queued_and_the_graph_may_be_destroyed() -> None:
     x = torch.zeros(8, device="openreg")
     graph, _ = capture(lambda: x.add_(1))
     x.zero_()
@@ -211,7 +211,7 @@ def test_the_graph_of_torch_accelerator(tmp_path: Path) -> None:
         graph.replay()
 
 
-def test_what_a_graph_says_of_itself() -> None:
+def test_representation_of_a_graph() -> None:
     graph = torch.openreg.OpenRegGraph()
     assert repr(graph) == "<torch.openreg.OpenRegGraph without a capture>"
     x = torch.ones(3, device="openreg")

@@ -87,7 +87,7 @@ def test_graphed_callables() -> None:
     )
 
 
-def test_what_graphed_callables_refuse() -> None:
+def test_arguments_that_graphed_callables_reject() -> None:
     module = torch.nn.Linear(2, 2).to("openreg")
     module.register_forward_hook(lambda *_: None)
     x = torch.ones(2, 2, device="openreg")

@@ -90,7 +90,7 @@ def test_does_not_wait() -> None:
         (3, 0, 1000, "cannot be converted to type int8_t without overflow"),
     ],
 )
-def test_errors_come_at_the_call(bins: int, low: int, high: int, words: str) -> None:
+def test_errors_are_raised_by_the_call(bins: int, low: int, high: int, words: str) -> None:
     x = torch.ones(3, dtype=torch.int8, device="openreg")
     with pytest.raises(RuntimeError, match=words):
         x.histc(bins, low, high)

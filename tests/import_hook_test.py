@@ -30,7 +30,7 @@ LEARNED = """
 
 @pytest.mark.parametrize("first", ["torch", "torch_openreg"])
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
-def test_torch_learns_when_it_is_asked(first: str, environment: dict[str, str]) -> None:
+def test_torch_is_extended_on_import(first: str, environment: dict[str, str]) -> None:
     child.output(
         f"""
         import {first}, sys, torch, torch.distributed
@@ -140,7 +140,7 @@ def test_the_call_follows_the_import(folder: Path) -> None:
     assert type(module.__loader__) is SourceFileLoader
 
 
-def test_what_is_imported_already(folder: Path) -> None:
+def test_module_that_is_already_imported(folder: Path) -> None:
     write(folder, "early", "value = 2\n")
     importlib.import_module("early")
     seen: list[str] = []
@@ -188,7 +188,7 @@ def test_a_function_that_fails(folder: Path) -> None:
     importlib.import_module("spoiled")
 
 
-def test_two_hooks_and_a_finder_that_asks_back(folder: Path) -> None:
+def test_two_hooks_and_a_reentrant_finder(folder: Path) -> None:
     class AsksBack(MetaPathFinder):
         asked = 0
 

@@ -206,7 +206,7 @@ def test_dtypes() -> None:
     check(function, *((random(33, 65) * 4).to(dtype) for dtype in dtypes))
 
 
-def test_behind_passes() -> None:
+def test_after_passes_of_the_backend() -> None:
     def function(x: Tensor) -> Tensor:
         return x * torch.sigmoid(x) * 2 * 3
 
@@ -221,7 +221,7 @@ def test_behind_passes() -> None:
     torch.testing.assert_close(gradient.cpu(), *torch.autograd.grad(expected.sum(), x))
 
 
-def test_what_stays_an_operator() -> None:
+def test_operators_that_are_not_compiled() -> None:
     def function(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         values, indices = (x @ x.t()).sin().topk(2)
         turned = torch.fft.fft(x + 1)
@@ -432,7 +432,7 @@ def test_compiled_by_worker_processes() -> None:
     assert launches(code) == 2
 
 
-def test_second_process_takes_the_caches() -> None:
+def test_second_process_uses_the_caches() -> None:
     # No other program here has this function. The header for vectors is already precompiled.
     program = """
         import torch
@@ -461,7 +461,7 @@ def test_no_compiler_is_said_clearly() -> None:
             torch.testing.assert_close(torch.compile(function)(x), function(x))
 
 
-def test_lines_of_generated_code_do_what_they_say() -> None:
+def test_lines_of_generated_code_are_correct() -> None:
     lines = get_device_op_overrides(DEVICE)
     names: dict[str, Any] = {"torch": torch}
     side = torch.openreg.Stream()

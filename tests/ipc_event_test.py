@@ -51,7 +51,7 @@ def test_a_stream_waits_for_another_process(other: Peer) -> None:
     assert event.query()
 
 
-def test_an_event_is_sent_as_it_is(other: Peer) -> None:
+def test_an_event_is_sent_unchanged(other: Peer) -> None:
     event = torch.openreg.Event(interprocess=True)
     torch.openreg._sleep(NAP)
     event.record()
@@ -61,7 +61,7 @@ def test_an_event_is_sent_as_it_is(other: Peer) -> None:
     assert other.call(peer.query, "e")
 
 
-def test_a_killed_recorder_leaves_nobody_waiting() -> None:
+def test_a_killed_recorder_ends_waits() -> None:
     with Peer() as third:
         event = torch.openreg.Event.from_ipc_handle("openreg", third.call(peer.make_event, "e"))
         third.call(peer.nap, 60.0)
@@ -75,7 +75,7 @@ def test_a_killed_recorder_leaves_nobody_waiting() -> None:
     torch.openreg.synchronize()
 
 
-def test_what_an_opened_event_can_not_do(other: Peer) -> None:
+def test_limits_of_an_opened_event(other: Peer) -> None:
     handle = other.call(peer.make_event, "e")
     event = torch.openreg.Event.from_ipc_handle("openreg", handle)
     with pytest.raises(RuntimeError, match="only the process that created it can record it"):
@@ -91,7 +91,7 @@ def test_what_an_opened_event_can_not_do(other: Peer) -> None:
         torch.openreg.Event.from_ipc_handle("openreg", handle)
 
 
-def test_what_is_no_handle_is_refused() -> None:
+def test_invalid_handle_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected a handle of 64 bytes, but got 3 bytes"):
         torch.openreg.Event.from_ipc_handle("openreg", b"abc")
     with pytest.raises(RuntimeError, match="no handle"):

@@ -81,7 +81,7 @@ def test_names_of_storage_types(name: str, dtype: torch.dtype) -> None:
     assert torch.typename(tensor.untyped_storage()) == "torch.storage.UntypedStorage"
 
 
-def test_storage_types_take_storages_of_their_device_only() -> None:
+def test_storage_types_accept_only_storages_of_their_device() -> None:
     tensor = torch.arange(4.0, device="openreg")
     storage = torch.openreg.FloatStorage(wrap_storage=tensor.untyped_storage())
     assert storage._untyped_storage.data_ptr() == tensor.data_ptr()
@@ -109,7 +109,7 @@ def test_save_and_load(new_format: bool) -> None:
         assert loaded["again"].untyped_storage()._cdata == loaded["tensor"].untyped_storage()._cdata
 
 
-def test_load_onto_a_device_that_is_not_there() -> None:
+def test_load_onto_a_missing_device() -> None:
     file = io.BytesIO()
     torch.save(torch.ones(2), file)
     file.seek(0)

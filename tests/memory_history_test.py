@@ -84,7 +84,7 @@ def test_an_allocation_and_its_free() -> None:
     assert frame["line"] == make.__code__.co_firstlineno + 1
 
 
-def test_segments_that_come_and_go() -> None:
+def test_segments_are_allocated_and_freed() -> None:
     memory._record_memory_history()
     tensor = make(30 * MB)
     del tensor
@@ -214,7 +214,7 @@ def test_stopping_forgets() -> None:
     assert block_at(again.data_ptr())["frames"] == []
 
 
-def test_starting_again_goes_on_or_clears() -> None:
+def test_restart_continues_or_clears() -> None:
     memory._record_memory_history()
     make()
     memory._record_memory_history()
@@ -240,7 +240,7 @@ def test_only_the_state() -> None:
         ("all", True, True, True),
     ],
 )
-def test_whose_stacks_are_kept(context: Any, held: bool, allocated: bool, freed: bool) -> None:
+def test_selection_of_stacks(context: Any, held: bool, allocated: bool, freed: bool) -> None:
     memory._record_memory_history(context=context)
     tensor = make()
     make()
@@ -470,7 +470,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     )
 
 
-def test_memory_that_goes_with_a_piece_of_code() -> None:
+def test_memory_freed_with_a_code_object() -> None:
     """torch frees code objects, and everything they own, under a lock that each record takes."""
     printed = child.output(
         """

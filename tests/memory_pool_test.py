@@ -63,7 +63,7 @@ def test_ids_and_use_counts() -> None:
     assert first.use_count() == 1
 
 
-def test_memory_stays_while_the_pool_lives_and_goes_back_after_it() -> None:
+def test_memory_is_kept_while_the_pool_lives_and_released_after_it() -> None:
     before = torch.openreg.memory_reserved()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
@@ -195,7 +195,7 @@ def test_a_pool_that_splits_nothing() -> None:
     assert abs(second.data_ptr() - first.data_ptr()) == 3 * MB  # one segment for both
 
 
-def test_a_pool_lends_before_memory_runs_out() -> None:
+def test_other_allocations_use_a_pool_if_memory_runs_out() -> None:
     code = """
         import torch
         def tensor(megabytes):
@@ -234,7 +234,7 @@ def test_many_pools() -> None:
     assert torch.openreg.memory_reserved() == before
 
 
-def test_a_full_device_gets_back_dropped_pools_and_keeps_live_ones() -> None:
+def test_a_full_device_releases_dropped_pools_and_keeps_live_ones() -> None:
     child.output(
         """
         import torch
@@ -261,7 +261,7 @@ def test_the_name_of_a_pool() -> None:
     assert repr(pool) == f"<torch.openreg.MemPool device=openreg:1 id={pool.id}>"
 
 
-def test_a_dropped_pool_gives_its_memory_back_by_itself() -> None:
+def test_a_dropped_pool_releases_its_memory() -> None:
     before = torch.openreg.memory_reserved()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):

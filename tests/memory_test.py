@@ -37,7 +37,7 @@ def test_allocated_goes_up_and_down() -> None:
     assert torch.openreg.memory_allocated() == before
 
 
-def test_peak_stays_until_it_is_reset() -> None:
+def test_peak_is_kept_until_it_is_reset() -> None:
     before = torch.openreg.memory_allocated()
     tensor = torch.empty(8 * MB, dtype=torch.uint8, device="openreg")
     del tensor
@@ -81,7 +81,7 @@ def test_free_and_total() -> None:
     assert torch.openreg.mem_get_info() == (free, total)
 
 
-def test_what_is_used_of_a_device() -> None:
+def test_used_memory_of_a_device() -> None:
     before = torch.openreg.device_memory_used(1)
     pointer = torch.openreg.caching_allocator_alloc(8 * MB, 1)
     assert torch.openreg.device_memory_used(1) >= before + 8 * MB
@@ -191,7 +191,7 @@ def memory_files() -> int:
     return total
 
 
-def test_an_empty_cache_gives_the_pages_back() -> None:
+def test_empty_cache_releases_pages() -> None:
     before = memory_files()
     tensor = torch.ones(64 * MB, dtype=torch.uint8, device="openreg")
     torch.openreg.synchronize()
@@ -265,7 +265,7 @@ def test_bad_fractions() -> None:
     assert torch.openreg.get_per_process_memory_fraction() == 1
 
 
-def test_a_training_loop_goes_on_with_smaller_batches() -> None:
+def test_a_training_loop_continues_with_smaller_batches() -> None:
     child.output(
         """
         import torch
@@ -354,7 +354,7 @@ def test_the_error_of_a_foreign_option_lists_the_known_ones() -> None:
     torch._C._accelerator_setAllocatorSettings("backend:native")
 
 
-def test_garbage_collection_gives_back_before_the_device_is_full() -> None:
+def test_garbage_collection_releases_memory_before_the_device_is_full() -> None:
     child.output(
         """
         import torch

@@ -43,7 +43,7 @@ def strays(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_name_stands_in_one_file(package: str) -> None:
+def test_the_name_is_in_one_file(package: str) -> None:
     files = sources(package)
     assert files
     found = [

@@ -72,7 +72,7 @@ def test_a_result_that_overlaps_is_refused() -> None:
     check_error(lambda x, rows: torch.index_select(x, 0, rows, out=x[:2]), square, rows)
 
 
-def test_narrow_copy_minds_the_layout_of_its_result() -> None:
+def test_narrow_copy_respects_the_layout_of_its_result() -> None:
     # The CPU treats every result as contiguous.
     x = torch.arange(12.0).view(4, 3)
     out = torch.zeros(3, 2, device=DEVICE).t()

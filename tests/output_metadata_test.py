@@ -218,7 +218,7 @@ def test_random_numbers_follow_from_the_seed(name: str, function: Callable[[], T
     assert synchronous() == {}
 
 
-def test_what_is_new_waits_once() -> None:
+def test_new_arguments_wait_once() -> None:
     def median(x: Tensor) -> Tensor:
         fallback.reset()
         found: Tensor = x.to(DEVICE).median(0).values
@@ -266,7 +266,7 @@ def test_overlapping_arguments_are_refused_at_the_call() -> None:
     assert base.tolist() == [5, 6, 0, 0, 5, 6]
 
 
-def test_errors_of_arguments_come_at_each_call() -> None:
+def test_errors_of_arguments_are_raised_by_each_call() -> None:
     x = torch.zeros(2, 3, device=DEVICE)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="out of range"):
@@ -275,7 +275,7 @@ def test_errors_of_arguments_come_at_each_call() -> None:
             x.median(5)
 
 
-def test_an_error_of_data_comes_with_the_next_synchronization() -> None:
+def test_an_error_of_data_is_raised_by_the_next_synchronization() -> None:
     x = torch.zeros(3, device=DEVICE)
     x.take(torch.tensor([2], device=DEVICE))
     x.take(torch.tensor([7], device=DEVICE))
@@ -292,7 +292,7 @@ def test_an_assertion_runs_ahead() -> None:
         torch.openreg.synchronize()
 
 
-def test_deterministic_algorithms_are_asked_for_at_the_call() -> None:
+def test_deterministic_mode_is_checked_at_the_call() -> None:
     x, index = torch.zeros(3, device=DEVICE), torch.tensor([1], device=DEVICE)
     x.put_(index, x[:1].clone())
     torch.use_deterministic_algorithms(True)
@@ -332,7 +332,7 @@ def test_sizes_that_depend_on_data() -> None:
         assert jagged.shape == (lengths[-1], 3)
 
 
-def test_lengths_on_the_cpu_are_looked_at() -> None:
+def test_lengths_on_the_cpu_are_checked() -> None:
     x = torch.randn(9, 2, 5).log_softmax(2)
     for length in (3, 2, 1):
         targets, lengths = torch.ones(2, 3, dtype=torch.int64), torch.tensor([length, 1])
@@ -367,7 +367,7 @@ def test_a_broken_promise_is_an_error_and_then_waits() -> None:
     assert done.stdout.strip() == "done", done.stderr
 
 
-def test_a_meta_function_is_asked_once() -> None:
+def test_a_meta_function_is_called_once() -> None:
     done = child.run(
         """
         import torch

@@ -107,7 +107,7 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
     assert not hasattr(torch.openreg, "no_such_thing")
 
 
-def test_public_functions_say_what_they_do() -> None:
+def test_public_functions_have_docstrings() -> None:
     silent = [
         name
         for name in torch.openreg.__all__

@@ -203,7 +203,7 @@ def test_views_of_pinned_memory() -> None:
         assert torch.equal(tensor.cpu(), values)
 
 
-def test_empty_host_cache_gives_memory_back() -> None:
+def test_empty_host_cache_releases_memory() -> None:
     def pinned_kib() -> int:
         with open("/proc/self/status") as status:
             fields = dict(line.split(":", 1) for line in status)
@@ -272,7 +272,7 @@ def test_data_loader_pins_structures() -> None:
 # ---------------------------------------------------------------------------------------- captures
 
 
-def test_pinned_memory_of_a_capture_goes_back_with_its_graph() -> None:
+def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
     x = torch.zeros(1000, device="openreg")
     torch.openreg.empty_host_cache()
     before = torch.openreg.host_memory_stats()["allocated_bytes.current"]

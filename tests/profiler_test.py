@@ -230,7 +230,7 @@ def test_compiled_kernels_have_names_and_links(tmp_path: Path) -> None:
     assert all("External id" in e["args"] for e in kernels)
 
 
-def test_only_what_was_asked_for(tmp_path: Path) -> None:
+def test_only_requested_activities(tmp_path: Path) -> None:
     x = torch.ones(8, device="openreg")
     _, trace = run(lambda: x.mul(2), tmp_path, CPU)
     assert not trace.work()
@@ -495,7 +495,7 @@ def test_pinned_memory(tmp_path: Path) -> None:
     assert averages["pin"].cpu_memory_usage == 4 << 20
 
 
-def test_memory_that_is_not_there(tmp_path: Path) -> None:
+def test_out_of_memory_in_a_profile(tmp_path: Path) -> None:
     def exhaust() -> None:
         with pytest.raises(torch.OutOfMemoryError):
             torch.empty(1 << 50, dtype=torch.uint8, device="openreg")

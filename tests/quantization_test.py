@@ -178,8 +178,7 @@ def test_weight_int4pack_mm(
 
 
 def test_weight_int4pack_mm_is_that_of_the_cpu() -> None:
-    """The CPU has another operator and packing. The weight needs more than one step of
-    unpacking."""
+    """The CPU has another operator and packing. The weight is unpacked in several steps."""
     numbers, scales_and_zeros, _ = int4(1024, 512, 64, torch.bfloat16)
     for m in (1, 33):
         x = torch.randn(m, 512).bfloat16()

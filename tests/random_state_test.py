@@ -248,7 +248,7 @@ def test_numbers_do_not_depend_on_time() -> None:
     assert torch.equal(*results)
 
 
-def test_state_comes_back() -> None:
+def test_state_is_restored() -> None:
     numbers()
     state = torch.openreg.get_rng_state()
     assert state.dtype == torch.uint8
@@ -530,7 +530,7 @@ BAD_STATES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD_STATES.values(), ids=BAD_STATES)
-def test_what_is_wrong_with_a_state(
+def test_errors_of_invalid_states(
     make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     generator = torch.Generator(device="openreg").manual_seed(3)

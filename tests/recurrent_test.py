@@ -150,7 +150,7 @@ def test_errors(number: int) -> None:
         torch.lstm(x, [hx, cx], weights, True, 1, 0.0, True, False, False)
 
 
-def test_the_operator_of_a_layer_says_what_it_can_do() -> None:
+def test_the_operator_of_a_layer_reports_what_it_supports() -> None:
     lstm: Any = nn.LSTM(FEATURES, HIDDEN).to("openreg")
     x, state = torch.randn(2, 3, FEATURES, device="openreg"), torch.zeros(3, HIDDEN).to("openreg")
     tensors = [x, *lstm._flat_weights, state, state]

@@ -304,7 +304,7 @@ def test_inference_mode_and_then_training(replaying: Callable[[Any], Any]) -> No
         assert_close(result, x * 2 + 1)
 
 
-def test_the_memory_goes_back(replaying: Callable[[Any], Any]) -> None:
+def test_memory_is_released_with_the_function(replaying: Callable[[Any], Any]) -> None:
     def use() -> None:
         compiled = replaying(lambda x: (x @ x).relu() @ x)
         for _ in range(4):
@@ -346,7 +346,7 @@ def test_after_passes() -> None:
     assert captures() >= 2
 
 
-def test_what_was_compiled_before_is_replayed_too() -> None:
+def test_cached_code_is_replayed_too() -> None:
     """torch's caches store the code. Whether it is replayed is decided when it is loaded."""
 
     def function(x: Tensor) -> Tensor:

@@ -78,7 +78,7 @@ def test_flags(flags: list[str], status: int, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("index", ["9", "-1"])
-def test_device_that_is_not_there(index: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_device_is_reported(index: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--device", index]) == 1
     printed = capsys.readouterr().out
     assert f"FAIL  IndexError: device index {index} is out of range: 2 devices" in printed

@@ -161,7 +161,7 @@ def test_tags_of_storages() -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_a_device_that_is_not_there(legacy: bool) -> None:
+def test_missing_device(legacy: bool) -> None:
     with pytest.raises(RuntimeError, match=r"OPENREG device 7 but .*device_count\(\) is 2"):
         round_trip(numbers(2), legacy=legacy, map_location={"openreg:1": "openreg:7"})
     assert torch.equal(round_trip(numbers(2), legacy=legacy), numbers(2))
@@ -235,7 +235,7 @@ def test_untyped_storages() -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_views_go_on_sharing(legacy: bool) -> None:
+def test_views_still_share_memory(legacy: bool) -> None:
     base = numbers(4, 4)
     loaded = round_trip({"base": base, "row": base[1], "t": base.t(), "o": base + 0}, legacy=legacy)
     loaded["base"].fill_(7)
@@ -245,7 +245,7 @@ def test_views_go_on_sharing(legacy: bool) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_modules_and_optimizers_go_on_where_they_were(legacy: bool) -> None:
+def test_modules_and_optimizers_resume(legacy: bool) -> None:
     x = numbers(4, 3)
 
     def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:

@@ -219,7 +219,7 @@ def test_the_backward_pass_is_watched() -> None:
         x.grad.sum()
 
 
-def test_warnings_go_on() -> None:
+def test_warnings_do_not_stop_the_program() -> None:
     stream_sanitizer.enable("warn")
     assert stream_sanitizer.action() == "warn"
     x = torch.zeros(N, device="openreg")
@@ -397,7 +397,7 @@ def test_out_of_use_memory_of_other_streams() -> None:
         torch.openreg.empty_cache()
 
 
-def test_captured_work_is_no_use_of_memory() -> None:
+def test_captured_work_does_not_use_memory() -> None:
     x = torch.zeros(N, device="openreg")
     torch.openreg.synchronize()
     graph = torch.openreg.OpenRegGraph()
@@ -415,7 +415,7 @@ def test_captured_work_is_no_use_of_memory() -> None:
 # ---------------------------------------------------------------------------- settings
 
 
-def test_when_it_is_off_nothing_is_seen() -> None:
+def test_disabled_sanitizer_reports_nothing() -> None:
     stream_sanitizer.disable()
     assert stream_sanitizer.action() == "off"
     x = torch.zeros(N, device="openreg")

@@ -23,7 +23,7 @@ def _quiet_devices() -> None:
         torch.openreg.synchronize(index)
 
 
-def test_python_goes_on_while_the_device_works() -> None:
+def test_python_continues_while_the_device_works() -> None:
     value = torch.zeros(4, device="openreg")
     start = time.monotonic()
     torch.openreg._sleep(NAP)
@@ -60,7 +60,7 @@ def test_streams_are_independent() -> None:
     assert value.tolist() == [2.0] * 4
 
 
-def test_default_stream_waits_for_nobody() -> None:
+def test_default_stream_does_not_wait_for_others() -> None:
     slow = torch.openreg.Stream()
     with torch.openreg.stream(slow):
         torch.openreg._sleep(NAP)

@@ -169,7 +169,7 @@ def test_the_original_stays(path: Path) -> None:
     assert document == before
 
 
-def test_files_that_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("[]", "{}", "not json"):
         file = tmp_path / "file.json"
         file.write_text(text)

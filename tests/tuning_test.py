@@ -250,7 +250,7 @@ def test_frozen_products_of_one_input_are_one() -> None:
 
 
 @pytest.mark.usefixtures("freezing")
-def test_cached_code_takes_the_constants_of_its_own_model() -> None:
+def test_cached_code_uses_the_constants_of_each_model() -> None:
     for cached in (False, True):
         torch._dynamo.reset()
         counters.clear()

@@ -100,7 +100,7 @@ def test_metadata(members: dict[str, bytes]) -> None:
     assert compiler in entry_points
 
 
-def test_the_tag_says_which_glibc_it_needs(members: dict[str, bytes], tmp_path: Path) -> None:
+def test_the_tag_names_the_required_glibc(members: dict[str, bytes], tmp_path: Path) -> None:
     interpreter, abi, platform = TAG.split("-")
     assert interpreter == abi == "cp311"
     found = re.fullmatch(r"manylinux_2_(\d+)_\w+", platform)
@@ -175,7 +175,7 @@ def test_packing_twice_gives_the_same_bytes(members: dict[str, bytes], tmp_path:
     assert again.read_bytes() == WHEEL.read_bytes()
 
 
-def test_import_torch_finds_it(environment: Environment) -> None:
+def test_import_torch_loads_it(environment: Environment) -> None:
     code = "import torch; print(torch.openreg.is_available(), torch.openreg.__file__)"
     available, path = run(environment, code).split()
     assert available == "True"

@@ -63,7 +63,7 @@ def x() -> torch.Tensor:
     return torch.arange(6.0).reshape(2, 3).to("acme:1")
 
 
-def test_import_torch_finds_it(installed: Path) -> None:
+def test_import_torch_loads_it(installed: Path) -> None:
     path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
     program = "import torch; print(torch.ones(2, device='acme').device)"
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
@@ -195,7 +195,7 @@ def test_compilers_and_autocast(x: torch.Tensor) -> None:
         assert (x @ x.t()).dtype == torch.float32
 
 
-def test_what_has_no_fallback() -> None:
+def test_operators_without_a_fallback() -> None:
     convolution = torch.nn.Conv2d(1, 1, 3, device="acme")
     with pytest.raises(NotImplementedError, match="convolution_overrideable"):
         convolution(torch.ones(1, 1, 5, 5, device="acme"))

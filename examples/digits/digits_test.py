@@ -145,7 +145,7 @@ def test_short_run_breaks_the_promise_of_accuracy(
     assert list(typed_in.iterdir()) == []
 
 
-def test_device_repeats_itself(images: Digits) -> None:
+def test_training_on_the_device_is_reproducible(images: Digits) -> None:
     device = torch.device("openreg", 1)
     first = train(images, device, epochs=2, seed=5)
     second = train(images, device, epochs=2, seed=5)
@@ -171,7 +171,9 @@ def test_whole_job(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mixed_precision_has_the_same_accuracy(
+    typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status = program.main(["--amp", "--epochs", "1", "--seed", "4"])
     out = capsys.readouterr().out
     assert status == 0, out
@@ -181,7 +183,7 @@ def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFi
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_int8_sees_as_much(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_int8_has_the_same_accuracy(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = program.main(["--quantize", "int8", "--epochs", "4"])
     out = capsys.readouterr().out
     assert status == 0, out

@@ -80,7 +80,7 @@ def test_views_share_memory(x: Tensor) -> None:
     assert x.cpu().tolist() == [[0, 31, 2], [3, 34, 5]]
 
 
-def test_torch_is_not_told_strides(x: Tensor) -> None:
+def test_torch_does_not_know_strides(x: Tensor) -> None:
     assert x.t().is_contiguous()
     copied = x.t().view(-1)  # an error elsewhere
     copied.zero_()
@@ -151,7 +151,7 @@ def test_streams_are_names_only(x: Tensor) -> None:
         torch.accelerator.synchronize()
 
 
-def test_events_can_not_be_waited_for() -> None:
+def test_waits_for_events_raise() -> None:
     start, end = (torch.Event(device="npy", enable_timing=True) for _ in range(2))
     start.record()
     end.record()

@@ -110,7 +110,7 @@ def test_boxes() -> None:
     )
 
 
-def test_says_that_operators_are_missing() -> None:
+def test_missing_operators_are_reported() -> None:
     """PyPI's build has the operators only for a torch with CUDA."""
     if torch.version.cuda is not None:
         pytest.skip("this torch is built for CUDA, as torchvision is")

@@ -270,7 +270,7 @@ def test_mistake_in_place_is_found(wrong: Function, message: str) -> None:
     assert re.search(message, found.message)
 
 
-def test_dtype_that_only_the_device_takes_is_found() -> None:
+def test_dtype_that_only_the_device_accepts_is_found() -> None:
     def strict(x: Tensor) -> Tensor:
         if x.dtype == torch.float64:
             raise RuntimeError("\"planted\" not implemented for 'Double'")
@@ -281,7 +281,7 @@ def test_dtype_that_only_the_device_takes_is_found() -> None:
     assert "raises nothing, not RuntimeError" in found.message
 
 
-def test_what_always_fails_on_the_cpu_does_not_count() -> None:
+def test_permanent_failure_on_the_cpu_does_not_count() -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("never")
 

@@ -248,7 +248,7 @@ def test_distance_of_distributions() -> None:
     assert apart(x[:0], x) == 1
 
 
-def test_what_the_cpu_cannot_do_does_not_count() -> None:
+def test_unsupported_on_the_cpu_does_not_count() -> None:
     outcome = evaluate(planted(on_device(torch.neg, missing)))
     assert outcome.status == CPU_FAILS
     assert not outcome.counts

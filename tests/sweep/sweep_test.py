@@ -252,7 +252,7 @@ def test_entry_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) 
     assert outcome.samples > 0 or not outcome.counts
 
 
-def test_what_has_to_be_refused_is_refused(outcomes: dict[Case, Outcome]) -> None:
+def test_invalid_calls_are_rejected(outcomes: dict[Case, Outcome]) -> None:
     found = [outcomes[case] for case in REFUSED]
     assert len(found) > 2000
     assert [str(outcome.case) for outcome in found if known.surprising(outcome)] == []
