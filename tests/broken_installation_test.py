@@ -63,7 +63,8 @@ def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]
 
 
 def warning(environment: Environment) -> str:
-    """The only warning of `import torch`. Also checks all other guarantees for a broken backend."""
+    """Returns the only warning of `import torch`, after checking the other guarantees of
+    PROGRAM."""
     done = environment.run(PROGRAM)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "device openreg is not available" in line]

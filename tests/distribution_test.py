@@ -300,7 +300,7 @@ def test_randperm(dtype: torch.dtype) -> None:
 
 
 def test_randperm_of_many() -> None:
-    """Checks that it is a permutation, and the positions of the first, middle and last value."""
+    """Checks that results are permutations, and where the first, middle and last values are."""
     size = 1000
     drawn = torch.stack([torch.randperm(size, device=DEVICE) for _ in range(2000)])
     assert (drawn.sort(1).values == torch.arange(size, device=DEVICE)).all()

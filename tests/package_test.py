@@ -273,7 +273,7 @@ def test_seeds_and_queries_initialize_nothing() -> None:
     ids=["empty", "empty-nested", "sparse", "csr", "quantized", "nested"],
 )
 def test_first_use_of_the_device_may_be_a_tensor_with_parts(make: str, use: str) -> None:
-    # The fallbacks for them are registered at the first use.
+    # The first use of the device registers the fallbacks for these tensors.
     child.output(
         f"""
         import torch

@@ -57,7 +57,7 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
 
 
 def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
-    """Draws how often each digit was classified as each other."""
+    """Draws the confusion matrix."""
     labels = digits.test.tensors[1]
     counts = torch.bincount(labels * CLASSES + run.predictions, minlength=CLASSES**2)
     matrix = counts.view(CLASSES, CLASSES)
@@ -70,7 +70,7 @@ def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
                 axes.text(column, row, str(count), ha="center", va="center", color=color)
     axes.set(
         title=f"Test images on {run.name}: {run.accuracy:.1%} correct",
-        xlabel="seen as",
+        xlabel="classified as",
         ylabel="digit",
         xticks=range(CLASSES),
         yticks=range(CLASSES),
@@ -82,7 +82,7 @@ def draw_mistakes(axes: Axes, run: Record, digits: Digits) -> None:
     images, labels = digits.test.tensors
     wrong = (labels != run.predictions).nonzero().flatten().tolist()
     axes.set_axis_off()
-    axes.set_title(f"Mistaken: {len(wrong)} of {len(labels)}")
+    axes.set_title(f"Misclassified: {len(wrong)} of {len(labels)}")
     columns, rows = 4, 3
     for place, index in enumerate(wrong[: columns * rows]):
         row, column = divmod(place, columns)

@@ -113,7 +113,7 @@ class Record:
 
 
 def loss_of(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """Forward: the loss of a batch, a 0-dim tensor."""
+    """Runs the forward pass; returns the loss of the batch, a 0-dim tensor."""
     return F.cross_entropy(model(images), labels)
 
 

@@ -36,7 +36,7 @@ def _allocations() -> int:
 
 @pytest.fixture(autouse=True)
 def device_is_used(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test that did not allocate on the device: it ran on the CPU."""
+    """Fails a test that did not allocate on a device and therefore ran on the CPU."""
     before = _allocations()
     yield
     torch.openreg.set_device(0)

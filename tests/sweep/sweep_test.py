@@ -18,7 +18,7 @@ from tests.sweep.outcome import AGREES, CPU_FAILS, CRASHED, DIFFERS, TIMED_OUT, 
 from tests.sweep.summary import score, summary
 from tests.sweep.sweep import sweep
 
-# Some operators of each kind: those of networks, hand-written kernels, fallbacks, random operators,
+# Operators of each kind: those of networks, hand-written kernels, fallbacks, random operators,
 # views, several outputs, other dtypes, unknown shapes.
 OPERATORS = (
     "__getitem__",
@@ -88,7 +88,8 @@ OPERATORS = (
 )
 
 
-# With and without weights, with buffers, lazy, recurrent, different in evaluation, several inputs.
+# Modules with and without weights, with buffers, lazy or recurrent modules, modules that differ in
+# evaluation, modules with several inputs.
 MODULES = (
     "nn.BatchNorm2d",
     "nn.Conv2d",
@@ -106,7 +107,7 @@ MODULES = (
     "nn.TransformerEncoderLayer",
 )
 
-# Each implementation at least once.
+# Optimizers: each implementation at least once.
 OPTIMIZERS = (
     "Adadelta.capturable_foreach",
     "Adafactor",
@@ -125,7 +126,7 @@ OPTIMIZERS = (
 # Checks that are covered elsewhere: results above, graphs below, compiled in compiled_test.py.
 ELSEWHERE = ("results", "aot_eager", "compiled")
 
-# All other checks, with some operators of each kind.
+# Operators for all other checks, some of each kind.
 CHECKED = (
     "add",
     "addr",
@@ -152,7 +153,7 @@ CHECKED = (
     "where",
 )
 
-# Graphs of each sample, which take longer.
+# Operators whose graphs are checked, which takes longer.
 TRACED = (
     "cat",
     "cumsum",
@@ -169,7 +170,7 @@ TRACED = (
     "where",
 )
 
-# In regions of autocast: some operators of each list, some unlisted ones, some composites.
+# Operators for regions of autocast: some of each list, some unlisted ones, some composites.
 AUTOCAST = (
     "addcmul",
     "addmm",
