@@ -20,7 +20,7 @@ from benchmarks.collective_cases import (
 from benchmarks.collective_measurement import Measured
 from benchmarks.report import aligned, verdict
 
-#: Maps the size of the cases of each goal to the text of the goal.
+#: The text of each goal, by the size of its cases.
 GOALS = {
     SIZES[0]: f"latency at {size_text(SIZES[0])} <= {LATENCY_BOUND:g} of Gloo's",
     SIZES[-1]: f"bandwidth at {size_text(SIZES[-1])} >= {1 / BANDWIDTH_BOUND:g} times Gloo's",

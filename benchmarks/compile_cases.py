@@ -71,7 +71,7 @@ def inference(
     device: torch.device,
     compiled: Compiler,
 ) -> Step:
-    """Any module, without gradients."""
+    """Runs any module without gradients."""
     torch.manual_seed(0)
     model = compiled(make().to(device).eval())
     x = random(*shape).to(device)

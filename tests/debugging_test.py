@@ -27,7 +27,7 @@ def _usual_settings() -> Iterator[None]:
 
 
 def bad_index() -> Tensor:
-    """An index whose error only the kernel can detect."""
+    """An index out of range, which only the kernel can detect."""
     return torch.tensor([0, 7], device="openreg")
 
 

@@ -194,7 +194,7 @@ modules = set(sys.modules)
 before, space_before = held(), space()
 import torch_openreg
 assert held() == before, (before, held())
-# Only libraries: the address window for device memory would be gigabytes.
+# Libraries only: an address window for device memory would take gigabytes.
 assert space() - space_before < 64, space() - space_before
 new = set(sys.modules) - modules
 heavy = [name for name in new if name.startswith(("torch._dynamo", "torch._inductor"))]

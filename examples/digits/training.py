@@ -146,7 +146,7 @@ def step(
 
 
 def precision(device: torch.device, amp: bool) -> torch.autocast:
-    """A region of mixed precision, or a disabled one."""
+    """Returns a region of mixed precision, disabled unless `amp` is set."""
     return torch.autocast(device.type, dtype=torch.float16, enabled=amp)
 
 

@@ -77,7 +77,7 @@ def compare(
     backend: SDPBackend = SDPBackend.FLASH_ATTENTION,
     **options: Any,
 ) -> tuple[tuple[Placement, ...], int]:
-    """Compare attention and its gradients of DTensors at ``placements`` with those of one process.
+    """Compare attention of DTensors at ``placements``, and its gradients, with one process.
 
     Returns:
         The placements of the result, and the number of collectives.
