@@ -130,7 +130,7 @@ def test_inputs_are_followed_no_longer_after_a_capture_that_fails() -> None:
     with pytest.raises(RuntimeError), context:
         x.sum().item()
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-    with pytest.raises(NotImplementedError, match="names the operators"):
+    with pytest.raises(NotImplementedError, match="name the operators"):
         torch.openreg.graph(graph, enable_annotations=True)
 
 

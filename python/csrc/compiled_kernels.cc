@@ -70,8 +70,8 @@ Numbers unpack_numbers(PyObject* tuple) {
   return numbers;
 }
 
-// empty_strided(sizes, strides, dtype, device index): the caller is code, so that nothing has a
-// default and nothing is parsed by names.
+// empty_strided(sizes, strides, dtype, device index): called by generated code only, so it has no
+// defaults and no keyword arguments.
 PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]) && PyLong_Check(arguments[3]),
@@ -82,7 +82,7 @@ PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssi
   const auto device = static_cast<c10::DeviceIndex>(PyLong_AsLong(arguments[3]));
   at::Tensor result;
   {
-    const py::gil_scoped_release no_gil;  // a full device may wait for its streams
+    const py::gil_scoped_release no_gil;  // an allocation on a full device may wait for streams
     result = compiled_result(device, sizes, strides, dtype);
   }
   return THPVariable_Wrap(std::move(result));

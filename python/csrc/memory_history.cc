@@ -23,7 +23,7 @@ using allocator::Action;
 using allocator::BlockState;
 using allocator::Context;
 
-// The frames of all stacks of a snapshot, made once for each stack.
+// Resolves each distinct stack of a snapshot to Python frame entries once.
 class Frames {
  public:
   void want(const Context& context) {
@@ -81,7 +81,7 @@ const char* name_of(Action action) {
   return "";
 }
 
-// The default stream of its device is 0, as everywhere in torch.
+// The default stream of a device is reported as 0, as elsewhere in torch.
 uintptr_t number_of(orStream_t stream, int device) {
   orStream_t standard = nullptr;
   if (orGetDefaultStream(&standard, device) == orSuccess && standard == stream) {
@@ -154,12 +154,12 @@ py::dict trace_entry(const allocator::History::Entry& event, int device, const F
   return entry;
 }
 
-// {"segments": [...], "device_traces": [[...] of each device]}; without `events` the latter are
-// empty, and their stacks, the most of the work, are not looked up.
+// {"segments": [...], "device_traces": [[...] of each device]}; without `events` the traces are
+// empty, and their stacks are not resolved, which is most of the work.
 py::dict snapshot(bool events) {
   std::vector<MemorySnapshot> snapshots;
   {
-    const py::gil_scoped_release released;  // allocators have locks
+    const py::gil_scoped_release released;  // takes the allocators' locks
     snapshots = memory_snapshot();
     if (!events) {
       for (MemorySnapshot& of_device : snapshots) {
