@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The backend as torch.compile finds and calls it. Graphs here are on the CPU, which is legal."""
+"""The backend as torch.compile finds and calls it. The graphs are on the CPU, which is allowed."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def test_compiles() -> None:
 
 
 class Ran(TorchDispatchMode):
-    """The operators that run inside."""
+    """Records the operators that run inside the context."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -83,9 +83,9 @@ def test_mutated_inputs() -> None:
     [
         ({"options": {"pass": ["gelu"]}}, "'pass'; known: passes, .*then"),
         ({"options": {"passes": ["glu"]}}, "'glu'.*; known: silu, .*fold"),
-        ({"options": {"passes": "gelu"}}, "'gelu': give a list of names"),
+        ({"options": {"passes": "gelu"}}, "'gelu': pass a list of names"),
         ({"options": {"then": "triton"}}, "'triton'; known: eager, inductor, graph"),
-        ({"options": {"debug": 1}}, "'debug'. is 1: give True or False"),
+        ({"options": {"debug": 1}}, "'debug'. is 1: pass True or False"),
         ({"mode": "max-autotune"}, "'max-autotune'.*'reduce-overhead'"),
     ],
 )
@@ -99,7 +99,7 @@ def test_refuses_what_it_does_not_know(
 
 
 def test_options_that_are_empty_are_none() -> None:
-    """Then nothing of Inductor is imported, which takes seconds."""
+    """Empty options do not import Inductor, which takes seconds."""
     program = """
 import sys, torch
 torch.compile(torch.sin, backend="openreg", options={})(torch.ones(2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dead code goes, and nothing that a program could notice."""
+"""Dead code is removed, but nothing that has an observable effect."""
 
 import operator
 from collections.abc import Callable
@@ -28,7 +28,9 @@ class Capture:
 
 
 def run(function: Callable[..., torch.Tensor], backend: Capture | None) -> list[torch.Tensor]:
-    """All that a program notices: result, inputs afterwards, state of the random numbers."""
+    """Return all observable effects: result, inputs after the call, state of the random
+    generator.
+    """
     torch._dynamo.reset()
     torch.manual_seed(0)
     x, weight = torch.randn(4, 3), torch.rand(3)
@@ -121,7 +123,7 @@ def test_effects_stay(effect: Callable[..., object]) -> None:
         effect(x, weight)
         return torch.ones(1)
 
-    # The case is one only if eager mode notices the effect.
+    # The case is valid only if the effect is observable in eager mode.
     before = run(lambda x, w: torch.ones(1), None)
     assert any(not torch.equal(a, b) for a, b in zip(before, run(function, None), strict=True))
     compare(function)

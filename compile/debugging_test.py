@@ -49,7 +49,7 @@ def test_what_comes_between_divides() -> None:
 
 
 def test_a_group_does_not_wait_for_itself() -> None:
-    """The product would need the sum, which needs the group."""
+    """The product depends on the sum, which depends on the group."""
 
     def function(x: Tensor) -> Tensor:
         y = x.exp()
@@ -83,7 +83,7 @@ def test_descriptions() -> None:
 
 
 class Parsed(NamedTuple):
-    """What Graphviz finds in a DOT file: labels and colors by name of the node, edges."""
+    """The content of a DOT file: labels and colors by node name, and edges."""
 
     labels: dict[str, str]
     colors: dict[str, str]

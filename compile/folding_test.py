@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains with numbers are folded where every bit stays, and where a program asks for more."""
+"""Chains of scalar operators are folded if the result is bit-identical, or if rounding may
+change.
+"""
 
 import math
 from collections.abc import Callable
@@ -17,7 +19,7 @@ _Function = Callable[[Tensor], object]
 
 
 def trace(function: _Function, x: Tensor) -> fx.GraphModule:
-    """A graph of operators, as AOTAutograd makes them: its tensors are fake."""
+    """Return a graph of operators with fake tensors, as AOTAutograd produces it."""
     mode = FakeTensorMode()
     fake = mode.from_tensor(x)
     with mode:
@@ -28,7 +30,7 @@ def trace(function: _Function, x: Tensor) -> fx.GraphModule:
 def folded(
     function: _Function, x: Tensor | None = None, *, inexact: bool = False
 ) -> tuple[list[str], fx.GraphModule]:
-    """Fold a function; return the calls that are left, as in ``mul(6)``, and the graph."""
+    """Fold a function; return the remaining calls, such as ``mul(6)``, and the graph."""
     gm = trace(function, torch.ones(4) if x is None else x)
     fold(gm, inexact=inexact)
     gm.graph.lint()
@@ -125,7 +127,7 @@ def test_what_is_used_elsewhere_stays() -> None:
     ids=["input", "view_of_an_input", "copy"],
 )
 def test_results_stay_tensors_of_their_own(function: _Function) -> None:
-    """A program may write to a result, and does not write to an input, or another, by that."""
+    """A program may write to a result without changing an input or another result."""
     assert "mul(1)" in folded(function)[0]
 
 
@@ -164,7 +166,7 @@ _INTEGERS = {
 @example(2, 3.3, torch.bfloat16, 1)
 @example(5, 4, torch.float16, 1)
 def test_every_bit_stays(first: float, second: float, dtype: torch.dtype, seed: int) -> None:
-    """Of random patterns of bits: normal, subnormal, infinite numbers and those that are none."""
+    """Test random bit patterns: normal, subnormal, infinite and NaN values."""
 
     def function(x: Tensor) -> Tensor:
         return ((x * first) * second + 0.0) - 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs of operators before autograd compute what the captured ones do."""
+"""Lowered graphs compute the same as the captured graphs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from torch_openreg_compile.lowering import lower
 
 
 class Capture:
-    """A backend that lowers graphs and keeps what they call then."""
+    """A backend that lowers graphs and records what they call afterwards."""
 
     def __init__(self) -> None:
         self.gm = fx.GraphModule({}, fx.Graph())
@@ -28,7 +28,7 @@ class Capture:
 
     @property
     def called(self) -> list[str]:
-        """What the graph calls: names of operators, or of what stayed as it was captured."""
+        """The graph's calls: names of operators, or of functions that were not lowered."""
         nodes = [node for node in self.gm.graph.nodes if node.op.startswith("call_")]
         return [
             node.target._schema.name.removeprefix("aten::")
@@ -39,7 +39,7 @@ class Capture:
 
 
 def capture(function: Callable[..., Any], *inputs: Tensor) -> Capture:
-    """Lower a function and compare what it gives, and what becomes of its inputs, with itself."""
+    """Lower a function and compare its result and its effect on the inputs with eager mode."""
     torch._dynamo.reset()
     backend = Capture()
     outcomes = []
@@ -188,7 +188,7 @@ def test_constants_stay() -> None:
 
 
 def test_functions_that_switch_gradients_stay() -> None:
-    """Tracing would record what they switch back to, which is another state than the program's."""
+    """Tracing would record the state that they restore, which differs from the program's."""
 
     def normalized(x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -217,7 +217,7 @@ def test_rows_that_are_normalized_on_the_way() -> None:
 
 
 def test_constants_beside_several_results() -> None:
-    """The nodes of a run are lowered one by one where one of them cannot be."""
+    """If a node of a run cannot be lowered, the nodes are lowered one by one."""
 
     def function(x: Tensor) -> Tensor:
         first, second = x.chunk(2)

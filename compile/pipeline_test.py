@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From what torch._dynamo captured, through passes, to what runs it."""
+"""The pipeline from a graph that torch._dynamo captured, through the passes, to execution."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def _fresh_compiler() -> None:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """What passes did, each line once it is done."""
+    """Return the log lines of the passes."""
     log.addHandler(caplog.handler)
     with caplog.at_level(logging.DEBUG, log.name):
         yield caplog.messages
@@ -40,7 +40,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 
 def outcome(function: Callable[..., Any], *inputs: Tensor) -> list[Tensor]:
-    """Result, and gradients of the inputs."""
+    """Return the result and the gradients of the inputs."""
     copies = [x.detach().clone().requires_grad_() for x in inputs]
     result = function(*copies)
     weights = torch.linspace(0.5, 1.5, result.numel()).view(result.shape)
@@ -53,7 +53,7 @@ def test_training_uses_the_operator_forward_and_backward(
     x = torch.randn(3, 4)
     torch.testing.assert_close(outcome(compiled(gate), x), outcome(gate, x))
     text = "\n".join(caplog.messages)
-    assert text.count("aten.silu.default") == 2  # before autograd, and in forward
+    assert text.count("aten.silu.default") == 2  # once before autograd, once in forward
     assert text.count("aten.silu_backward.default") == 1
     assert "aten.sigmoid" not in text
     assert len([line for line in caplog.messages if line.startswith("fold: ")]) == 2
@@ -168,7 +168,7 @@ def test_transforms_of_functions() -> None:
 def test_then_inductor(
     backward: bool, caplog: pytest.LogCaptureFixture, lines: list[str], tmp_path: Path
 ) -> None:
-    """On the CPU, which Inductor knows; it needs a C++ compiler, as building this does."""
+    """Runs on the CPU, which Inductor supports; needs a C++ compiler, like the build."""
     x = torch.randn(3, 4)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))

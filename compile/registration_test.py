@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registering waits for the compiler and costs nothing before."""
+"""Registration happens when the compiler is imported and costs nothing before."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,9 @@ from torch_openreg_compile.registration import after_import
 
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package with a module that nobody has imported; the interpreter is as before afterwards."""
+    """Return the name of a module that was not imported yet; restores the interpreter
+    afterwards.
+    """
     package = tmp_path / "late_package"
     package.mkdir()
     (package / "__init__.py").touch()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is computed twice is computed once, where nobody could tell."""
+"""Repeated computations are merged if the difference is not observable."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _Function = Callable[[Tensor], object]
 
 
 def left(function: _Function, x: Tensor | None = None) -> list[str]:
-    """Names of the operators that are left of a function, whose result stays the same."""
+    """Return the remaining operators of a function, after checking that its result is unchanged."""
     x = torch.linspace(1, 2, 4).view(2, 2) if x is None else x
     mode = FakeTensorMode()
     fake = mode.from_tensor(x)

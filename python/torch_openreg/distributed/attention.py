@@ -258,7 +258,7 @@ def _require_sequence(
         if tensor.placements != wanted or tensor.size(_SEQUENCE) % mesh.size() != 0:
             raise NotImplementedError(
                 "openreg: context parallelism requires query, key and value whose sequence "
-                f"dimension ({_SEQUENCE}) is split in equal parts on a one-dimensional mesh, but got "
+                f"dimension ({_SEQUENCE}) is in equal parts on a one-dimensional mesh, but got "
                 f"shape {tuple(tensor.shape)} as {tensor.placements} on {mesh}: call attention for "
                 "such tensors outside of context_parallel"
             )
