@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// LSTM layers as one launch each. On devices torch takes an LSTM apart into cells (rnn_cells.cc), a
-// few launches a step; the CPU has a kernel of oneDNN for a layer and all its steps. Here `lstm` is
-// overridden where that kernel serves, with the same results as the CPU's, and left to torch
-// elsewhere: other dtypes, projections, no biases, packed sequences, autocast.
+// LSTM layers in one launch each. On accelerators torch decomposes an LSTM into cells
+// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps of a
+// layer. `lstm` is overridden here for the cases that this kernel supports, with the same results
+// as on the CPU. torch handles the other cases: other dtypes, projections, no biases, packed
+// sequences, autocast.
 //
-// Gradients are torch's own: it knows those of mkldnn_rnn_layer. Threads: any.
+// torch computes the gradients, as for mkldnn_rnn_layer. Any thread may call it.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -40,7 +41,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLstm = 2;  // oneDNN's kinds of recurrent networks, as mkldnn_rnn_layer has them
+constexpr int64_t kLstm = 2;  // mkldnn_rnn_layer's number for an LSTM
 constexpr int64_t kGates = 4;
 constexpr int64_t kFlopsPerCost = 8;
 
@@ -48,8 +49,8 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// What the gradient needs besides inputs and outputs is oneDNN's own affair, its size too: it is
-// known once a kernel with the same sizes has run.
+// The workspace that the gradient needs besides inputs and outputs is private to oneDNN. Its size
+// is known only after a kernel with the same sizes has run.
 class WorkspaceSizes {
  public:
   using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden

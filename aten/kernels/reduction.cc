@@ -25,7 +25,7 @@ namespace {
 
 using Correction = std::optional<at::Scalar>;
 
-constexpr int64_t kCost = 4;  // of an element
+constexpr int64_t kCost = 4;  // per element
 
 // Of the variance of complex numbers, which is real.
 c10::ScalarType variance_dtype(const at::Tensor& self, const char* name) {

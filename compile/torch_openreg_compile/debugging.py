@@ -131,8 +131,7 @@ class Report:
 
     @contextmanager
     def of(self, kind: str, gm: fx.GraphModule) -> Iterator[list[str]]:
-        """Report on the changes to a graph within the context; append a line per change to the
-        list.
+        """Report on the changes to a graph inside; append a line per change to the yielded list.
 
         Args:
             kind: the kind of graph, such as "forward".

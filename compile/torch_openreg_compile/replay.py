@@ -50,9 +50,7 @@ def _capture_stream(device: int) -> torch.Stream:
 
 
 def skip(reason: str) -> None:
-    """Report, through torch, that a function runs without a graph. Raises if torch is so
-    configured.
-    """
+    """Report through torch that a function runs without a graph; torch may raise an error."""
     log_cudagraph_skip_and_bump_counter(format_default_skip_message(reason))
 
 
