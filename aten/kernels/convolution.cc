@@ -110,7 +110,7 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
 void sync_if_kernel_may_reject(const at::Tensor& input, const at::Tensor& output) {
   if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     announce_wait("aten::convolution",
-                  "only its kernel knows whether it takes these dtypes and sizes",
+                  "only its kernel can tell whether it supports these dtypes and sizes",
                   input.device().index());
     synchronize_stream(current_native_stream(input.device().index()));
   }

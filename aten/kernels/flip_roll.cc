@@ -18,7 +18,7 @@ namespace {
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
   Operands operands;
   operands.add_device(self);
-  (void)at::dim_list_to_bitset(dims, static_cast<size_t>(self.dim()));  // throws for invalid dimensions
+  (void)at::dim_list_to_bitset(dims, static_cast<size_t>(self.dim()));  // checks the dimensions
   at::Tensor out = at::empty_like(self);
   launch_kernel({"aten::flip", self.numel() * 2}, operands.device(), [&](AliasPool& aliases) {
     return [self = aliases.alias(self), dims = at::DimVector(dims), out = aliases.alias(out)] {

@@ -104,19 +104,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   const std::optional<int64_t> bytes = train ? workspace_sizes().find(key) : 0;
   if (!bytes.has_value() && is_capturing(current_native_stream(device))) {
     announce_wait("aten::mkldnn_rnn_layer",
-                  "its first call with these sizes learns how much memory it needs: make that "
+                  "its first call with these sizes determines how much memory it needs: make it "
                   "before the capture",
                   device);
   }
   at::Tensor workspace = empty_on(device, {bytes.value_or(0)}, c10::kByte);
-  // The kernel's own workspace, while its size is not known.
+  // Receives the kernel's workspace while its size is unknown.
   const auto made = bytes.has_value() ? nullptr : std::make_shared<at::Tensor>();
   launch_kernel(
       {.name = "aten::mkldnn_rnn_layer",
        .cost = layer_cost(input, hidden_size),
        .awaited = made != nullptr,
        .loops = input.size(0),
-       // That the workspace is no longer empty makes no new kind of arguments.
+       // A workspace that is no longer empty does not count as new arguments.
        .check = bytes.has_value() && input.scalar_type() == c10::kFloat ? Check::kNever
                                                                         : Check::kNewArguments},
       device, [&](AliasPool& aliases) {
@@ -162,7 +162,7 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
                              const at::Tensor& workspace) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       mode == kLstm && num_layers == 1 && !bidirectional && !batch_first && batch_sizes.empty(),
-      "openreg: mkldnn_rnn_layer_backward: only what mkldnn_rnn_layer computed has gradients");
+      "openreg: mkldnn_rnn_layer_backward: only results of mkldnn_rnn_layer have gradients");
   Operands operands;
   for (const at::Tensor& tensor :
        {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, output, hy, cy, workspace}) {
@@ -180,7 +180,7 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   const auto like = [&](const at::Tensor& tensor) {
     return empty_on(device, tensor.sizes(), tensor.scalar_type());
   };
-  // Of a layer's biases only the sum matters: they have one gradient.
+  // Only the sum of a layer's two biases matters, so they share one gradient.
   const std::array<at::Tensor, 6> gradients{like(input),   like(weight_ih), like(weight_hh),
                                             like(bias_ih), like(hx),        like(cx)};
   launch_kernel(
@@ -213,8 +213,8 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   return {x, w_ih, w_hh, b, b, h, c};
 }
 
-// Whether all is as oneDNN's kernel and the loop below expect it. Where it is not, torch computes,
-// or says what is wrong.
+// Returns whether oneDNN's kernel and the loop below support the arguments. Otherwise torch
+// computes the result or reports the error.
 bool is_fused(const at::Tensor& input, at::TensorList hx, at::TensorList params, bool has_biases,
               int64_t layers, int64_t directions) {
   const auto suits = [&](const at::Tensor& tensor, at::IntArrayRef sizes) {
@@ -302,7 +302,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));  // in inference mode
 }
 
-// It is made of differentiable operators, so autograd has nothing to add.
+// It is composed of differentiable operators, so it needs no autograd kernel.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));
 }
