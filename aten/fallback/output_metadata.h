@@ -9,7 +9,7 @@
 // call with that key: it allocates the results before the kernel has run, and the kernel checks
 // them.
 //
-// Threads: any.
+// Any thread may call it.
 #ifndef ATEN_FALLBACK_OUTPUT_METADATA_H_
 #define ATEN_FALLBACK_OUTPUT_METADATA_H_
 

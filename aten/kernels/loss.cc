@@ -91,7 +91,7 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   operands.add_device(weight.value_or(at::Tensor()));
   check_sizes(self, target, weight);
   at::Tensor grad_input = at::empty_like(self);
-  // The kernel reports the error for mixed dtypes.
+  // For mixed dtypes the kernel throws the error, so wait for it.
   launch_kernel({.name = "aten::binary_cross_entropy_backward",
                  .cost = self.numel() * kBackwardCost,
                  .check = operands.mixes() ? Check::kAlways : Check::kNewArguments},

@@ -6,7 +6,7 @@
 // as on the CPU. torch handles the other cases: other dtypes, projections, no biases, packed
 // sequences, autocast.
 //
-// torch computes the gradients, as for mkldnn_rnn_layer. Any thread may call it.
+// Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call it.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>

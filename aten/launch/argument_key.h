@@ -9,7 +9,7 @@
 // accepted before does not wait for its kernel (accepted_calls.h). The key 0 means that a kernel
 // would not reject anything.
 //
-// Threads: any.
+// Any thread may call it.
 #ifndef ATEN_LAUNCH_ARGUMENT_KEY_H_
 #define ATEN_LAUNCH_ARGUMENT_KEY_H_
 

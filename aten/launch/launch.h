@@ -35,7 +35,7 @@
 // kernel of an operator with a new kind of arguments (Check). Other exceptions of run() depend on
 // data; they are stored with the stream and thrown at the next synchronization.
 //
-// Threads: any.
+// Any thread may call it.
 #ifndef ATEN_LAUNCH_LAUNCH_H_
 #define ATEN_LAUNCH_LAUNCH_H_
 

@@ -48,7 +48,7 @@ def openreg(
 
     Returns:
         A callable that runs the graph. Without options it is the graph's forward, which uses the
-        caller's autograd, autocast and streams.
+        caller's autograd, autocast and streams; with options, they determine what runs.
 
     Raises:
         GraphError: if the graph or an input is rejected; torch wraps it in a BackendCompilerFailed.

@@ -95,7 +95,8 @@ class GraphInputs:
         """Raise an error if an external tensor was freed.
 
         Args:
-            pool: the graph's pool. A freed tensor in it belongs to a graph that shares the pool.
+            pool: the graph's pool. Freed tensors in it are not an error: they are memory of another
+                graph that shares the pool.
 
         Raises:
             RuntimeError: with a description of the tensors.
