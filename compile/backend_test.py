@@ -50,7 +50,7 @@ class Ran(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_returns_a_forward_without_what_is_dead() -> None:
+def test_returns_a_forward_without_dead_code() -> None:
     gm = torch.fx.symbolic_trace(poly)
     x = torch.ones(2)
     compiled = openreg(gm, [x])
@@ -90,15 +90,13 @@ def test_mutated_inputs() -> None:
     ],
 )
 @pytest.mark.parametrize("backend", ["openreg", "openreg_debug"])
-def test_refuses_what_it_does_not_know(
-    backend: str, arguments: dict[str, object], named: str
-) -> None:
+def test_refuses_unknown_options(backend: str, arguments: dict[str, object], named: str) -> None:
     compiled = torch.compile(poly, backend=backend, **arguments)  # type: ignore[call-overload]
     with pytest.raises(BackendCompilerFailed, match=f"openreg: .*{named}"):
         compiled(torch.ones(2))
 
 
-def test_options_that_are_empty_are_none() -> None:
+def test_empty_options_are_no_options() -> None:
     """Empty options do not import Inductor, which takes seconds."""
     program = """
 import sys, torch

@@ -83,7 +83,7 @@ DEAD: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("dead", DEAD.values(), ids=DEAD)
-def test_dead_code_goes(dead: Callable[..., object]) -> None:
+def test_dead_code_is_removed(dead: Callable[..., object]) -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         dead(x, weight)
         return x * 2
@@ -118,7 +118,7 @@ ALIVE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("effect", ALIVE.values(), ids=ALIVE)
-def test_effects_stay(effect: Callable[..., object]) -> None:
+def test_effects_are_kept(effect: Callable[..., object]) -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         effect(x, weight)
         return torch.ones(1)
@@ -129,7 +129,7 @@ def test_effects_stay(effect: Callable[..., object]) -> None:
     compare(function)
 
 
-def test_checks_stay() -> None:
+def test_checks_are_kept() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         torch._assert_async(x.sum() > 0)
         return x + 1
@@ -141,7 +141,7 @@ def test_checks_stay() -> None:
         compiled(-torch.ones(2))
 
 
-def test_subgraphs_too() -> None:
+def test_subgraphs_are_cleaned_too() -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
         x.sin()
         x.add_(1)
@@ -154,6 +154,6 @@ def test_subgraphs_too() -> None:
     assert compare(function).removed == ["sin"]
 
 
-def test_inputs_keep_their_places() -> None:
+def test_inputs_are_kept() -> None:
     capture = compare(lambda x, w: w.exp())
     assert not capture.removed

@@ -95,7 +95,7 @@ def test_integers(name: str) -> None:
     assert folded(function, torch.ones(4, dtype=torch.int8))[0] == calls
 
 
-def test_bool_stays() -> None:
+def test_bool_is_not_folded() -> None:
     calls, _ = folded(lambda x: (x * 1).logical_not(), torch.ones(2, dtype=torch.bool))
     assert calls[0] == "mul(1)"
 
@@ -113,7 +113,7 @@ def test_inexactly(function: _Function, calls: list[str]) -> None:
     assert folded(function, inexact=True)[0] == calls
 
 
-def test_what_is_used_elsewhere_stays() -> None:
+def test_values_used_elsewhere_are_kept() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * 2
         return y * 3, y.exp()
@@ -126,17 +126,17 @@ def test_what_is_used_elsewhere_stays() -> None:
     [lambda x: x * 1, lambda x: (x * 1).view(2, 2), lambda x: (x.exp(), x.exp() * 1)],
     ids=["input", "view_of_an_input", "copy"],
 )
-def test_results_stay_tensors_of_their_own(function: _Function) -> None:
+def test_results_stay_separate_tensors(function: _Function) -> None:
     """A program may write to a result without changing an input or another result."""
     assert "mul(1)" in folded(function)[0]
 
 
-def test_other_strides_stay() -> None:
+def test_different_strides_are_not_folded() -> None:
     assert folded(lambda x: (x[:, 0] * 1).exp(), torch.ones(3, 2))[0][-2:] == ["mul(1)", "exp()"]
     assert folded(lambda x: (x.t() * 1).exp(), torch.ones(3, 2))[0] == ["t()", "exp()"]
 
 
-def test_graphs_that_write_stay() -> None:
+def test_graphs_that_write_are_unchanged() -> None:
     def function(x: Tensor) -> Tensor:
         y = (x * 1).exp()
         x.mul_(3)
@@ -165,7 +165,9 @@ _INTEGERS = {
 @example(3, 2, torch.float32, 1)
 @example(2, 3.3, torch.bfloat16, 1)
 @example(5, 4, torch.float16, 1)
-def test_every_bit_stays(first: float, second: float, dtype: torch.dtype, seed: int) -> None:
+def test_results_are_bit_identical(
+    first: float, second: float, dtype: torch.dtype, seed: int
+) -> None:
     """Test random bit patterns: normal, subnormal, infinite and NaN values."""
 
     def function(x: Tensor) -> Tensor:

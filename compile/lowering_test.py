@@ -99,7 +99,7 @@ def test_views_and_indices() -> None:
     assert not any(name.startswith("<") for name in called)
 
 
-def test_random_numbers_that_nobody_uses_are_drawn() -> None:
+def test_unused_random_numbers_are_drawn() -> None:
     def function(x: Tensor) -> Tensor:
         torch.rand_like(x)
         return F.dropout(x) + torch.rand_like(x)
@@ -120,7 +120,7 @@ def test_shapes_that_change() -> None:
     assert {"view", "mul", "add"} <= set(backend.called)
 
 
-def test_shapes_that_depend_on_data_stay() -> None:
+def test_data_dependent_shapes_are_not_lowered() -> None:
     def function(x: Tensor) -> Tensor:
         return x[x > 0].exp()
 
@@ -144,7 +144,7 @@ class _Double(torch.autograd.Function):
         return 2 * grad
 
 
-def test_gradients_of_the_program_stay() -> None:
+def test_custom_gradients_are_kept() -> None:
     def function(x: Tensor) -> Tensor:
         y: Tensor = _Double.apply(x.exp())  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -168,7 +168,7 @@ def test_gradients_of_the_program_stay() -> None:
     ],
     ids=["grad", "vmap", "metadata"],
 )
-def test_graphs_that_stay_as_they_were_captured(function: Callable[..., Tensor]) -> None:
+def test_graphs_that_cannot_be_lowered(function: Callable[..., Tensor]) -> None:
     assert capture(function, torch.randn(3, 3)).graphs == 0
 
 
@@ -180,14 +180,14 @@ def test_properties_are_set_as_in_the_program() -> None:
     assert "<requires_grad_>" in capture(function, torch.randn(2)).called
 
 
-def test_constants_stay() -> None:
+def test_constants_are_kept() -> None:
     def function(x: Tensor) -> Tensor:
         return x + torch.tensor([1.0, 2.0]) + torch.ones(2) + torch.arange(2)
 
     assert capture(function, torch.randn(2)).called.count("add") == 3
 
 
-def test_functions_that_switch_gradients_stay() -> None:
+def test_functions_that_switch_gradients_are_not_lowered() -> None:
     """Tracing would record the state that they restore, which differs from the program's."""
 
     def normalized(x: Tensor) -> Tensor:
@@ -208,7 +208,7 @@ def test_functions_that_switch_gradients_stay() -> None:
     assert node in gm.graph.nodes
 
 
-def test_rows_that_are_normalized_on_the_way() -> None:
+def test_embedding_with_max_norm() -> None:
     def function(weight: Tensor, rows: Tensor) -> Tensor:
         return F.embedding(rows, weight, max_norm=1).exp() * weight.sin()
 
@@ -240,7 +240,7 @@ def test_checkpointed_regions_are_lowered() -> None:
     assert "torch.ops.aten.dropout" in str(body.code)
 
 
-def test_autocast_is_that_of_the_place() -> None:
+def test_autocast_is_the_one_at_the_node() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = x @ x
@@ -251,7 +251,7 @@ def test_autocast_is_that_of_the_place() -> None:
     assert [node.meta["val"].dtype for node in products] == [torch.bfloat16, torch.float32]
 
 
-def test_where_the_program_is_stays_known() -> None:
+def test_stack_traces_are_kept() -> None:
     backend = capture(lambda x: x.sigmoid() * x, torch.randn(2))
     nodes = [node for node in backend.gm.graph.nodes if node.op == "call_function"]
     assert all("x.sigmoid() * x" in node.meta["stack_trace"] for node in nodes)

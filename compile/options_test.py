@@ -7,13 +7,13 @@ import pytest
 from torch_openreg_compile.options import REWRITES, SIMPLIFICATIONS, Options, parse
 
 
-def test_what_is_left_out() -> None:
+def test_defaults() -> None:
     assert parse({}) == Options()
     assert Options().passes == (*REWRITES, *SIMPLIFICATIONS)
     assert Options().then == "eager"
 
 
-def test_everything(tmp_path: Path) -> None:
+def test_all_options(tmp_path: Path) -> None:
     given = {
         "passes": ["fold", "silu"],
         "inexact": True,

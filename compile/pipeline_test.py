@@ -103,7 +103,7 @@ def test_mutated_inputs_and_buffers() -> None:
         assert module.calls.item() == calls
 
 
-def test_results_are_tensors_of_their_own() -> None:
+def test_results_are_separate_tensors() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x * 1, x + 1, x + 1
 
@@ -182,7 +182,7 @@ def test_then_inductor(
     assert "fold" in done
 
 
-def test_caches_of_inductor_tell_passes_apart(tmp_path: Path) -> None:
+def test_inductor_caches_distinguish_passes(tmp_path: Path) -> None:
     x = torch.tensor([1e8])  # the next number is 8 away
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -192,7 +192,7 @@ def test_caches_of_inductor_tell_passes_apart(tmp_path: Path) -> None:
             assert function(x).item() == expected
 
 
-def test_inductor_runs_passes_of_the_program_too(tmp_path: Path) -> None:
+def test_inductor_also_runs_the_programs_passes(tmp_path: Path) -> None:
     seen: list[torch.fx.Graph] = []
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -202,7 +202,7 @@ def test_inductor_runs_passes_of_the_program_too(tmp_path: Path) -> None:
     assert len(seen) == 1
 
 
-def test_errors_of_the_program_come_through() -> None:
+def test_errors_of_the_program_propagate() -> None:
     function = compiled(lambda x, i: gate(x)[i])
     x = torch.randn(3)
     with pytest.raises(IndexError, match="index 7 is out of bounds"):

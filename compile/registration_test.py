@@ -39,7 +39,7 @@ def test_acts_when_the_module_is_imported(late: str) -> None:
     assert sys.meta_path == finders
 
 
-def test_acts_at_once_where_it_has_been_imported(late: str) -> None:
+def test_acts_immediately_if_already_imported(late: str) -> None:
     importlib.import_module(late)
     seen = []
     after_import(late, lambda: seen.append(1))
@@ -54,7 +54,7 @@ def test_acts_once(late: str) -> None:
     assert seen == [1]
 
 
-def test_looking_for_the_module_is_no_import(late: str) -> None:
+def test_finding_the_module_is_not_an_import(late: str) -> None:
     seen = []
     after_import(late, lambda: seen.append(1))
     assert importlib.util.find_spec(late) is not None
@@ -71,7 +71,7 @@ def test_several_actions(late: str) -> None:
     assert sorted(seen) == ["first", "second"]
 
 
-def test_the_module_looks_as_always(late: str) -> None:
+def test_the_module_keeps_its_loader(late: str) -> None:
     expected = importlib.util.find_spec(late)
     assert expected is not None
     after_import(late, lambda: None)
@@ -82,7 +82,7 @@ def test_the_module_looks_as_always(late: str) -> None:
     assert inspect.getsource(module).startswith("VALUE = 1")
 
 
-def test_an_error_ends_the_import(late: str) -> None:
+def test_an_error_fails_the_import(late: str) -> None:
     def fail() -> None:
         raise ValueError("no device")
 

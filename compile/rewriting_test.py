@@ -72,7 +72,7 @@ def test_several_in_one_graph() -> None:
     assert run(function, torch.randn(3)).left == ["silu", "add", "silu"]
 
 
-def test_only_what_is_asked_for() -> None:
+def test_only_selected_rewrites() -> None:
     def function(x: Tensor) -> Tensor:
         return spellings.SPELLINGS["softmax"]["amax"](x * x.sigmoid())
 
@@ -187,7 +187,7 @@ def t(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
-LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
+NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     # An intermediate result is used elsewhere.
     "silu_gate_returned": (_and_returned, [t(3)]),
     "gelu_inner_returned": (_gelu_and_inner, [t(3)]),
@@ -294,7 +294,7 @@ PART = {
 
 # For each rewrite: an intermediate result that is used elsewhere, operands of two dtypes, and
 # operands that are broadcast.
-DANGERS = {
+PITFALLS = {
     "silu": ("silu_gate_returned", "silu_promoted", "silu_broadcast"),
     "gelu": ("gelu_inner_returned", "gelu_promoted", "gelu_broadcast"),
     "layer_norm": ("layer_norm_mean_returned", "layer_norm_promoted", "layer_norm_broadcast"),
@@ -308,14 +308,14 @@ DANGERS = {
 }
 
 
-def test_each_rewrite_meets_each_danger() -> None:
-    assert set(DANGERS) == set(REWRITES)
-    assert {name for names in DANGERS.values() for name in names} <= set(LEFT_ALONE)
+def test_each_rewrite_has_each_pitfall() -> None:
+    assert set(PITFALLS) == set(REWRITES)
+    assert {name for names in PITFALLS.values() for name in names} <= set(NOT_REWRITTEN)
 
 
-@pytest.mark.parametrize("name", LEFT_ALONE)
-def test_leaves_alone(name: str) -> None:
-    function, inputs = LEFT_ALONE[name]
+@pytest.mark.parametrize("name", NOT_REWRITTEN)
+def test_does_not_rewrite(name: str) -> None:
+    function, inputs = NOT_REWRITTEN[name]
     torch._dynamo.reset()
     capture = Capture()
     result = torch.compile(function, backend=capture, fullgraph=True)(*inputs)
@@ -358,7 +358,7 @@ REPLACEMENTS: dict[str, tuple[Callable[[Any], Call], int]] = {
 
 
 @pytest.mark.parametrize("name", REPLACEMENTS)
-def test_a_rewrite_of_ones_own_can_not_change_what_a_result_is(name: str) -> None:
+def test_a_custom_rewrite_cannot_change_result_metadata(name: str) -> None:
     call, count = REPLACEMENTS[name]
     rewrite = _Replace(call)
     done: list[str] = []
@@ -374,7 +374,7 @@ def test_a_rewrite_of_ones_own_can_not_change_what_a_result_is(name: str) -> Non
     assert (result.shape, result.dtype, result.stride()) == ((3, 3), torch.float32, (3, 1))
 
 
-def test_gradients_stop_where_they_did() -> None:
+def test_gradients_stop_at_the_same_place() -> None:
     x = t(3).requires_grad_()
     compiled = torch.compile(_gate_without_gradient, backend=Capture(), fullgraph=True)
     (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
@@ -390,7 +390,7 @@ def test_strides_of_the_result_are_kept() -> None:
     assert result.stride() == function(q, k, v).stride()
 
 
-def test_what_can_not_keep_its_strides_stays() -> None:
+def test_is_not_rewritten_if_strides_would_change() -> None:
     x = t(5, 2).t()
     capture = run(spellings.SPELLINGS["layer_norm"]["alone"], x, t(5), t(5))
     assert capture.done == []
@@ -465,7 +465,7 @@ def test_on_tensors_of_the_device() -> None:
     assert node.meta["val"].shape == (2, 3)
 
 
-def test_dropout_in_training_stays() -> None:
+def test_dropout_in_training_is_not_rewritten() -> None:
     def function(q: Tensor) -> Tensor:
         weights = torch.softmax(q @ q.transpose(2, 3), -1)
         return F.dropout(weights, 0.5, training=True) @ q

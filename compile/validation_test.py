@@ -34,11 +34,11 @@ def graph(*traced: object, key: str = "example_value") -> fx.GraphModule:
 
 @pytest.mark.parametrize("key", ["example_value", "val"])
 @pytest.mark.parametrize("device", ["openreg:0", "openreg:1", "cpu"])
-def test_takes_what_was_traced(device: str, key: str) -> None:
+def test_accepts_traced_inputs(device: str, key: str) -> None:
     validate(graph(fake(device), key=key), [fake(device)])
 
 
-def test_an_index_that_is_left_out_is_the_current_device() -> None:
+def test_a_missing_index_means_the_current_device() -> None:
     validate(graph(fake("openreg")), [fake("openreg:0")])
 
 
@@ -62,7 +62,7 @@ def test_refuses_a_device_tensor_that_was_not_traced(monkeypatch: pytest.MonkeyP
         check_placeholders(graph(torch.empty(2, 3)), [value])
 
 
-def test_takes_a_fake_input_for_its_own_trace() -> None:
+def test_accepts_a_fake_input_as_its_own_trace() -> None:
     check_placeholders(graph(None), [fake("openreg:1")])
 
 
@@ -82,7 +82,7 @@ def test_refuses_a_third_kind_of_device() -> None:
         validate(graph(fake("cuda")), [fake("cuda")])
 
 
-def test_lets_values_through_that_are_no_tensors() -> None:
+def test_accepts_values_that_are_not_tensors() -> None:
     validate(graph(3, 2.5), [3, 2.5])
 
 
@@ -91,7 +91,7 @@ def test_refuses_a_wrong_number_of_inputs() -> None:
         validate(graph(None, None), [torch.empty(2)])
 
 
-def test_names_where_the_program_has_the_value() -> None:
+def test_names_the_source_of_the_value() -> None:
     gm = graph(fake("cpu"))
     (node,) = gm.graph.find_nodes(op="placeholder")
     node._dynamo_source = type("Source", (), {"name": "L['x']"})

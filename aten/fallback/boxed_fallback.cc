@@ -22,9 +22,9 @@ using c10::DispatchKey;
 // fallback. It rejects unknown device names, requires a loop from the device, or reads the device's
 // memory. The one of _linalg_solve_ex creates results on the devices of two arguments before these
 // are compared.
-constexpr const char* kBeforeTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
-                                        "choose_qparams_optimized", "conj_physical_",
-                                        "mode.values"};
+constexpr const char* kOverridingTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
+                                            "choose_qparams_optimized", "conj_physical_",
+                                            "mode.values"};
 
 // Our dispatch keys of sparse, quantized and nested tensors, and the corresponding CPU keys.
 constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
@@ -101,7 +101,7 @@ void fall_back(const FallbackKind& kind, Operator& op, const c10::OperatorHandle
 void register_fallback(const c10::BoxedKernel& fallback) {
   registrations().fallback = fallback;
   torch::Library& aten = add_library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1);
-  for (const char* name : kBeforeTorch) {
+  for (const char* name : kOverridingTorch) {
     aten.impl(name, registrations().function());
   }
   add_library(torch::Library::IMPL, "_", DispatchKey::PrivateUse1)

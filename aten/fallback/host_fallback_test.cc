@@ -57,7 +57,7 @@ TEST(HostFallbackTest, ResultsAreTheCpus) {
   EXPECT_TRUE(same(to_device(x).t() + 1, x.t() + 1));
 }
 
-TEST(HostFallbackTest, AnInPlaceOperatorWritesToItsViewAlone) {
+TEST(HostFallbackTest, AnInPlaceOperatorWritesOnlyToItsView) {
   const at::Tensor x = at::arange(12.0).view({3, 4});
   const at::Tensor y = to_device(x);
   x.slice(1, 1, 4, 2).mul_(10);
@@ -93,7 +93,7 @@ TEST(HostFallbackTest, CopiesConvertAndBroadcast) {
   EXPECT_EQ(to_device(x).select(0, 1).select(0, 2).item<float>(), x[1][2].item<float>());
 }
 
-TEST(HostFallbackTest, OperatorsOfDevicesAloneAreTheCpusByAnotherName) {
+TEST(HostFallbackTest, AcceleratorOperatorsRunTheCpuOperator) {
   c10::register_privateuse1_backend("openreg");  // autograd queries the stream
   const at::Tensor x = at::randn({2, 3, 8, 8});
   at::Tensor weight = at::randn({4, 3, 3, 3}).requires_grad_();

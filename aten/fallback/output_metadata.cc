@@ -223,7 +223,7 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
   }
   for (const c10::IValue& value : results) {
     const at::Tensor& result = value.toTensor();
-    OutputMetadata::Result& said = metadata.results.emplace_back();
+    OutputMetadata::Result& entry = metadata.results.emplace_back();
     if (!result.defined()) {
       continue;
     }
@@ -232,7 +232,7 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
           return candidate.isTensor() && candidate.toTensor().is_same(result);
         });
     if (argument != arguments_.end()) {
-      said.argument = static_cast<size_t>(argument - arguments_.begin());
+      entry.argument = static_cast<size_t>(argument - arguments_.begin());
       continue;
     }
     if (has_parts(result) || result.is_conj() || result.is_neg() || result.storage_offset() != 0 ||
@@ -244,14 +244,14 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
       return std::nullopt;
     }
     storages.push_back(storage);
-    said.shape = shape_of(result);
-    said.dtype = result.scalar_type();
+    entry.shape = shape_of(result);
+    entry.dtype = result.scalar_type();
   }
   return metadata;
 }
 
 size_t OutputMetadataCache::Hash::operator()(const MetadataKey& key) const {
-    // FNV-1a over 64-bit words.
+  // FNV-1a over 64-bit words.
   uint64_t hash = 0xcbf29ce484222325;
   for (const int64_t number : key) {
     hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3;
@@ -267,7 +267,7 @@ std::shared_ptr<const OutputMetadata> OutputMetadataCache::find(const MetadataKe
 
 void OutputMetadataCache::add(MetadataKey key, OutputMetadata metadata) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (by_key_.size() >= kMost) {
+  if (by_key_.size() >= kMaxEntries) {
     by_key_.clear();
   }
   by_key_.insert_or_assign(std::move(key),

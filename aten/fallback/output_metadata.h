@@ -78,7 +78,7 @@ class OutputObserver {
 // The cache of one operator.
 class OutputMetadataCache {
  public:
-    // Returns nullptr if there is no entry.
+  // Returns nullptr if there is no entry.
   std::shared_ptr<const OutputMetadata> find(const MetadataKey& key) const;
   void add(MetadataKey key, OutputMetadata metadata);
 
@@ -87,7 +87,7 @@ class OutputMetadataCache {
     size_t operator()(const MetadataKey& key) const;
   };
   // Bounds the memory of programs that never repeat a call.
-  static constexpr size_t kMost = 1024;
+  static constexpr size_t kMaxEntries = 1024;
 
   mutable std::mutex mutex_;
   std::unordered_map<MetadataKey, std::shared_ptr<const OutputMetadata>, Hash> by_key_;

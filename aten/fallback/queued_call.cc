@@ -136,14 +136,14 @@ struct ExpectedCall {
     }
     for (size_t i = 0; i < results.size(); ++i) {
       const at::Tensor& result = stack[i].toTensor();
-      const OutputMetadata::Result& said = expected->results[i];
-      if (said.argument.has_value()) {
-        check(result.is_same(arguments[*said.argument].toTensor()));
-      } else if (!said.shape.has_value()) {
+      const OutputMetadata::Result& expected_result = expected->results[i];
+      if (expected_result.argument.has_value()) {
+        check(result.is_same(arguments[*expected_result.argument].toTensor()));
+      } else if (!expected_result.shape.has_value()) {
         check(!result.defined());
       } else {
-        check(result.defined() && result.sizes() == said.shape->sizes &&
-              result.scalar_type() == said.dtype);
+        check(result.defined() && result.sizes() == expected_result.shape->sizes &&
+              result.scalar_type() == expected_result.dtype);
         store(result, results[i]);
       }
     }

@@ -62,14 +62,14 @@ class WorkspaceSizes {
   }
   void add(const Key& key, int64_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (sizes_.size() >= kMost) {
+    if (sizes_.size() >= kMaxEntries) {
       sizes_.clear();
     }
     sizes_[key] = bytes;
   }
 
  private:
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMaxEntries = 4096;
   std::mutex mutex_;
   std::map<Key, int64_t> sizes_;
 };

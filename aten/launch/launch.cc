@@ -83,7 +83,7 @@ constexpr unsigned kFloatStatus = 0;
 #endif
 
 constexpr int64_t kCostPerNanosecond = 4;
-constexpr int kMostThreads = std::numeric_limits<decltype(Launch::threads)>::max();
+constexpr int kMaxThreads = std::numeric_limits<decltype(Launch::threads)>::max();
 
 // While a kernel runs, the dispatcher uses only the keys of strided CPU tensors.
 constexpr c10::DispatchKeySet kIncluded = c10::default_included_set;
@@ -207,7 +207,7 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
   const bool moldable =
       site.pointwise && !site.awaited && loop >= kMoldableCost && loop < kTeamCost;
   const bool large = loop >= kParallelCost && !moldable;
-  const int team = large || moldable ? std::min<int>(team_size(), kMostThreads) : 1;
+  const int team = large || moldable ? std::min<int>(team_size(), kMaxThreads) : 1;
   if (team > 1) {
     yield_team();
     launch.threads = static_cast<int16_t>(team);

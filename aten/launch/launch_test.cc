@@ -46,7 +46,7 @@ void launch_function(int64_t cost, Function&& function) {
 // of the kernel. At first the worker may still hold the stream although it has no work: on a busy
 // machine it may not get time to release it.
 template <class Launch>
-bool comes_to_run_here(Launch&& launch) {
+bool runs_here_eventually(Launch&& launch) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (launch() != std::this_thread::get_id()) {
     if (std::chrono::steady_clock::now() > deadline) {
@@ -58,7 +58,7 @@ bool comes_to_run_here(Launch&& launch) {
 
 TEST(LaunchTest, CheapKernelsRunOnTheCallerWhenTheStreamIsIdle) {
   synchronize();
-  EXPECT_TRUE(comes_to_run_here([] {
+  EXPECT_TRUE(runs_here_eventually([] {
     std::thread::id where;
     launch_function(1, [&where] { where = std::this_thread::get_id(); });
     synchronize();
@@ -66,7 +66,7 @@ TEST(LaunchTest, CheapKernelsRunOnTheCallerWhenTheStreamIsIdle) {
   }));
 }
 
-TEST(LaunchTest, AndBehindOtherWorkWhenItIsNot) {
+TEST(LaunchTest, CheapKernelsWaitWhenTheStreamIsBusy) {
   std::latch gate(1);
   std::atomic<bool> ran{false};
   launch_function(kInlineCost, [&gate] { gate.wait(); });
@@ -77,7 +77,7 @@ TEST(LaunchTest, AndBehindOtherWorkWhenItIsNot) {
   EXPECT_TRUE(ran);
 }
 
-TEST(LaunchTest, DearKernelsRunElsewhere) {
+TEST(LaunchTest, ExpensiveKernelsRunOnAnotherThread) {
   std::thread::id where;
   launch_function(kInlineCost, [&where] { where = std::this_thread::get_id(); });
   synchronize();
@@ -207,7 +207,7 @@ TEST(LaunchTest, ACallerThatWaitsAnywayRunsItsKernel) {
     return where;
   };
   synchronize();
-  EXPECT_TRUE(comes_to_run_here([&] { return launch_awaited(kParallelCost - 1); }));
+  EXPECT_TRUE(runs_here_eventually([&] { return launch_awaited(kParallelCost - 1); }));
   occupy_stream();
   EXPECT_NE(launch_awaited(kParallelCost - 1), std::this_thread::get_id());
 }
@@ -258,7 +258,7 @@ struct Counted {
   ~Counted() { --alive(); }
 };
 
-TEST(LaunchTest, WhatOneOperatorAcceptsNoOtherHasAccepted) {
+TEST(LaunchTest, AcceptedArgumentsArePerOperator) {
   // Operators whose names are adjacent in memory, as literals are.
   static constexpr std::array<char, 256> kNames{};
   const at::Tensor accepted = to_device(at::ones(2, at::kHalf));
@@ -310,7 +310,7 @@ TEST(LaunchTest, ClosuresOfFailedLaunchesAreDestroyedOnce) {
   EXPECT_EQ(Counted::alive(), 0);
 }
 
-TEST(LaunchTest, ClosuresThatCannotBeBuiltLeaveNothingBehind) {
+TEST(LaunchTest, ClosuresThatCannotBeBuiltDoNotLeak) {
   EXPECT_THROW(launch_kernel({"test::builder", 1}, 0,
                              [](AliasPool&) -> void (*)() { throw std::domain_error("no"); }),
                std::domain_error);

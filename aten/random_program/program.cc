@@ -24,7 +24,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kMostElements = 4096;
+constexpr int64_t kMaxElements = 4096;
 
 std::string shape_of(const Tensor& tensor) {
   std::string shape;
@@ -135,7 +135,7 @@ void Program::keep(Tensor theirs, Tensor ours) {
     differ(c10::str("expected ", theirs.toString(), theirs.sizes(), theirs.strides(), ", found ",
                     ours.toString(), ours.sizes(), ours.strides()));
   }
-  if (theirs.numel() <= kMostElements) {
+  if (theirs.numel() <= kMaxElements) {
     pairs_.push_back({std::move(theirs), std::move(ours)});
   }
   if (pairs_.size() > kTensors) {

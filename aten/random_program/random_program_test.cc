@@ -52,7 +52,7 @@ namespace {
 // Seeds of the running programs, printed when a sanitizer ends the process; 0 means none.
 std::array<std::atomic<uint64_t>, 64> running;
 
-void tell_what_runs() {
+void print_running_seeds() {
   for (const std::atomic<uint64_t>& seed : running) {
     if (seed != 0) {
       std::fprintf(stderr, "It ran --programs=1 --seed=%llu --steps=%zu\n",
@@ -104,7 +104,9 @@ std::string run_programs(size_t threads) {
 
 TEST(ProgramTest, ComputesWhatTheCpuComputes) { EXPECT_EQ(run_programs(1), ""); }
 
-TEST(ProgramTest, SeveralAtATimeDoSoToo) { EXPECT_EQ(run_programs(flags.threads), ""); }
+TEST(ProgramTest, SeveralThreadsComputeWhatTheCpuComputes) {
+  EXPECT_EQ(run_programs(flags.threads), "");
+}
 
 TEST(ProgramTest, ADifferenceIsFoundAndShrunk) {
   const Streams streams = first_streams();
@@ -165,7 +167,7 @@ int main(int argc, char** argv) {
     openreg::programs::set_flag(argument);
   }
   if (__sanitizer_set_death_callback != nullptr) {
-    __sanitizer_set_death_callback(&openreg::programs::tell_what_runs);
+    __sanitizer_set_death_callback(&openreg::programs::print_running_seeds);
   }
   return openreg::programs::flags.show ? openreg::programs::show() : RUN_ALL_TESTS();
 }

@@ -65,12 +65,12 @@ def test_list_has_reasons_and_many_operators(torch_operators: Torch) -> None:
         (family("exp", pointwise="same", visits="[x]"), "exp: has no argument x, which `visits`"),
     ],
 )
-def test_what_cannot_be_written_is_named(torch_operators: Torch, text: str, message: str) -> None:
+def test_unsupported_entries_are_named(torch_operators: Torch, text: str, message: str) -> None:
     with pytest.raises(ListError, match=message):
         read_entries(text, torch_operators)
 
 
-def test_two_runs_write_the_same_and_all_variants(
+def test_two_runs_write_the_same_with_all_variants(
     torch_operators: Torch, tmp_path: pathlib.Path
 ) -> None:
     entries = read_entries(OPERATORS.read_text(), torch_operators)
@@ -85,7 +85,7 @@ def test_two_runs_write_the_same_and_all_variants(
         assert text.count(f'm.impl("{name}"') == 1
 
 
-def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: Torch) -> None:
+def test_writes_are_counted_only_if_torch_does_not_count_them(torch_operators: Torch) -> None:
     entries = read_entries(OPERATORS.read_text(), torch_operators)
     mutating = [entry for entry in entries if entry.kind is Kind.MUTATING]
     counting = {
@@ -98,7 +98,7 @@ def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: Torch
     assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
 
 
-def test_command_names_the_operator_that_it_refuses(tmp_path: pathlib.Path) -> None:
+def test_command_names_the_rejected_operator(tmp_path: pathlib.Path) -> None:
     operators = tmp_path / "operators.yaml"
     operators.write_text(family("frobnicate.Tensor"))
     result = run_generator(

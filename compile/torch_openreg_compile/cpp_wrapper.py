@@ -70,7 +70,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
             # torch would precompile a header named after this device, which does not exist. The
             # setting is read later, and there is no hook to restore it afterwards.
             config.aot_inductor.precompile_headers = False
-        graph_policy.judge(V.graph)
+        graph_policy.record_reason_against(V.graph)
         super().write_header()
 
     def define_launched_kernel(

@@ -26,7 +26,7 @@ _unnamed = itertools.count()
 _CALL, _NEW_NODE, _OTHER = "#e3eefb", "#ffd59e", "#e8e8e8"
 
 # Maximum length of a node's description, in characters.
-_LONGEST = 40
+_MAX_DESCRIPTION = 40
 
 
 class _Pointwise(OperatorSupportBase):
@@ -93,7 +93,7 @@ def _label(node: fx.Node) -> str:
     return f"{name}({', '.join(numbers)})" if numbers else name
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """Return ``text`` as a DOT label. Graphviz interprets escapes and HTML entities in labels."""
     for character, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("&", "&amp;")):
         text = text.replace(character, escaped)
@@ -110,10 +110,10 @@ def dot(graph: fx.Graph, new: set[str]) -> str:
     lines = ["digraph {", 'node [shape=box, style="rounded,filled", fontname=monospace]']
     for node in graph.nodes:
         value = describe(value_of(node))
-        value = value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
+        value = value if len(value) <= _MAX_DESCRIPTION else value[: _MAX_DESCRIPTION - 1] + "…"
         plain = _CALL if node.op.startswith("call_") else _OTHER
         color = _NEW_NODE if node.name in new else plain
-        label = _quoted(f"{_label(node)}\n{value}".rstrip())
+        label = _quote(f"{_label(node)}\n{value}".rstrip())
         lines.append(f'"{node.name}" [label={label}, fillcolor="{color}"]')
         lines += [f'"{source.name}" -> "{node.name}"' for source in node.all_input_nodes]
     return "\n".join([*lines, "}\n"])

@@ -90,7 +90,7 @@ def replace_convolutions(graph: fx.Graph) -> None:
             node.target = REPLACEMENTS[node.target]
 
 
-def _narrow(node: Any) -> fx.Node | None:
+def _int8_source(node: Any) -> fx.Node | None:
     """Return the operand of a conversion from int8 to int32, or None for any other node."""
     if not isinstance(node, fx.Node) or node.target not in _CONVERSIONS:
         return None
@@ -107,7 +107,7 @@ def multiply_narrow_integers(graph: fx.Graph) -> None:
     for node in graph.nodes:
         if node.target is not aten.mm.default or not _on_device(node):
             continue
-        sources = [_narrow(argument) for argument in node.args]
+        sources = [_int8_source(argument) for argument in node.args]
         if None not in sources:
             node.target = aten._int_mm.default
             node.args = tuple(sources)

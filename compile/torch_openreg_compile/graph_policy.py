@@ -28,7 +28,7 @@ from torch_openreg_compile.replay import Function, Replay, skip
 _Code = TypeVar("_Code", bound=OutputCode)
 
 
-def reason_against(gm: fx.GraphModule) -> str | None:
+def reason_against_replay(gm: fx.GraphModule) -> str | None:
     """Return why a graph cannot be replayed, or None if it can."""
     node = get_first_incompatible_cudagraph_node(gm)
     if node is not None:
@@ -45,7 +45,7 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
         static: indices of inputs whose addresses usually do not change.
     """
     devices = get_device_node_mapping(gm)
-    reason = _reason_of_devices(devices) or reason_against(gm)
+    reason = _reason_of_devices(devices) or reason_against_replay(gm)
     if reason is not None:
         skip(reason)
         return run
@@ -54,14 +54,14 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
     return Replay(run, device.index, static, sorted(find_input_mutations(gm.graph)))
 
 
-def judge(graph: GraphLowering) -> None:
+def record_reason_against(graph: GraphLowering) -> None:
     """Record in a graph, during code generation, why it cannot be replayed.
 
     torch itself does this for some lowerings and stores the reason in its caches. For devices other
     than "cuda" it does not check for the other reasons.
     """
     if config.triton.cudagraphs and not graph.disable_cudagraphs_reason:
-        graph.disable_cudagraphs_reason = reason_against(cast(fx.GraphModule, graph.module))
+        graph.disable_cudagraphs_reason = reason_against_replay(cast(fx.GraphModule, graph.module))
 
 
 def _reason_of_devices(devices: Collection[torch.device]) -> str | None:

@@ -156,7 +156,7 @@ def _operators(
     return lowered
 
 
-def _use_instead(node: fx.Node, result: Any) -> None:
+def _replace_uses(node: fx.Node, result: Any) -> None:
     """Replace all uses of a node by its result, or by the selected ones of several results."""
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
@@ -192,7 +192,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
                 here[node] = next(sources)
             elif node.op == "output":
                 for old, new in zip(results, node.args[0], strict=True):
-                    _use_instead(old, fx.node.map_arg(new, here.__getitem__))
+                    _replace_uses(old, fx.node.map_arg(new, here.__getitem__))
             else:
                 here[node] = graph.node_copy(node, here.__getitem__)
     for node in reversed(run):
@@ -215,7 +215,7 @@ def _lower_run(run: Sequence[fx.Node]) -> None:
                     _lower_run([node])
 
 
-def _why_not(graph: fx.Graph) -> str | None:
+def _reason_against_lowering(graph: fx.Graph) -> str | None:
     """Return why a graph cannot be lowered, or None if it can."""
     for node in graph.nodes:
         if "functorch" in (getattr(node.target, "__module__", None) or ""):
@@ -244,7 +244,7 @@ def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
     Returns:
         The graphs that were lowered, ``gm`` first.
     """
-    reason = _why_not(gm.graph)
+    reason = _reason_against_lowering(gm.graph)
     if reason is not None:
         log.debug("the graph stays as it was captured: %s", reason)
         return []

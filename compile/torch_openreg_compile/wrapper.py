@@ -98,7 +98,7 @@ class OpenRegWrapper(_Wrapper):
     def write_header(self) -> None:
         """Write the imports."""
         super().write_header()
-        graph_policy.judge(V.graph)
+        graph_policy.record_reason_against(V.graph)
         self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
         self.header.writeline(f"empty_strided_openreg = {MODULE}._empty_strided")
         # Overrides torch's function of this name, which the lines above import.

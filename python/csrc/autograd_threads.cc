@@ -16,7 +16,7 @@ constexpr char kName[] = "pt_autograd_";
 
 // Returns whether any autograd thread is running or runnable. torch has no API for that, so this
 // reads /proc.
-bool autograd_threads_run() {
+bool any_autograd_thread_runs() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::string line;
@@ -35,14 +35,14 @@ bool autograd_threads_run() {
 
 }  // namespace
 
-void let_autograd_threads_finish() {
+void wait_for_autograd_threads() {
   // One scan does not see all threads at the same moment: a thread may hand the GIL to another
   // during the scan. Therefore all threads must be asleep in several consecutive scans.
-  constexpr int kLooks = 3;
+  constexpr int kScans = 3;
   constexpr auto kPause = std::chrono::microseconds(100);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (int asleep = 0; asleep < kLooks && std::chrono::steady_clock::now() < deadline;) {
-    asleep = autograd_threads_run() ? 0 : asleep + 1;
+  for (int asleep = 0; asleep < kScans && std::chrono::steady_clock::now() < deadline;) {
+    asleep = any_autograd_thread_runs() ? 0 : asleep + 1;
     std::this_thread::sleep_for(kPause);
   }
 }

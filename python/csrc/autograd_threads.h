@@ -13,7 +13,7 @@ namespace openreg {
 
 // Waits until the autograd threads of this process sleep, for at most one second. The caller must
 // not hold the GIL. Called from a Python exit handler.
-void let_autograd_threads_finish();
+void wait_for_autograd_threads();
 
 }  // namespace openreg
 

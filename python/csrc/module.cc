@@ -101,7 +101,7 @@ int64_t external_stream_id(uintptr_t handle, int64_t device) {
   return external_stream(reinterpret_cast<orStream_t>(handle), resolve_device(device)).id();
 }
 
-py::dict side_of_race(const Race::Side& side) {
+py::dict race_side(const Race::Side& side) {
   py::dict result;
   result["operator"] = side.launch->name;
   result["access"] = side.kind == UseKind::kRead    ? "read"
@@ -117,8 +117,8 @@ py::list stream_sanitizer_races() {
   py::list result;
   for (const Race& race : found_races()) {
     py::dict entry;
-    entry["earlier"] = side_of_race(race.earlier);
-    entry["later"] = side_of_race(race.later);
+    entry["earlier"] = race_side(race.earlier);
+    entry["later"] = race_side(race.later);
     entry["pointer"] = race.block;
     entry["bytes"] = race.bytes;
     result.append(entry);
@@ -187,7 +187,7 @@ void* release_gil() {
   return Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
 }
 
-void take_gil_again(void* thread) {
+void reacquire_gil(void* thread) {
   if (thread == nullptr) {
     return;
   }
@@ -329,8 +329,8 @@ PYBIND11_MODULE(_C, module) {
              py::arg("policy"));
   module.def("irreplaceable_operators", wrap_pybind_function(&openreg::irreplaceable_operators));
 
-  module.def("let_autograd_threads_finish",
-             wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
+  module.def("wait_for_autograd_threads",
+             wrap_pybind_function_no_gil(&openreg::wait_for_autograd_threads));
   module.def("leave_replays_to_exit", wrap_pybind_function(&openreg::leave_replays_to_exit));
   openreg::bind_compiled_kernels(module);
   openreg::bind_distributed(module);
@@ -340,7 +340,7 @@ PYBIND11_MODULE(_C, module) {
   openreg::bind_storage(module);
   openreg::bind_sharing(module);
 
-  static constexpr orHostWaitHooks kReleaseGil{&openreg::release_gil, &openreg::take_gil_again};
+  static constexpr orHostWaitHooks kReleaseGil{&openreg::release_gil, &openreg::reacquire_gil};
   orSetHostWaitHooks(&kReleaseGil);
   // By default torch initializes the device only in its own functions and considers it unused until
   // then, so torch.accelerator.synchronize() would not wait. Here every use initializes the device.

@@ -23,7 +23,7 @@ from typing import Any
 from torch_openreg.name import DEVICE_TYPE
 
 # Seconds until a hang is assumed.
-_PATIENCE = 120.0
+_HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)
 
@@ -124,5 +124,5 @@ def main(arguments: Sequence[str] | None = None) -> int:
 if __name__ == "__main__":
     # Print stacks on a crash or a hang.
     faulthandler.enable()
-    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+    faulthandler.dump_traceback_later(_HANG_TIMEOUT, exit=True)
     sys.exit(main())

@@ -48,7 +48,7 @@ def _register() -> None:
     collectives.register()
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
-    atexit.register(_C.let_autograd_threads_finish)
+    atexit.register(_C.wait_for_autograd_threads)
     atexit.register(_C.leave_replays_to_exit)
     atexit.register(_C.end_completion_hooks)
 

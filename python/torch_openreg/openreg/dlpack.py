@@ -23,7 +23,7 @@ from torch_openreg.openreg.streams import stream as stream_context
 DLDevice = tuple[int, int]
 
 
-def _is_ours(tensor: torch.Tensor) -> bool:
+def _is_on_device(tensor: torch.Tensor) -> bool:
     return not has_torch_function_unary(tensor) and tensor.device.type == DEVICE_TYPE
 
 
@@ -74,7 +74,7 @@ def register() -> None:
 
     @functools.wraps(export_device)
     def __dlpack_device__(self: torch.Tensor) -> Any:
-        if _is_ours(self):
+        if _is_on_device(self):
             return DLDeviceType.kDLExtDev, self.device.index
         return export_device(self)
 
@@ -90,7 +90,7 @@ def register() -> None:
         make = functools.partial(
             export, self, max_version=max_version, dl_device=dl_device, copy=copy
         )
-        if not _is_ours(self):
+        if not _is_on_device(self):
             return make(stream=stream)
         _check(self)
         if type(stream) is not int or stream == -1:

@@ -104,7 +104,7 @@ class GraphInputs:
         gone = [entry for entry in self._outside.values() if not entry.lives()]
         if gone:
             kept = _segments(pool)
-            gone = [entry for entry in gone if not _lies_in(entry, kept)]
+            gone = [entry for entry in gone if not _is_in(entry, kept)]
         if not gone:
             return
         described = "".join(f"\n  {entry.words}" for entry in gone[:_DESCRIBED])
@@ -133,7 +133,7 @@ def _segments(pool: tuple[int, int]) -> list[tuple[int, int, int]]:
     ]
 
 
-def _lies_in(entry: _Input, segments: list[tuple[int, int, int]]) -> bool:
+def _is_in(entry: _Input, segments: list[tuple[int, int, int]]) -> bool:
     return any(
         device == entry.device.index and begin <= entry.address < end
         for device, begin, end in segments

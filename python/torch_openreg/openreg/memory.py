@@ -66,31 +66,31 @@ def reset_peak_memory_stats(device: DeviceLike = None) -> None:
     torch.accelerator.reset_peak_memory_stats(resolve(device))
 
 
-def _old_name(name: str, new: str) -> None:
+def _warn_legacy_name(name: str, new: str) -> None:
     warnings.warn(f"{MODULE}.{name} is deprecated: use {MODULE}.{new}", FutureWarning, stacklevel=3)
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
     """Legacy name of ``reset_peak_memory_stats``, which resets all peaks."""
-    _old_name("reset_max_memory_allocated", "reset_peak_memory_stats")
+    _warn_legacy_name("reset_max_memory_allocated", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: DeviceLike = None) -> None:
     """Legacy name of ``reset_peak_memory_stats``, which resets all peaks."""
-    _old_name("reset_max_memory_cached", "reset_peak_memory_stats")
+    _warn_legacy_name("reset_max_memory_cached", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
 
 def memory_cached(device: DeviceLike = None) -> int:
     """Legacy name of ``memory_reserved``."""
-    _old_name("memory_cached", "memory_reserved")
+    _warn_legacy_name("memory_cached", "memory_reserved")
     return memory_reserved(device)
 
 
 def max_memory_cached(device: DeviceLike = None) -> int:
     """Legacy name of ``max_memory_reserved``."""
-    _old_name("max_memory_cached", "max_memory_reserved")
+    _warn_legacy_name("max_memory_cached", "max_memory_reserved")
     return max_memory_reserved(device)
 
 

@@ -12,15 +12,15 @@ from pathlib import Path
 from torch_openreg.trace import cuda_names, summary, validation
 from torch_openreg.trace.events import Trace, read
 
-_MOST_FAULTS = 20
+_MAX_FAULTS = 20
 
 
 def _check(trace: Trace) -> int:
     found = list(validation.faults(trace))
-    for fault in found[:_MOST_FAULTS]:
+    for fault in found[:_MAX_FAULTS]:
         print(f"FAULT  {fault}")
-    if len(found) > _MOST_FAULTS:
-        print(f"       and {len(found) - _MOST_FAULTS} more")
+    if len(found) > _MAX_FAULTS:
+        print(f"       and {len(found) - _MAX_FAULTS} more")
     unlinked = sum(work.external_id is None for work in trace.work)
     print(
         f"{len(trace.work)} kernels and copies on {len(trace.streams())} streams, "
