@@ -53,7 +53,7 @@ def test_refuses_a_tensor_of_another_device(traced: str, given: str) -> None:
 
 
 def test_refuses_a_device_tensor_that_was_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    # There is no device for a real tensor, so this makes a fake one look real.
+    # A real tensor would need a device, so make a fake tensor look real.
     value = fake("openreg:1")
     monkeypatch.setattr("torch_openreg_compile.validation.FakeTensor", int)
     with pytest.raises(GraphError, match=r"'x0'.* on openreg:1 and has no FakeTensor"):

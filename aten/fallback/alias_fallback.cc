@@ -48,8 +48,8 @@ void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Ca
   run_on_host(op, handle, call, stack, execution);
 }
 
-// Returns whether the metadata of an earlier call may be used. Not for calls with CPU tensors:
-// their values, such as lengths, may determine the sizes of results.
+// Returns whether the metadata of an earlier call may be used. It may not if there are CPU tensors,
+// because their values, such as lengths, may determine the sizes of results.
 bool uses_cache(const AliasOperator& op, const Call& call) {
   return op.cacheable && !op.inconsistent.load(std::memory_order_relaxed) && !call.on_host;
 }

@@ -23,7 +23,7 @@ struct Call {
   int64_t numel = 0;       // of all device tensors
   bool has_parts = false;  // a tensor is sparse, quantized or nested (tensor_parts.h)
   bool sparse = false;     // a tensor is sparse
-  bool on_host = false;    // a CPU tensor has dimensions
+  bool on_host = false;    // a CPU tensor is not 0-dim
   bool to_cpu = false;     // the call requests a result on the CPU
   bool reports = false;    // the caller expects errors about the data at once
 };

@@ -159,7 +159,7 @@ class KeyWriter {
 
 bool is_cacheable(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
-  // It is unknown what the results of other libraries' operators depend on.
+  // Operators of other libraries may depend on data without a tag.
   if (schema.name().rfind("aten::", 0) != 0) {
     return false;
   }

@@ -194,7 +194,7 @@ struct LaunchSite {
   int64_t cost;
   bool awaited = false;    // the caller synchronizes with the stream immediately
   bool serial = false;     // the kernel opens no parallel region
-  bool pointwise = false;  // no number of the result depends on how many threads compute it
+  bool pointwise = false;  // the result does not depend on the number of threads
   int64_t loops = 1;       // consecutive loops that share the cost
   Check check = Check::kNewArguments;
   // A hash of what the kernel may reject besides dtypes (argument_key.h); 0 means nothing.

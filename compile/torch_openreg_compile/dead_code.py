@@ -119,7 +119,7 @@ def eliminate(gm: fx.GraphModule) -> list[str]:
         if not isinstance(module, fx.GraphModule):
             continue
         dead = []
-        # In reverse, so that nodes used only by dead nodes are dead when they are visited.
+        # Visit nodes in reverse, so that nodes used only by dead nodes are already unused.
         for node in reversed(module.graph.nodes):
             if not node.users and is_pure(node):
                 module.graph.erase_node(node)

@@ -67,7 +67,7 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
         _C.set_tensor_meta(tensor, meta.version, meta.format, meta.data)
 
 
-def _with_metadata(deepcopy: Any) -> Any:
+def _with_meta(deepcopy: Any) -> Any:
     @functools.wraps(deepcopy)
     def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:
         copied = deepcopy(self, memo)
@@ -81,7 +81,7 @@ def _with_metadata(deepcopy: Any) -> Any:
 
 def register() -> None:
     """Make copy.deepcopy preserve metadata, which torch drops. Must be called only once."""
-    torch.Tensor.__deepcopy__ = _with_metadata(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
-    torch.nn.Parameter.__deepcopy__ = _with_metadata(  # type: ignore[method-assign]
+    torch.Tensor.__deepcopy__ = _with_meta(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
+    torch.nn.Parameter.__deepcopy__ = _with_meta(  # type: ignore[method-assign]
         torch.nn.Parameter.__deepcopy__
     )

@@ -61,7 +61,7 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
 
 
 class Event(torch.Event, metaclass=_EventType):
-    """A mark in a stream: it completes when the work before it is done.
+    """An event on a stream, which completes when the preceding work has finished.
 
     A call returns a ``torch.Event``; every event of the device is an instance.
 
