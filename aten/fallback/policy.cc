@@ -34,8 +34,7 @@ struct Irreplaceable {
   const char* reason;
 };
 constexpr const char* kMemory = "it must allocate device memory";
-constexpr const char* kView =
-    "a view must share the memory of its base, including later writes";
+constexpr const char* kView = "a view must share the memory of its base, including later writes";
 constexpr const char* kStorage = "it changes the storage of the device tensor";
 constexpr const char* kCopy = "the fallback itself is implemented by copies";
 constexpr const char* kNoCpu = "the CPU has no kernel for it";
@@ -95,10 +94,9 @@ void apply_policy(Operator& op, const Call& call,
       break;
     case FallbackPolicy::kWarn:
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
-        TORCH_WARN(
-            "openreg: ", op.name, " has no device kernel and runs on the CPU kernel",
-            wait(op, call),
-            ". Warned once per operator; torch.openreg.fallback.report() shows all calls.");
+        TORCH_WARN("openreg: ", op.name, " has no device kernel and runs on the CPU kernel",
+                   wait(op, call),
+                   ". Warned once per operator; torch.openreg.fallback.report() shows all calls.");
       }
       break;
     case FallbackPolicy::kError:
