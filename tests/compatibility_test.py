@@ -55,7 +55,7 @@ print("libopenreg" in open("/proc/self/maps").read())
         ),
         (
             "torch.version.debug = True",
-            "built for a release of torch",
+            "built for a release build of torch",
             "is a debug build",
             "install torch from PyPI",
         ),
@@ -100,7 +100,7 @@ def test_another_backend_came_first(change: str, owner: str) -> None:
     printed = refusal(change)
     assert "torch_openreg cannot register device 'openreg'" in printed
     assert owner in printed
-    assert "Use one of both packages in a process" in printed
+    assert "Use only one of the two packages in a process" in printed
     assert printed.endswith("False")
 
 

@@ -188,8 +188,8 @@ def test_pinned_memory() -> None:
         (lambda: torch.tensor([1j], device="openreg").conj(), "conjugate bit"),
         (lambda: torch.tensor([1j], device="openreg").conj().imag, "negative bit"),
         (lambda: numbers(2, 2).to_sparse(), "layout other than torch.strided"),
-        (lambda: TwoTensor(numbers(2), numbers(2)), "without memory of their own: TwoTensor"),
-        (lambda: torch._efficientzerotensor((3,), device="openreg"), "without memory of their own"),
+        (lambda: TwoTensor(numbers(2), numbers(2)), "own no memory: TwoTensor"),
+        (lambda: torch._efficientzerotensor((3,), device="openreg"), "own no memory"),
         (
             lambda: torch.quantize_per_tensor(numbers(2), 0.5, 1, torch.qint8),
             "QInt types are not supported",
@@ -296,7 +296,7 @@ def test_wrong_streams() -> None:
     with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
         tensor.__dlpack__(stream=12345)
     for no_handle in (-2, 2**64):
-        with pytest.raises(RuntimeError, match=f"{no_handle} is not a stream: a handle has 64"):
+        with pytest.raises(RuntimeError, match=f"{no_handle} is not a stream handle"):
             tensor.__dlpack__(stream=no_handle)
     for no_device in (12, (12,), (12, "a"), (12.5, 0), torch.device("openreg:1")):
         with pytest.raises(TypeError, match="dl_device must be a tuple of two integers"):
@@ -304,7 +304,7 @@ def test_wrong_streams() -> None:
     for wrong in ("stream", 1.0, True, torch.openreg.Stream(1)):
         with pytest.raises(TypeError, match="stream must be ``int`` or ``none``"):
             tensor.__dlpack__(stream=wrong)
-    with pytest.raises(ValueError, match="which has no such stream: pass stream=None"):
+    with pytest.raises(ValueError, match="which has no openreg streams: pass stream=None"):
         tensor.__dlpack__(stream=own, dl_device=(CPU, 0))
     assert torch.from_dlpack(tensor.__dlpack__(stream=own)).tolist() == [0, 1, 2]
 

@@ -50,7 +50,7 @@ def wait_by_event(x: torch.Tensor) -> None:
 @pytest.mark.parametrize(
     ("wait", "reason"),
     [
-        (wait_by_item, "_local_scalar_dense makes the host wait.*asks for a value.*capture"),
+        (wait_by_item, "_local_scalar_dense makes the host wait.*reads a value.*capture"),
         (wait_by_cpu, "makes the host wait.*copies to host memory.*capture"),
         (wait_by_nonzero, "aten::nonzero makes the host wait.*capture"),
         (wait_by_pageable, "makes the host wait.*copies from host memory.*capture"),
@@ -92,7 +92,7 @@ def test_the_error_of_the_block_is_the_context_of_the_final_error() -> None:
         torch.openreg.graph(torch.openreg.OpenRegGraph()),
     ):
         x.sum().item()
-    assert "asks for a value" in str(caught.value.__context__)
+    assert "reads a value" in str(caught.value.__context__)
 
 
 def test_bad_use_of_a_graph() -> None:

@@ -130,7 +130,7 @@ def test_inputs_are_not_tracked_after_a_failed_capture() -> None:
     with pytest.raises(RuntimeError), context:
         x.sum().item()
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-    with pytest.raises(NotImplementedError, match="names the operators"):
+    with pytest.raises(NotImplementedError, match="name the operators"):
         torch.openreg.graph(graph, enable_annotations=True)
 
 

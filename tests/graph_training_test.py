@@ -93,7 +93,7 @@ def test_arguments_that_graphed_callables_reject() -> None:
     x = torch.ones(2, 2, device="openreg")
     with pytest.raises(RuntimeError, match="has hooks"):
         torch.openreg.make_graphed_callables(module, (x,))
-    with pytest.raises(TypeError, match="tensors only"):
+    with pytest.raises(TypeError, match="only tensors"):
         torch.openreg.make_graphed_callables(lambda t, n: t * n, (x, 3))
     with pytest.raises(ValueError, match="2 callables"):
         torch.openreg.make_graphed_callables((torch.sin, torch.cos), ((x,),))

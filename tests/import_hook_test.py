@@ -82,8 +82,8 @@ def test_threads_that_import_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("torch.__version__ = '2.14.0'", "torch 2.14.0 does not learn"),
-        ("sys.modules['torch_openreg.distributed.attention'] = None", "does not learn"),
+        ("torch.__version__ = '2.14.0'", "of torch 2.14.0"),
+        ("sys.modules['torch_openreg.distributed.attention'] = None", "could not be registered"),
     ],
 )
 def test_another_torch_than_expected(change: str, reason: str) -> None:
@@ -99,7 +99,7 @@ def test_another_torch_than_expected(change: str, reason: str) -> None:
     )
     assert printed.startswith("openreg: torch.distributed.tensor of torch 2.1")
     assert reason in printed
-    assert "attention.py knows torch 2.13" in printed
+    assert "attention.py supports torch 2.13" in printed
 
 
 # -------------------------------------------------------------------------------- the hook alone

@@ -85,10 +85,10 @@ def incomplete(document: Document) -> None:
         (overlapping, "begins on device 0"),
         (backwards, "ends before it begins"),
         (without_call, "has no call of correlation 999999"),
-        (without_operator, "is linked to operator 999999, which is not there"),
+        (without_operator, "is linked to operator 999999, which does not exist"),
         (without_arrow, "no arrow begins"),
         (doubled_call, "2 calls have the correlation"),
-        (empty, "there is no work of the device in it"),
+        (empty, "the trace contains no work of the device"),
         (incomplete, "7 records are missing"),
     ],
 )
@@ -179,7 +179,7 @@ def test_files_that_are_not_traces(tmp_path: Path, capsys: pytest.CaptureFixture
     for events in ([1], [{"ph": "X", "cat": "kernel", "name": "add"}]):
         file.write_text(json.dumps({"traceEvents": events}))
         assert program.main(["check", str(file)]) == 1
-        assert "damaged" in capsys.readouterr().err
+        assert "malformed" in capsys.readouterr().err
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
     assert program.main(["check", str(cut)]) == 1
