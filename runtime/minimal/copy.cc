@@ -130,35 +130,35 @@ orError_t CopyOnStream(const Request& request, orStream_t handle, bool synchrono
 
 extern "C" {
 
-orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
+OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
   return CopyOnStream({"orMemcpy", dst, src, size, kind}, nullptr, true);
 }
 
-orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
+OPENREG_API orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
                         orStream_t stream) {
   return CopyOnStream({"orMemcpyAsync", dst, src, size, kind}, stream, false);
 }
 
-orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device, size_t size) {
+OPENREG_API orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device, size_t size) {
   return CopyOnStream({"orMemcpyPeer", dst, src, size, orMemcpyDeviceToDevice, true, dst_device,
                        src_device},
                       nullptr, true);
 }
 
-orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t size,
+OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t size,
                             orStream_t stream) {
   return CopyOnStream({"orMemcpyPeerAsync", dst, src, size, orMemcpyDeviceToDevice, true,
                        dst_device, src_device},
                       stream, false);
 }
 
-orError_t orMemset(void* pointer, int value, size_t size) {
+OPENREG_API orError_t orMemset(void* pointer, int value, size_t size) {
   return OnStream("orMemset", nullptr, true, [=](Stream* stream, bool wait) {
     return Set("orMemset", pointer, value, size, stream, wait);
   });
 }
 
-orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t stream) {
+OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t stream) {
   return OnStream("orMemsetAsync", stream, false, [=](Stream* found, bool wait) {
     return Set("orMemsetAsync", pointer, value, size, found, wait);
   });

@@ -216,17 +216,17 @@ bool LaunchBlocking() {
 
 extern "C" {
 
-orError_t orGetLastError(void) {
+OPENREG_API orError_t orGetLastError(void) {
   const orError_t error = thread_state.last_error;
   thread_state.last_error = orSuccess;
   return error;
 }
 
-orError_t orPeekAtLastError(void) { return thread_state.last_error; }
+OPENREG_API orError_t orPeekAtLastError(void) { return thread_state.last_error; }
 
-const char* orGetLastErrorDetail(void) { return thread_state.detail; }
+OPENREG_API const char* orGetLastErrorDetail(void) { return thread_state.detail; }
 
-orError_t orGetVersion(int* version) {
+OPENREG_API orError_t orGetVersion(int* version) {
   if (version == nullptr) {
     return FailNull("orGetVersion", "version");
   }
@@ -234,9 +234,9 @@ orError_t orGetVersion(int* version) {
   return orSuccess;
 }
 
-orError_t orInit(void) { return EnterQuery("orInit"); }
+OPENREG_API orError_t orInit(void) { return EnterQuery("orInit"); }
 
-orError_t orShutdown(void) {
+OPENREG_API orError_t orShutdown(void) {
   if (InForkedChild()) {
     return orSuccess;
   }
@@ -245,7 +245,7 @@ orError_t orShutdown(void) {
   return orSuccess;
 }
 
-orError_t orSetLaunchBlocking(int blocking) {
+OPENREG_API orError_t orSetLaunchBlocking(int blocking) {
   if (blocking != 0 && blocking != 1) {
     return Fail(orErrorInvalidValue, "orSetLaunchBlocking: blocking is %d: expected 0 or 1",
                 blocking);
@@ -254,7 +254,7 @@ orError_t orSetLaunchBlocking(int blocking) {
   return orSuccess;
 }
 
-orError_t orGetLaunchBlocking(int* blocking) {
+OPENREG_API orError_t orGetLaunchBlocking(int* blocking) {
   if (blocking == nullptr) {
     return FailNull("orGetLaunchBlocking", "blocking");
   }
@@ -263,7 +263,7 @@ orError_t orGetLaunchBlocking(int* blocking) {
   return orSuccess;
 }
 
-orError_t orGetDeviceCount(int* count) {
+OPENREG_API orError_t orGetDeviceCount(int* count) {
   if (count == nullptr) {
     return FailNull("orGetDeviceCount", "count");
   }
@@ -273,7 +273,7 @@ orError_t orGetDeviceCount(int* count) {
   return orSuccess;
 }
 
-orError_t orGetDevice(int* device) {
+OPENREG_API orError_t orGetDevice(int* device) {
   if (device == nullptr) {
     return FailNull("orGetDevice", "device");
   }
@@ -284,7 +284,7 @@ orError_t orGetDevice(int* device) {
   return orSuccess;
 }
 
-orError_t orSetDevice(int device) {
+OPENREG_API orError_t orSetDevice(int device) {
   if (InForkedChild()) {
     return EnterQuery("orSetDevice");
   }
@@ -293,7 +293,7 @@ orError_t orSetDevice(int device) {
   return orSuccess;
 }
 
-orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
+OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
   if (properties == nullptr) {
     return FailNull("orGetDeviceProperties", "properties");
   }

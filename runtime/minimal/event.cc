@@ -90,11 +90,11 @@ void DestroyEvents(int device) {
 
 extern "C" {
 
-orError_t orEventCreate(orEvent_t* event) {
+OPENREG_API orError_t orEventCreate(orEvent_t* event) {
   return orEventCreateWithFlags(event, orEventDisableTiming);
 }
 
-orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
+OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   RETURN_IF_ERROR(EnterWork("orEventCreate"));
   if (event == nullptr) {
     return FailNull("orEventCreate", "event");
@@ -112,7 +112,7 @@ orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
              : Fail(orErrorSystem, "orEventCreate: %zu events exist already", kMaxEvents);
 }
 
-orError_t orEventDestroy(orEvent_t event) {
+OPENREG_API orError_t orEventDestroy(orEvent_t event) {
   if (InForkedChild()) {
     return orSuccess;
   }
@@ -123,7 +123,7 @@ orError_t orEventDestroy(orEvent_t event) {
                     static_cast<void*>(event));
 }
 
-orError_t orEventGetDevice(orEvent_t handle, int* device) {
+OPENREG_API orError_t orEventGetDevice(orEvent_t handle, int* device) {
   std::shared_ptr<Event> event;
   RETURN_IF_ERROR(EnterQuery("orEventGetDevice"));
   RETURN_IF_ERROR(Find("orEventGetDevice", handle, &event));
@@ -134,7 +134,7 @@ orError_t orEventGetDevice(orEvent_t handle, int* device) {
   return orSuccess;
 }
 
-orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
+OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
   std::shared_ptr<Event> event;
   Record record;
   RETURN_IF_ERROR(EnterWork("orEventRecord"));
@@ -159,14 +159,14 @@ orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
   return orSuccess;
 }
 
-orError_t orEventQuery(orEvent_t handle) {
+OPENREG_API orError_t orEventQuery(orEvent_t handle) {
   std::shared_ptr<Event> event;
   RETURN_IF_ERROR(EnterQuery("orEventQuery"));
   RETURN_IF_ERROR(Find("orEventQuery", handle, &event));
   return Answer("orEventQuery", event->record().state());
 }
 
-orError_t orEventSynchronize(orEvent_t handle) {
+OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   std::shared_ptr<Event> event;
   RETURN_IF_ERROR(EnterWork("orEventSynchronize"));
   RETURN_IF_ERROR(Find("orEventSynchronize", handle, &event));
@@ -178,7 +178,7 @@ orError_t orEventSynchronize(orEvent_t handle) {
   return Report(record.stream->TakeFailure());
 }
 
-orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEvent_t end_handle) {
+OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEvent_t end_handle) {
   constexpr const char* kFunction = "orEventElapsedTime";
   std::shared_ptr<Event> start, end;
   RETURN_IF_ERROR(EnterQuery(kFunction));
@@ -209,7 +209,7 @@ orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEven
   return orSuccess;
 }
 
-orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, unsigned flags) {
+OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, unsigned flags) {
   constexpr const char* kFunction = "orStreamWaitEvent";
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Event> event;

@@ -164,7 +164,7 @@ orError_t Check(const orKernel& kernel, const orKernelArguments& arguments) {
 
 extern "C" {
 
-orError_t orGetKernel(orKernel_t* kernel, const char* name) {
+OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name) {
   if (kernel == nullptr || name == nullptr) {
     return FailNull("orGetKernel", kernel == nullptr ? "kernel" : "name");
   }
@@ -178,7 +178,7 @@ orError_t orGetKernel(orKernel_t* kernel, const char* name) {
   return Fail(orErrorInvalidValue, "orGetKernel: there is no kernel \"%s\"", name);
 }
 
-orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments, size_t size) {
+OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments, size_t size) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(EnterWork("orLaunchKernel"));
   RETURN_IF_ERROR(Streams::Get().Find("orLaunchKernel", handle, &stream));

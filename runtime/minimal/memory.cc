@@ -192,13 +192,13 @@ orError_t Memory::Unregister(void* pointer) {
 
 extern "C" {
 
-orError_t orMalloc(void** pointer, size_t size) {
+OPENREG_API orError_t orMalloc(void** pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork("orMalloc"));
   return pointer != nullptr ? Memory::Get().Allocate(thread_state.device, size, pointer)
                             : FailNull("orMalloc", "pointer");
 }
 
-orError_t orFree(void* pointer) {
+OPENREG_API orError_t orFree(void* pointer) {
   if (InForkedChild()) {
     return orSuccess;
   }
@@ -206,14 +206,14 @@ orError_t orFree(void* pointer) {
   return pointer != nullptr ? Memory::Get().Free(pointer) : orSuccess;
 }
 
-orError_t orMemTrim(size_t* released) {
+OPENREG_API orError_t orMemTrim(size_t* released) {
   if (released != nullptr) {
     *released = 0;
   }
   return InForkedChild() ? orSuccess : EnterRelease("orMemTrim");
 }
 
-orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
+OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   RETURN_IF_ERROR(EnterQuery("orMemGetInfo"));
   if (free_bytes == nullptr || total_bytes == nullptr) {
     return FailNull("orMemGetInfo", free_bytes == nullptr ? "free_bytes" : "total_bytes");
@@ -223,13 +223,13 @@ orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes) {
   return orSuccess;
 }
 
-orError_t orMallocHost(void** pointer, size_t size) {
+OPENREG_API orError_t orMallocHost(void** pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork("orMallocHost"));
   return pointer != nullptr ? Memory::Get().AllocateHost(size, pointer)
                             : FailNull("orMallocHost", "pointer");
 }
 
-orError_t orFreeHost(void* pointer) {
+OPENREG_API orError_t orFreeHost(void* pointer) {
   if (InForkedChild()) {
     return orSuccess;
   }
@@ -237,12 +237,12 @@ orError_t orFreeHost(void* pointer) {
   return pointer != nullptr ? Memory::Get().FreeHost(pointer) : orSuccess;
 }
 
-orError_t orHostRegister(void* pointer, size_t size) {
+OPENREG_API orError_t orHostRegister(void* pointer, size_t size) {
   RETURN_IF_ERROR(EnterWork("orHostRegister"));
   return Memory::Get().Register(pointer, size);
 }
 
-orError_t orHostUnregister(void* pointer) {
+OPENREG_API orError_t orHostUnregister(void* pointer) {
   if (InForkedChild()) {
     return orSuccess;
   }
@@ -250,7 +250,7 @@ orError_t orHostUnregister(void* pointer) {
   return Memory::Get().Unregister(pointer);
 }
 
-orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer) {
+OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer) {
   RETURN_IF_ERROR(EnterQuery("orPointerGetAttributes"));
   if (attributes == nullptr) {
     return FailNull("orPointerGetAttributes", "attributes");

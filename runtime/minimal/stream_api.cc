@@ -20,7 +20,7 @@ orError_t FindForQuery(const char* function, orStream_t handle, std::shared_ptr<
 
 extern "C" {
 
-orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
+OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
   if (least == nullptr || greatest == nullptr) {
     return FailNull("orDeviceGetStreamPriorityRange", least == nullptr ? "least" : "greatest");
   }
@@ -29,11 +29,11 @@ orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
   return orSuccess;
 }
 
-orError_t orStreamCreate(orStream_t* stream) {
+OPENREG_API orError_t orStreamCreate(orStream_t* stream) {
   return orStreamCreateWithPriority(stream, 0, kLeastPriority);
 }
 
-orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned flags, int priority) {
+OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned flags, int priority) {
   RETURN_IF_ERROR(EnterWork("orStreamCreate"));
   if (stream == nullptr) {
     return FailNull("orStreamCreate", "stream");
@@ -46,7 +46,7 @@ orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned flags, int pri
   return Streams::Get().Create(thread_state.device, priority, stream);
 }
 
-orError_t orStreamDestroy(orStream_t stream) {
+OPENREG_API orError_t orStreamDestroy(orStream_t stream) {
   if (InForkedChild()) {
     return orSuccess;
   }
@@ -54,7 +54,7 @@ orError_t orStreamDestroy(orStream_t stream) {
   return Streams::Get().Destroy(stream);
 }
 
-orError_t orGetDefaultStream(orStream_t* stream, int device) {
+OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device) {
   RETURN_IF_ERROR(EnterQuery("orGetDefaultStream"));
   if (stream == nullptr) {
     return FailNull("orGetDefaultStream", "stream");
@@ -64,7 +64,7 @@ orError_t orGetDefaultStream(orStream_t* stream, int device) {
   return orSuccess;
 }
 
-orError_t orStreamGetPriority(orStream_t handle, int* priority) {
+OPENREG_API orError_t orStreamGetPriority(orStream_t handle, int* priority) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(FindForQuery("orStreamGetPriority", handle, &stream));
   if (priority == nullptr) {
@@ -74,7 +74,7 @@ orError_t orStreamGetPriority(orStream_t handle, int* priority) {
   return orSuccess;
 }
 
-orError_t orStreamGetDevice(orStream_t handle, int* device) {
+OPENREG_API orError_t orStreamGetDevice(orStream_t handle, int* device) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(FindForQuery("orStreamGetDevice", handle, &stream));
   if (device == nullptr) {
@@ -84,7 +84,7 @@ orError_t orStreamGetDevice(orStream_t handle, int* device) {
   return orSuccess;
 }
 
-orError_t orStreamQuery(orStream_t handle) {
+OPENREG_API orError_t orStreamQuery(orStream_t handle) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(FindForQuery("orStreamQuery", handle, &stream));
   const Stream::State state = stream->StateOf(stream->last_position());
@@ -94,7 +94,7 @@ orError_t orStreamQuery(orStream_t handle) {
                                                    "orStreamQuery: queued commands were dropped");
 }
 
-orError_t orStreamSynchronize(orStream_t handle) {
+OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(EnterWork("orStreamSynchronize"));
   RETURN_IF_ERROR(Streams::Get().Find("orStreamSynchronize", handle, &stream));
@@ -102,7 +102,7 @@ orError_t orStreamSynchronize(orStream_t handle) {
   return Report(stream->TakeFailure());
 }
 
-orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
+OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(EnterWork("orLaunchHostFunc"));
   RETURN_IF_ERROR(Streams::Get().Find("orLaunchHostFunc", handle, &stream));
@@ -115,9 +115,9 @@ orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
                        }});
 }
 
-int orInKernel(void) { return thread_state.in_kernel ? 1 : 0; }
+OPENREG_API int orInKernel(void) { return thread_state.in_kernel ? 1 : 0; }
 
-orError_t orDeviceSynchronize(void) {
+OPENREG_API orError_t orDeviceSynchronize(void) {
   RETURN_IF_ERROR(EnterWork("orDeviceSynchronize"));
   Failure failure;
   RETURN_IF_ERROR(
@@ -125,7 +125,7 @@ orError_t orDeviceSynchronize(void) {
   return Report(failure);
 }
 
-orError_t orDeviceReset(void) {
+OPENREG_API orError_t orDeviceReset(void) {
   RETURN_IF_ERROR(EnterWork("orDeviceReset"));
   RETURN_IF_ERROR(Streams::Get().Reset("orDeviceReset", thread_state.device));
   DestroyEvents(thread_state.device);

@@ -17,23 +17,23 @@ orError_t NotSupported(const char* function) {
 
 extern "C" {
 
-orError_t orIpcGetEventHandle(orIpcEventHandle*, orEvent_t) {
+OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle*, orEvent_t) {
   return NotSupported("orIpcGetEventHandle");
 }
-orError_t orIpcOpenEventHandle(orEvent_t*, const orIpcEventHandle*) {
+OPENREG_API orError_t orIpcOpenEventHandle(orEvent_t*, const orIpcEventHandle*) {
   return NotSupported("orIpcOpenEventHandle");
 }
-orError_t orIpcExport(orIpcMemoryHandle*, void*, size_t, orStream_t) {
+OPENREG_API orError_t orIpcExport(orIpcMemoryHandle*, void*, size_t, orStream_t) {
   return NotSupported("orIpcExport");
 }
-orError_t orIpcImport(void**, const orIpcMemoryHandle*, orStream_t) {
+OPENREG_API orError_t orIpcImport(void**, const orIpcMemoryHandle*, orStream_t) {
   return NotSupported("orIpcImport");
 }
-orError_t orIpcRelease(void*, orStream_t) { return NotSupported("orIpcRelease"); }
-orError_t orIpcIsExported(int*, const void*, size_t) { return NotSupported("orIpcIsExported"); }
+OPENREG_API orError_t orIpcRelease(void*, orStream_t) { return NotSupported("orIpcRelease"); }
+OPENREG_API orError_t orIpcIsExported(int*, const void*, size_t) { return NotSupported("orIpcIsExported"); }
 
 // Callers ask this before they know whether there are graphs.
-orError_t orStreamGetCaptureInfo(orStream_t, orStreamCaptureStatus* status, uint64_t* id) {
+OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t, orStreamCaptureStatus* status, uint64_t* id) {
   if (status == nullptr) {
     return FailNull("orStreamGetCaptureInfo", "status");
   }
@@ -43,7 +43,7 @@ orError_t orStreamGetCaptureInfo(orStream_t, orStreamCaptureStatus* status, uint
   }
   return orSuccess;
 }
-orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
+OPENREG_API orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
   static thread_local orStreamCaptureMode thread_mode = orStreamCaptureModeGlobal;
   if (mode == nullptr) {
     return FailNull("orThreadExchangeStreamCaptureMode", "mode");
@@ -51,29 +51,29 @@ orError_t orThreadExchangeStreamCaptureMode(orStreamCaptureMode* mode) {
   std::swap(thread_mode, *mode);
   return orSuccess;
 }
-orError_t orStreamBeginCapture(orStream_t, orStreamCaptureMode) {
+OPENREG_API orError_t orStreamBeginCapture(orStream_t, orStreamCaptureMode) {
   return NotSupported("orStreamBeginCapture");
 }
-orError_t orStreamEndCapture(orStream_t, orGraph_t*) { return NotSupported("orStreamEndCapture"); }
-orError_t orGraphLaunch(orGraph_t, orStream_t) { return NotSupported("orGraphLaunch"); }
-orError_t orGraphDestroy(orGraph_t) { return NotSupported("orGraphDestroy"); }
-orError_t orGraphGetNodeCount(orGraph_t, size_t*) { return NotSupported("orGraphGetNodeCount"); }
-orError_t orGraphDebugDotPrint(orGraph_t, const char*) {
+OPENREG_API orError_t orStreamEndCapture(orStream_t, orGraph_t*) { return NotSupported("orStreamEndCapture"); }
+OPENREG_API orError_t orGraphLaunch(orGraph_t, orStream_t) { return NotSupported("orGraphLaunch"); }
+OPENREG_API orError_t orGraphDestroy(orGraph_t) { return NotSupported("orGraphDestroy"); }
+OPENREG_API orError_t orGraphGetNodeCount(orGraph_t, size_t*) { return NotSupported("orGraphGetNodeCount"); }
+OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t, const char*) {
   return NotSupported("orGraphDebugDotPrint");
 }
 
-orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t, orActivityBufferCompleted_t) {
+OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t, orActivityBufferCompleted_t) {
   return NotSupported("orActivityRegisterCallbacks");
 }
-orError_t orActivityEnableTracing(void) { return NotSupported("orActivityEnableTracing"); }
-orError_t orActivityDisableTracing(void) { return NotSupported("orActivityDisableTracing"); }
-int orActivityIsEnabled(void) { return 0; }
-orError_t orActivityFlushAll(void) { return NotSupported("orActivityFlushAll"); }
-orError_t orActivityGetCounts(uint64_t*, uint64_t*) { return NotSupported("orActivityGetCounts"); }
-orError_t orActivityPushExternalCorrelationId(orActivityIdKind, uint64_t) {
+OPENREG_API orError_t orActivityEnableTracing(void) { return NotSupported("orActivityEnableTracing"); }
+OPENREG_API orError_t orActivityDisableTracing(void) { return NotSupported("orActivityDisableTracing"); }
+OPENREG_API int orActivityIsEnabled(void) { return 0; }
+OPENREG_API orError_t orActivityFlushAll(void) { return NotSupported("orActivityFlushAll"); }
+OPENREG_API orError_t orActivityGetCounts(uint64_t*, uint64_t*) { return NotSupported("orActivityGetCounts"); }
+OPENREG_API orError_t orActivityPushExternalCorrelationId(orActivityIdKind, uint64_t) {
   return NotSupported("orActivityPushExternalCorrelationId");
 }
-orError_t orActivityPopExternalCorrelationId(orActivityIdKind, uint64_t*) {
+OPENREG_API orError_t orActivityPopExternalCorrelationId(orActivityIdKind, uint64_t*) {
   return NotSupported("orActivityPopExternalCorrelationId");
 }
 
