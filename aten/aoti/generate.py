@@ -50,8 +50,8 @@ _SOURCE = """// SPDX-License-Identifier: BSD-3-Clause
 
 %s
 
-// The lengths of fixed-size arrays are unused parameters. #pragma GCC diagnostic ignored
-"-Wunused-parameter"
+// The lengths of fixed-size arrays are unused parameters.
+#pragma GCC diagnostic ignored "-Wunused-parameter"
 
 using namespace torch::aot_inductor;
 
