@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks import timeline
-from benchmarks.eager import Bounds, parser, run
+from benchmarks.eager import parser, run
 from benchmarks.service_cases import SERVICES
 from tools.flags.flags import picture
 
@@ -30,7 +30,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags = flags_of.parse_args(argv)
     if flags.timeline and flags.device.type == "cpu":
         flags_of.error("--timeline is about streams, which the CPU has not: choose a --device")
-    status = run(flags, SERVICES, (Bounds(), Bounds()))
+    status = run(flags, SERVICES)
     if flags.timeline and not flags.list:
         if flags.threads[0]:
             torch.set_num_threads(flags.threads[0])
