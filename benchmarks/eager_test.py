@@ -69,11 +69,14 @@ def test_failed_case_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     missing = Case("tiny", "missing", CASES[0].make)
     monkeypatch.setattr(measurement, "CASES", (missing, *CASES))
     names = [missing.name, "views"]
-    rows = [result for result, _ in measure(names, "cpu", 1, QUICK)]
+    effort = Effort(QUICK.window, QUICK.rounds, passes=2)
+    rows = [result for result, _ in measure(names, "cpu", 1, effort)]
     assert "not enough values to unpack" in rows[0].error
     assert rows[0].met is None
     assert rows[1].error == ""
     assert rows[1].ratio > 0
+    assert rows[2] is rows[0]  # not run again
+    assert rows[3].error == ""
 
 
 def result(ratio: float, bound: float | None) -> Result:

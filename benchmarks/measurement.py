@@ -190,12 +190,16 @@ def measure(
 
     Yields:
         For each case in each pass: its result over the passes so far, and the number of threads. A
-        case that failed has its error.
+        case that failed has its error, and is not run in later passes.
     """
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
+    failed: dict[str, Result] = {}
     with ExitStack() as stack:
         workers: list[Worker[Window, Timing]] = []
         for name in names * effort.passes:
+            if name in failed:
+                yield failed[name], 0
+                continue
             if not workers:
                 workers = [stack.enter_context(Worker(prepare, threads)) for _ in range(2)]
             (case,) = (c for c in CASES if c.name == name)
@@ -205,7 +209,8 @@ def measure(
                 (cpu, dev), used = alternate(name, sides, effort)
             except (RuntimeError, TimeoutError, Died) as error:
                 lines = str(error).splitlines() or [type(error).__name__]
-                yield Result(*row, error=lines[0]), 0
+                failed[name] = Result(*row, error=lines[0])
+                yield failed[name], 0
                 for worker in workers:
                     worker.close()
                 workers = []  # the next case gets new ones

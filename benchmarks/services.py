@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks import timeline
-from benchmarks.eager import Bounds, parser, run
+from benchmarks.eager import parser, run
 from benchmarks.service_cases import SERVICES
 from tools.flags.flags import picture
 
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         flags_of.error(
             "--timeline needs streams, which the CPU does not have: choose another --device"
         )
-    status = run(flags, SERVICES, (Bounds(), Bounds()))
+    status = run(flags, SERVICES)
     if flags.timeline and not flags.list:
         if flags.threads[0]:
             torch.set_num_threads(flags.threads[0])
