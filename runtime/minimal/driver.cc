@@ -180,10 +180,9 @@ orError_t EnterQuery(const char* function) {
 }
 
 orError_t EnterRelease(const char* function) {
-  return !thread_state.in_kernel
-             ? orSuccess
-             : Fail(orErrorNotPermitted, "%s was called inside a kernel or host function",
-                    function);
+  return !thread_state.in_kernel ? orSuccess
+                                 : Fail(orErrorNotPermitted,
+                                        "%s was called inside a kernel or host function", function);
 }
 
 orError_t EnterWork(const char* function) {
@@ -191,9 +190,8 @@ orError_t EnterWork(const char* function) {
     RETURN_IF_ERROR(EnterRelease(function));
   }
   RETURN_IF_ERROR(EnterQuery(function));
-  return phase.load() == Phase::kShutdown
-             ? Fail(orErrorShutdown, "%s: the process exits", function)
-             : orSuccess;
+  return phase.load() == Phase::kShutdown ? Fail(orErrorShutdown, "%s: the process exits", function)
+                                          : orSuccess;
 }
 
 orError_t CheckDevice(const char* function, int device) {
