@@ -26,6 +26,16 @@ namespace {
 
 constexpr char kName[] = "occl: all_reduce of a sparse tensor";
 
+// torch.distributed passes view_as_real() of a complex tensor. Of a sparse tensor that is a view
+// which shares only the values, and a reduction also changes the indices.
+at::Tensor program_tensor(const at::Tensor& tensor) {
+  if (!tensor.is_view()) {
+    return tensor;
+  }
+  const at::Tensor base(tensor._base());
+  return base.is_complex() ? base : tensor;
+}
+
 // Gathers the shapes of all ranks, checks that they agree, and returns the number of elements of
 // each rank.
 std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tensor, int rank,
@@ -92,7 +102,7 @@ void reduce_sparse(Transport& transport, const at::Tensor& tensor, bool average,
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
     std::vector<at::Tensor>& tensors, const c10d::AllreduceOptions& options) {
   TORCH_CHECK_VALUE(tensors.size() == 1, kName, " needs one tensor, not ", tensors.size());
-  const at::Tensor tensor = tensors[0];
+  const at::Tensor tensor = program_tensor(tensors[0]);
   TORCH_CHECK_TYPE(tensor.layout() == at::kSparse && tensor.device().type() == kOpenRegType, kName,
                    ": the tensor has layout ", tensor.layout(), " on ", tensor.device(),
                    ": it must be a COO tensor on ", kOpenRegType);

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import WorkResult
 from torch_openreg.distributed import dump_flight_recorder
 
 from tests import child
@@ -355,9 +356,9 @@ def results() -> None:
     # It is complete although an earlier operation still waits for its other side.
     waiting = dist.irecv(torch.empty(3, device=DEVICE), 1) if rank == 0 else None
     pending = waiting.get_future_result() if waiting is not None else None
-    assert result.wait() == dist.WorkResult.SUCCESS.value
+    assert result.wait() == WorkResult.SUCCESS.value
     after.wait()
-    assert seen == [dist.WorkResult.SUCCESS.value]
+    assert seen == [WorkResult.SUCCESS.value]
     assert work.is_completed()
     dist.barrier()
     if pending is not None:
@@ -366,14 +367,14 @@ def results() -> None:
     if rank == 1:
         dist.send(torch.ones(3, device=DEVICE), 0)
     elif pending is not None:
-        assert pending.wait() == dist.WorkResult.SUCCESS.value
+        assert pending.wait() == WorkResult.SUCCESS.value
     # Of a work that is dropped, and of one that has finished.
     dropped = dist.all_reduce(tensor, async_op=True)
     assert dropped is not None
     result = dropped.get_future_result()
     del dropped
-    assert result.wait() == dist.WorkResult.SUCCESS.value
-    assert work.get_future_result().wait() == dist.WorkResult.SUCCESS.value
+    assert result.wait() == WorkResult.SUCCESS.value
+    assert work.get_future_result().wait() == WorkResult.SUCCESS.value
 
 
 def test_a_future_of_the_result() -> None:
@@ -397,7 +398,7 @@ def result_of_a_late_rank() -> int | None:
 
 def test_the_result_of_a_failure() -> None:
     values = run(2, result_of_a_late_rank, group=Group(timeout=1))
-    assert values == [dist.WorkResult.TIMEOUT.value, None]
+    assert values == [WorkResult.TIMEOUT.value, None]
 
 
 @pytest.mark.parametrize("end", ["", "torch.openreg._sleep(int(1e9)); dist.all_reduce(tensor)"])
