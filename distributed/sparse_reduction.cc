@@ -51,8 +51,8 @@ std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tenso
   for (int64_t other = 0; other < ranks; ++other) {
     const int64_t* const row = host.const_data_ptr<int64_t>() + other * length;
     TORCH_CHECK_VALUE(std::equal(mine.begin() + 1, mine.end(), row + 1), kName, ": rank ", rank,
-                      " has shape ", tensor.sizes(), " with ", mine[1],
-                      " sparse dimensions, rank ", other, " has shape ",
+                      " has shape ", tensor.sizes(), " with ", mine[1], " sparse dimensions, rank ",
+                      other, " has shape ",
                       at::IntArrayRef(row + 2, static_cast<size_t>(length - 2)), " with ", row[1]);
     counts.push_back(row[0]);
   }
@@ -117,12 +117,12 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
               " cannot be captured by a graph, because it waits on the host for the numbers of "
               "elements: pass tensor.to_dense()");
   const at::Tensor values = tensor._values();
-  auto work = run(c10d::OpType::_ALLREDUCE_SPARSE, "occl:all_reduce_sparse", options.asyncOp,
-                  {values}, {values}, [&](Transport& transport, WorkOCCL& work) {
-                    reduce_sparse(transport, tensor, op == c10d::ReduceOp::AVG, getRank(),
-                                  getSize());
-                    work.set_outputs({tensor});
-                  });
+  auto work =
+      run(c10d::OpType::_ALLREDUCE_SPARSE, "occl:all_reduce_sparse", options.asyncOp, {values},
+          {values}, [&](Transport& transport, WorkOCCL& work) {
+            reduce_sparse(transport, tensor, op == c10d::ReduceOp::AVG, getRank(), getSize());
+            work.set_outputs({tensor});
+          });
   if (options.asyncOp) {
     // The new parts of the tensor belong to the group's stream, and the caller will use them.
     const c10::Stream current = current_stream(tensor.device().index());

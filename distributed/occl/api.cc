@@ -317,8 +317,8 @@ OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm) {
     return Return(status);
   }
   if (group.depth != 0) {
-    return Return(Error(occlInvalidUsage,
-                        "occlCommSuspend: a group is open: call occlGroupEnd first"));
+    return Return(
+        Error(occlInvalidUsage, "occlCommSuspend: a group is open: call occlGroupEnd first"));
   }
   Communicator& communicator = *comm->communicator;
   Status status = comm->finalized ? Error(occlInvalidUsage, kFinalized) : WaitIdle(communicator);

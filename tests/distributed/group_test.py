@@ -3,6 +3,7 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -215,9 +216,15 @@ def test_invalid_arguments_are_rejected_at_the_call() -> None:
     run(2, wrong_arguments)
 
 
+def occl() -> Any:
+    group = dist.group.WORLD
+    assert group is not None
+    return group._get_backend(torch.device(DEVICE))
+
+
 def suspends() -> None:
     size = dist.get_world_size()
-    backend = dist.group.WORLD._get_backend(torch.device(DEVICE))  # type: ignore[union-attr]
+    backend = occl()
     large = torch.ones(50_000, device=DEVICE)
     dist.all_reduce(large)
     dist.all_reduce(ones())
@@ -257,7 +264,7 @@ def test_a_group_suspends_and_resumes(size: int) -> None:
 
 
 def suspended_at_the_end() -> None:
-    backend = dist.group.WORLD._get_backend(torch.device(DEVICE))  # type: ignore[union-attr]
+    backend = occl()
     dist.all_reduce(ones())
     backend.suspend()
 
@@ -267,7 +274,7 @@ def test_a_suspended_group_can_be_destroyed() -> None:
 
 
 def unconnected() -> None:
-    backend = dist.group.WORLD._get_backend(torch.device(DEVICE))  # type: ignore[union-attr]
+    backend = occl()
     backend.suspend()
     backend.resume()
     assert set(backend.memory_stats().values()) == {0}

@@ -28,7 +28,7 @@ def all_reduces() -> None:
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.complex64):
         for sparse_dim in (1, 2, 3):
             inputs = [sparse(other, dtype, sparse_dim, other % 2 == 1) for other in range(size)]
-            expected = sum(one.to_dense() for one in inputs)
+            expected = torch.stack([one.to_dense() for one in inputs]).sum(0).to(dtype)
             for asynchronous in (False, True):
                 tensor = inputs[rank].to(DEVICE)
                 work = dist.all_reduce(tensor, async_op=asynchronous)
@@ -57,7 +57,8 @@ def test_sparse_tensors_are_added(size: int, hosts: int) -> None:
 
 
 def other_streams() -> None:
-    expected = sum(sparse(rank, torch.float32, 2, repeated=False).to_dense() for rank in range(2))
+    inputs = [sparse(rank, torch.float32, 2, repeated=False) for rank in range(2)]
+    expected = inputs[0].to_dense() + inputs[1].to_dense()
     for _ in range(20):
         side = torch.openreg.Stream()
         with torch.openreg.stream(side):
@@ -78,7 +79,7 @@ def test_sparse_tensors_of_a_side_stream() -> None:
 
 
 def nothing() -> None:
-    tensor = torch.sparse_coo_tensor(size=SHAPE, device=DEVICE)
+    tensor = torch.zeros(SHAPE, device=DEVICE).to_sparse()
     dist.all_reduce(tensor)
     assert tensor._nnz() == 0
 
@@ -93,7 +94,7 @@ def invalid() -> None:
     with pytest.raises(ValueError, match=r"supports SUM and AVG only.*to_dense"):
         dist.all_reduce(tensor, op=dist.ReduceOp.MAX)
     with pytest.raises(ValueError, match=r"rank \d has shape .* rank \d has shape"):
-        dist.all_reduce(torch.sparse_coo_tensor(size=(3 + rank, 2), device=DEVICE))
+        dist.all_reduce(torch.zeros(3 + rank, 2, device=DEVICE).to_sparse())
     graph = torch.openreg.OpenRegGraph()
     with (
         pytest.raises(RuntimeError, match=r"cannot be captured by a graph.*to_dense"),
