@@ -390,7 +390,7 @@ def result_of_a_late_rank() -> int | None:
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
     value = work.get_future_result().wait()
-    with pytest.raises(RuntimeError, match="rank 1 did not reach"):
+    with pytest.raises(RuntimeError, match="rank 1 did not"):
         torch.openreg.synchronize()
     assert not work.is_success()
     return int(value)
@@ -398,7 +398,9 @@ def result_of_a_late_rank() -> int | None:
 
 def test_the_result_of_a_failure() -> None:
     values = run(2, result_of_a_late_rank, group=Group(timeout=1))
-    assert values == [WorkResult.TIMEOUT.value, None]
+    # Between machines, the rank that waits aborts its communicator.
+    expected = WorkResult.TIMEOUT if HOSTS == 1 else WorkResult.COMM_ERROR
+    assert values == [expected.value, None]
 
 
 @pytest.mark.parametrize("end", ["", "torch.openreg._sleep(int(1e9)); dist.all_reduce(tensor)"])
