@@ -54,7 +54,7 @@ orError_t Stream::Queue(const char* function, Command command, uint64_t* positio
   }
   return error == orSuccess ? orSuccess
          : error == orErrorShutdown
-             ? Fail(error, "%s: the process exits", function)
+             ? Fail(error, "%s: the process is exiting", function)
              : Fail(error, "%s: no thread can be started (ulimit -u)", function);
 }
 
@@ -73,7 +73,7 @@ orError_t Stream::Wait(const char* function, uint64_t position) {
   }
   return state == State::kDone
              ? orSuccess
-             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
+             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                     function);
 }
 

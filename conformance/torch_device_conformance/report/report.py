@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report: a heading and the verdicts of a run. All other formats are made from its JSON.
+"""A report: a heading and the verdicts of a run. All other formats are generated from its JSON.
 
-The version of the schema is in report/schema.json. A reader accepts any minor version of its major
-version.
+report/schema.json has the version of the schema. A reader accepts every minor version of the major
+version that it supports.
 """
 
 import json
@@ -143,11 +143,13 @@ def load(path: Path) -> Report:
 
 
 class Journal:
-    """The verdicts of a run, one line each, written as they arrive. A stopped run resumes from it.
+    """A file with the verdicts of a run, from which a stopped run can be resumed.
+
+    Each verdict is written as one line as soon as it arrives.
 
     Args:
         path: path of the file.
-        heading: a run resumes only if its heading is the same.
+        heading: describes the run. A run can be resumed only with the same heading.
     """
 
     def __init__(self, path: Path, heading: Mapping[str, Any]) -> None:
@@ -155,7 +157,7 @@ class Journal:
         self._heading = json.dumps(heading, sort_keys=True)
 
     def read(self) -> list[Verdict]:
-        """Returns the verdicts of an earlier run. An incomplete last line is ignored.
+        """Returns the verdicts of an earlier run. Ignores an incomplete last line.
 
         Raises:
             BadReport: the earlier run had another heading.
@@ -164,7 +166,10 @@ class Journal:
             return []
         heading, *lines = self._path.read_text().splitlines() or [""]
         if heading != self._heading:
-            raise BadReport(f"{self._path} is of another subject, kit, tier or seed")
+            raise BadReport(
+                f"{self._path} was written for another subject, kit, tier or seed: "
+                "use the same flags, or another folder"
+            )
         found = []
         for line in lines:
             try:
@@ -174,20 +179,20 @@ class Journal:
         return found
 
     def start(self, verdicts: Iterable[Verdict]) -> None:
-        """Starts the file with the existing verdicts."""
+        """Writes a new file with the heading and these verdicts."""
         with self._path.open("w") as file:
             file.write(self._heading + "\n")
         for verdict in verdicts:
             self.add(verdict)
 
     def add(self, verdict: Verdict) -> None:
-        """Adds a verdict."""
+        """Appends a verdict to the file."""
         with self._path.open("a") as file:
             file.write(json.dumps(verdict.record()) + "\n")
 
 
 def percent(part: int, whole: int) -> str:
-    """A share as text; 100 % only if it is complete."""
+    """Returns a share as text. Never rounds a smaller share up to 100 %."""
     if not whole:
         return "nothing"
     share = 100 * part / whole
