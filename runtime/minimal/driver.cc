@@ -190,14 +190,9 @@ orError_t EnterWork(const char* function) {
     RETURN_IF_ERROR(EnterRelease(function));
   }
   RETURN_IF_ERROR(EnterQuery(function));
-<<<<<<< HEAD
-  return phase.load() == Phase::kShutdown ? Fail(orErrorShutdown, "%s: the process exits", function)
-                                          : orSuccess;
-=======
   return phase.load() == Phase::kShutdown
              ? Fail(orErrorShutdown, "%s: the process is exiting", function)
              : orSuccess;
->>>>>>> beedce0a76a92e67b016d823ae83f9783294a6d8
 }
 
 orError_t CheckDevice(const char* function, int device) {
