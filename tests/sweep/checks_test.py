@@ -13,10 +13,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
+from torch_device_conformance.comparison.comparison import judge
+from torch_device_conformance.comparison.evidence import AGREES, CPU_FAILS, DIFFERS, Evidence
+from torch_device_conformance.mode import modes
 
-from tests.sweep.checks import OPERATOR_CHECKS
-from tests.sweep.evaluation import evaluate
-from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
+from tests.sweep.modes import OPERATOR_MODES
+from tests.sweep.verdicts import MODES
+
+modes.load(MODES)
+
+# Those of the kit have their planted mistakes here, too.
+CHECKS = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
 
@@ -46,10 +53,9 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
     )
 
 
-def outcome(check: str, op: OpInfo, dtype: str = "float32") -> Outcome:
+def outcome(check: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
     """What comes of one check of the entry."""
-    entry = OPERATOR_CHECKS[check](op)
-    return evaluate(Case("op", check, dtype, entry.name), entry, torch.device("openreg"))
+    return judge(CHECKS[check](op), dtype, torch.device("openreg"))
 
 
 def on_device(wrong: Function, right: Function) -> Function:
@@ -164,11 +170,13 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# Its samples have other arguments, and a test of its own.
+# The samples of the first have other arguments, and a test of their own; the last is about dtypes
+# that only accelerators have.
 HOST_MEMORY = "host_memory"
+ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
 
-@pytest.mark.parametrize("check", sorted({*OPERATOR_CHECKS} - {HOST_MEMORY}))
+@pytest.mark.parametrize("check", sorted({*CHECKS} - ELSEWHERE))
 def test_right_operator_agrees(check: str) -> None:
     right = planted(
         # The gradient of a norm is an operator with a mask of results.
@@ -179,7 +187,7 @@ def test_right_operator_agrees(check: str) -> None:
         ),
         inplace_variant=lambda x: x.mul_(2),
     )
-    known = outcome(check, right, "float64" if check == "dtypes" else "float32")
+    known = outcome(check, right, torch.float64 if check == "dtypes" else torch.float32)
     assert (known.status, known.message) == (AGREES, "")
     assert known.samples > 0
 
@@ -224,8 +232,8 @@ def test_right_operator_agrees(check: str) -> None:
         ("undefined", Split.apply, split, r"gradient of \(0,\), 0: Tensor-likes are not close"),
         ("versions", Forgetful.apply, torch.square, "backward after a change of 0 is ''"),
         ("versions", lambda x: x.detach().add_(0) * 1, lambda x: x.detach() * 1, "version of arg"),
-        ("aot_eager", lambda x: x * (3 if torch.compiler.is_compiling() else 2), double, "close"),
-        ("aot_eager", torch._dynamo.disable(double), double, "torch captured no graph"),
+        ("compiled_aot", lambda x: x * (3 if torch.compiler.is_compiling() else 2), double, "close"),
+        ("compiled_aot", torch._dynamo.disable(double), double, "torch captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],
 )
@@ -240,9 +248,9 @@ def test_planted_mistake_is_found(
 @pytest.mark.parametrize(
     ("check", "condition"),
     [
-        ("layouts", lambda x: x.stride() == (2 * x.shape[1], 2)),
-        ("layouts", lambda x: x.stride() == (1, x.shape[0]) and x.storage_offset() == 1),
-        ("layouts", lambda x: x.stride(0) == 0),
+        ("noncontiguous", lambda x: x.stride() == (2 * x.shape[1], 2)),
+        ("noncontiguous", lambda x: x.stride() == (1, x.shape[0]) and x.storage_offset() == 1),
+        ("noncontiguous", lambda x: x.stride(0) == 0),
         ("sizes", lambda x: x.dim() == 0),
         ("conjugates", Tensor.is_conj),
         ("conjugates", Tensor.is_neg),
@@ -250,7 +258,7 @@ def test_planted_mistake_is_found(
     ],
 )
 def test_mistake_for_some_tensors_is_found(check: str, condition: Callable[[Tensor], bool]) -> None:
-    found = outcome(check, planted(when(condition)), "complex64")
+    found = outcome(check, planted(when(condition)), torch.complex64)
     assert found.status == DIFFERS
     assert re.search("Tensor-likes are not close|Scalars are not close", found.message)
 
@@ -276,7 +284,7 @@ def test_dtype_that_only_the_device_takes_is_found() -> None:
             raise RuntimeError("\"planted\" not implemented for 'Double'")
         return x * 1
 
-    found = outcome("dtypes", planted(on_device(lambda x: x * 1, strict)), "float64")
+    found = outcome("dtypes", planted(on_device(lambda x: x * 1, strict)), torch.float64)
     assert found.status == DIFFERS
     assert "raises nothing, not RuntimeError" in found.message
 
@@ -285,7 +293,7 @@ def test_what_always_fails_on_the_cpu_does_not_count() -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("never")
 
-    found = outcome("layouts", planted(fail))
+    found = outcome("noncontiguous", planted(fail))
     assert (found.status, found.message) == (CPU_FAILS, "ValueError: never")
 
 

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 
 from torch_device_conformance.report.report import Report
 from torch_device_conformance.report.waivers import Waivers
-from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE, NOT_RUN, Verdict
+from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE, NOT_RUN
 
 
 def junit(report: Report, waivers: Waivers) -> str:
@@ -30,7 +30,7 @@ def junit(report: Report, waivers: Waivers) -> str:
         reason = waivers.reason(verdict)
         if reason is not None:
             ElementTree.SubElement(case, "skipped", message=f"waived: {reason}")
-        elif verdict.accuses or (verdict.verdict == MISSING and is_required_row(verdict)):
+        elif waivers.fails(verdict) and verdict.verdict != NOT_RUN:
             failure = ElementTree.SubElement(
                 case, "failure", type=verdict.verdict, message=f"{verdict.verdict}: {message}"
             )
@@ -43,11 +43,6 @@ def junit(report: Report, waivers: Waivers) -> str:
             suite.set(key, str(len(suite.findall(f"testcase/{kind}"))))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def is_required_row(verdict: Verdict) -> bool:
-    """Whether a verdict is about a required row of the contract."""
-    return verdict.case.suite == "contract" and verdict.required
 
 
 def clean(text: str) -> str:

@@ -9,13 +9,14 @@ from typing import Any
 
 from torch_device_conformance.report.report import Report
 from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.verdict.verdict import NOT_RUN
 from torch_device_conformance.version import SCHEMA, VERSION
 
 
 def relay(report: Report, waivers: Waivers) -> str:
     """The block as JSON."""
     passed, of = report.required()
-    accused = [v for v in report.accusations() if waivers.reason(v) is None]
+    failed = [v for v in report.counted() if waivers.fails(v) and v.verdict != NOT_RUN]
     provenance = report.heading.get("description", {}).get("provenance", {})
     block: dict[str, Any] = {
         "test_results": {
@@ -30,9 +31,9 @@ def relay(report: Report, waivers: Waivers) -> str:
             "total": len(report.counted()),
             "failures": [
                 {"case": str(v.case), "verdict": v.verdict, "message": v.message[:300]}
-                for v in accused[:100]
+                for v in failed[:100]
             ],
-            "conclusion": "failure" if accused or passed < of else "success",
+            "conclusion": "failure" if failed or passed < of else "success",
         }
     }
     return json.dumps(block, indent=1) + "\n"
