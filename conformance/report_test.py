@@ -214,16 +214,29 @@ expires = 2026-05-01
 def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WAIVER)
     verdict = Verdict(DIV, WRONG)
-    held = waivers_file.load(tmp_path / "w.toml", TODAY)
+    held = waivers_file.load(tmp_path / "w.toml", today=TODAY)
     assert held.reason(verdict) == "ticket 12"
     assert held.reason(Verdict(DIV, CRASH)) is None
     assert held.reason(Verdict(ADD, WRONG)) is None
     assert status(report(verdict), held) == 0
-    over = waivers_file.load(tmp_path / "w.toml", TODAY + datetime.timedelta(days=1))
+    over = waivers_file.load(tmp_path / "w.toml", today=TODAY + datetime.timedelta(days=1))
     assert over.reason(verdict) is None
     assert status(report(verdict), over) == 1
     assert over.complaints([verdict])[0].startswith("expired on 2026-05-01")
     assert held.complaints([Verdict(DIV, NATIVE)])[0].startswith("not needed")
+    assert held.complaints([Verdict(ADD, NATIVE)]) == []
+
+
+def test_strict_waivers_fail_for_what_passes_or_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(WAIVER.replace("2026-05-01", '"never"'))
+    for strict in (False, True):
+        held = waivers_file.load(tmp_path / "w.toml", strict)
+        assert not held.fails(Verdict(DIV, WRONG))
+        assert not held.fails(Verdict(ADD, NATIVE))
+        assert not held.fails(Verdict(DIV, NO_REFERENCE))
+        assert held.fails(Verdict(DIV, NATIVE)) == strict
+        assert held.fails(Verdict(ADD, MISSING)) == strict
+        assert held.fails(Verdict(ROW, MISSING))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +253,7 @@ def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
 def test_bad_waivers_are_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WAIVER.replace(before, after))
     with pytest.raises(BadWaivers, match=message):
-        waivers_file.load(tmp_path / "w.toml", TODAY)
+        waivers_file.load(tmp_path / "w.toml", today=TODAY)
 
 
 def test_journal_keeps_verdicts_of_a_stopped_run(tmp_path: Path) -> None:
