@@ -185,9 +185,7 @@ def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:
     assert run(tmp_path, *flags, "--strict")[0] == 1
 
 
-def test_modes_are_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_modes_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     twice = tmp_path / "twice_modes.py"
     twice.write_text('SUITES = {"op": {"eager": list}}')
     for name, message in (("nowhere", "No module named"), (str(twice), "op/eager exists already")):
@@ -197,9 +195,7 @@ def test_modes_are_refused_in_one_line(
         assert message in capsys.readouterr().err
 
 
-def test_time_limit_leaves_cases_for_later(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_time_limit_leaves_cases_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = only("op/eager/float32/add", "op/eager/float32/mul", "op/eager/float32/sub")
     with monkeypatch.context() as patch:
         clock = iter(range(0, 10_000, 100))

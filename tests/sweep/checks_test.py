@@ -232,7 +232,12 @@ def test_right_operator_agrees(check: str) -> None:
         ("undefined", Split.apply, split, r"gradient of \(0,\), 0: Tensor-likes are not close"),
         ("versions", Forgetful.apply, torch.square, "backward after a change of 0 is ''"),
         ("versions", lambda x: x.detach().add_(0) * 1, lambda x: x.detach() * 1, "version of arg"),
-        ("compiled_aot", lambda x: x * (3 if torch.compiler.is_compiling() else 2), double, "close"),
+        (
+            "compiled_aot",
+            lambda x: x * (3 if torch.compiler.is_compiling() else 2),
+            double,
+            "close",
+        ),
         ("compiled_aot", torch._dynamo.disable(double), double, "torch captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],

@@ -61,7 +61,8 @@ def works(report: Report) -> str:
         groups.setdefault((verdict.case.suite, verdict.case.mode), []).append(verdict)
     for (suite, mode), verdicts in groups.items():
         if suite != "contract":
-            lines.append([f"{SUITES.get(suite, suite)}: {mode.replace('_', ' ')}", *cells(verdicts)])
+            title = f"{SUITES.get(suite, suite)}: {mode.replace('_', ' ')}"
+            lines.append([title, *cells(verdicts)])
     contract = [v for v in report.counted() if v.case.suite == "contract"]
     for title, chosen in (
         ("runtime contract: required", [v for v in contract if v.required]),

@@ -56,9 +56,7 @@ class Waiver:
     def covers(self, verdict: Verdict, today: datetime.date) -> bool:
         """Whether the waiver applies to a verdict on a day."""
         return (
-            today <= self.expires
-            and verdict.verdict in self.verdicts
-            and self.names(verdict.case)
+            today <= self.expires and verdict.verdict in self.verdicts and self.names(verdict.case)
         )
 
 
