@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Records what trainings ask of the caching allocator, for its benchmark of fragmentation.
+"""Records the allocator calls of trainings, for the benchmark of fragmentation.
 
     ./bazelw run //benchmarks:allocations -- "$PWD/runtime/allocator/testdata"
 
-writes a file for each training. A line is one operation, in the order of the program: ``+BYTES``
-allocates (``+BYTES STREAM`` on another than the default stream), ``-N`` frees what the N-th line
-that allocates gave, from 0.
+writes one file per training. Each line is an operation, in program order: ``+BYTES`` allocates on
+the default stream, ``+BYTES STREAM`` on another stream; ``-N`` frees the block of the N-th
+allocation, counted from 0.
 """
 
 import sys
@@ -19,14 +19,14 @@ from torch import nn
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, new_optimizer, step
 
-#: So many operations are written at most.
+#: Maximum number of operations in a file.
 OPERATIONS = 2000
 
 Program = Callable[[], None]
 
 
 def digits() -> None:
-    """The network of examples/digits, on noise: two batch sizes, as at the end of an epoch."""
+    """The network of examples/digits on random data, with two batch sizes, as at an epoch's end."""
     model = DigitClassifier().to("openreg")
     optimizer = new_optimizer(model)
     scaler = torch.amp.GradScaler("openreg", enabled=False)
@@ -37,7 +37,7 @@ def digits() -> None:
 
 
 def transformer() -> None:
-    """A transformer whose sequences differ in length from batch to batch."""
+    """A transformer with a different sequence length in each batch."""
     layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
     model = nn.Sequential(nn.Embedding(1000, 128), nn.TransformerEncoder(layer, 2)).to("openreg")
     head = nn.Linear(128, 1000).to("openreg")
@@ -53,7 +53,7 @@ def transformer() -> None:
 
 
 def lstm() -> None:
-    """An LSTM, unrolled by hand, over sequences that grow."""
+    """An LSTM, unrolled by hand, with growing sequences."""
     cell = nn.LSTMCell(64, 256).to("openreg")
     head = nn.Linear(256, 10).to("openreg")
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
@@ -70,7 +70,7 @@ def lstm() -> None:
 
 
 def operations(events: list[dict[str, Any]]) -> list[str]:
-    """The lines for events of one device; frees of what is older than they are left out."""
+    """The lines for the events of one device, without frees of earlier allocations."""
     streams: dict[int, int] = {0: 0}
     held: dict[int, int] = {}
     allocated = 0
@@ -87,7 +87,7 @@ def operations(events: list[dict[str, Any]]) -> list[str]:
 
 
 def record(program: Program) -> list[str]:
-    """The operations of a program, the first ones of them."""
+    """The first operations of a program."""
     torch.manual_seed(0)
     memory = torch.openreg.memory
     memory._record_memory_history(context=None)
@@ -98,7 +98,7 @@ def record(program: Program) -> list[str]:
 
 
 def main() -> None:
-    """Writes the files to the folder that is the one argument."""
+    """Writes the files into the folder given as the only argument."""
     if len(sys.argv) != 2:
         raise SystemExit("usage: allocations FOLDER")
     for program in (digits, transformer, lstm):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the eager benchmark measures: one table of cases, each a small function of a device.
+"""The cases of the eager benchmark: a table of small functions of a device.
 
-A function makes its inputs on the CPU from a fixed seed, moves them, and returns the step that is
-timed. A step returns a tensor, so that a test can compare the devices; it does not wait for the
-device unless its user would.
+A function creates its inputs on the CPU from a fixed seed, moves them, and returns the step to
+time. A step returns a tensor, so that a test can compare the devices. It waits for the device only
+if its user would.
 """
 
 from collections.abc import Callable
@@ -28,12 +28,12 @@ class Case:
     """One row of the table.
 
     Attributes:
-        group: of cases that have a cost in common.
-        name: of the row; unique.
-        make: makes the step for a device.
-        bound: the ratio to the CPU that the project promises; None for that of the benchmark.
-        deterministic: whether all devices must return the same.
-        tolerance: how far numbers of their results may be apart; a tenth of it as a share of them.
+        group: group of cases with a common cost.
+        name: unique name of the row.
+        make: creates the step for a device.
+        bound: the promised ratio to the CPU; None for the bound of the benchmark.
+        deterministic: whether all devices must return the same values.
+        tolerance: absolute tolerance of the results; the relative tolerance is a tenth of it.
     """
 
     group: str
@@ -45,14 +45,14 @@ class Case:
 
 
 def random(*shape: int) -> Tensor:
-    """Normal float32 numbers, on the CPU, the same each time."""
+    """Normally distributed float32 values on the CPU, the same in each call."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 def unary(
     operator: Callable[[Tensor], Tensor], shape: tuple[int, ...], device: torch.device
 ) -> Step:
-    """Any operator of one tensor."""
+    """Any operator with one tensor argument."""
     x = random(*shape).to(device)
     return lambda: operator(x)
 
@@ -60,13 +60,13 @@ def unary(
 def binary(
     operator: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], device: torch.device
 ) -> Step:
-    """Any operator of two tensors of one shape."""
+    """Any operator with two tensor arguments of the same shape."""
     x, y = random(2, *shape).to(device)
     return lambda: operator(x, y)
 
 
 def views(device: torch.device) -> Step:
-    """Six views of a view: nothing is computed."""
+    """Six views of a view, without computation."""
     x = random(32, 64).to(device)
 
     def step() -> Tensor:
@@ -77,7 +77,7 @@ def views(device: torch.device) -> Step:
 
 
 def softmax_layer_norm(device: torch.device) -> Step:
-    """Two normalizations of rows."""
+    """A softmax and a layer norm."""
     x = random(256, 512).to(device)
     return lambda: F.layer_norm(x.softmax(-1), (512,))
 
@@ -89,14 +89,14 @@ def convolution(device: torch.device) -> Step:
 
 
 def embedding(device: torch.device) -> Step:
-    """4,096 rows of a table of 10,000."""
+    """Looks up 4,096 rows in a table of 10,000."""
     table = random(10_000, 64).to(device)
     index = (torch.arange(4096) * 7919 % 10_000).to(device)
     return lambda: F.embedding(index, table)
 
 
 def indexing(device: torch.device) -> Step:
-    """Advanced indexing by two index tensors."""
+    """Advanced indexing with two index tensors."""
     x = random(512, 512).to(device)
     rows = (torch.arange(16_384) * 7919 % 512).to(device)
     columns = (torch.arange(16_384) * 104_729 % 512).to(device)
@@ -104,18 +104,18 @@ def indexing(device: torch.device) -> Step:
 
 
 def distances(device: torch.device) -> Step:
-    """Euclidean distances of 256 points to 256."""
+    """Euclidean distances between two sets of 256 points."""
     x, y = random(2, 256, 64).to(device)
     return lambda: torch.cdist(x, y)
 
 
 def allocation(size: int, device: torch.device) -> Step:
-    """A tensor that is dropped at once."""
+    """A tensor that is freed immediately."""
     return lambda: torch.empty(size, device=device)
 
 
 def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
-    """Host to device; on the CPU a plain copy."""
+    """A copy from host to device; on the CPU, a plain copy."""
     x = random(size)
     if pinned and device.type != "cpu":
         x = x.pin_memory()
@@ -123,20 +123,20 @@ def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copy_out(size: int, device: torch.device) -> Step:
-    """Device to host, which waits; on the CPU a plain copy."""
+    """A copy from device to host, which waits; on the CPU, a plain copy."""
     x = random(size).to(device)
     return lambda: x.to("cpu", copy=True)
 
 
 def precision(device: torch.device, amp: bool) -> AbstractContextManager[object]:
-    """A region of autocast to bfloat16, or none."""
+    """A region of autocast to bfloat16, or no region."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext()
 
 
 def training(
     model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device, amp: bool = False
 ) -> Step:
-    """A step of training with AdamW: gradients to None, forward, backward, update."""
+    """A training step with AdamW: set gradients to None, forward, backward, update."""
     torch.manual_seed(0)
     network = model().to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
@@ -155,14 +155,14 @@ def training(
 
 
 def small_mlp() -> nn.Module:
-    """Three linear layers; small enough that launching decides."""
+    """Three small linear layers, dominated by launch overhead."""
     return nn.Sequential(
         nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
     )
 
 
 def large_mlp() -> nn.Module:
-    """Three linear layers of width 1024: matrix products decide."""
+    """Three linear layers of width 1024, dominated by matrix products."""
     return nn.Sequential(
         nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 512)
     )
@@ -178,13 +178,13 @@ def cnn() -> nn.Module:
 
 
 class Lstm(nn.LSTM):
-    """One layer of width 64; its result is the sequence of outputs."""
+    """One layer of width 64. It returns the sequence of outputs."""
 
     def __init__(self) -> None:
         super().__init__(32, 64, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        """Return the outputs, without the last states."""
+        """Returns the outputs without the last states."""
         outputs: Tensor = super().forward(x)[0]
         return outputs
 
@@ -197,7 +197,7 @@ def transformer_layer() -> nn.TransformerEncoderLayer:
 
 
 def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
-    """A pass without gradients in a region of autocast, which casts each weight once."""
+    """A forward pass without gradients, in a region of autocast, which casts each weight once."""
     torch.manual_seed(0)
     network = model().to(device).eval()
     x = random(*shape).to(device)
@@ -212,7 +212,7 @@ def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: to
 
 
 def digits_training(device: torch.device, amp: bool = False) -> Step:
-    """A step of //examples/digits, its batch's copies to the device included."""
+    """A training step of //examples/digits, including the copy of the batch to the device."""
     torch.manual_seed(0)
     model = DigitClassifier().to(device)
     optimizer = new_digits_optimizer(model)
@@ -230,7 +230,7 @@ def digits_training(device: torch.device, amp: bool = False) -> Step:
 
 
 def transformer_pass(device: torch.device, amp: bool = False) -> Step:
-    """Four layers without gradients, one sequence of 32; the result is its last position."""
+    """Four layers without gradients on a sequence of 32. It returns the last position."""
     torch.manual_seed(0)
     layers = [transformer_layer() for _ in range(4)]
     model = nn.Sequential(*layers).to(device).eval()
@@ -246,12 +246,12 @@ def transformer_pass(device: torch.device, amp: bool = False) -> Step:
 
 
 def read(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """A step whose result is read on the host each time."""
+    """A step whose result is read on the host."""
     step = make(device)
     return lambda: step().cpu()
 
 
-# Plain functions, so that each line below says what it is.
+# Named functions keep each line below readable.
 def _add_in_place(x: Tensor, y: Tensor) -> Tensor:
     return x.add_(y)
 

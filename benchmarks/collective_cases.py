@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the benchmark of collectives measures: operations by size, and a step of training.
+"""The cases of the benchmark of collectives: operations by size, and a training step.
 
-A step runs on the tensors of one device, which choose the backend: occl for the device, Gloo for
-the CPU. It is over when its result is there.
+A step runs on tensors of one device, which determines the backend: occl for the device, Gloo for
+the CPU. A step ends when its result is available.
 """
 
 from collections.abc import Callable
@@ -18,12 +18,12 @@ Call = Callable[[], object]
 
 SIZES = 4, 4 << 10, 64 << 10, 256 << 10, 1 << 20, 8 << 20, 64 << 20
 PROCESSES = 2, 4
-LATENCY_BOUND = 0.5  # of the time at the smallest size, to Gloo's
-BANDWIDTH_BOUND = 1 / 3  # of the time at the largest size: three times Gloo's bandwidth
+LATENCY_BOUND = 0.5  # ratio of the times at the smallest size, occl / Gloo
+BANDWIDTH_BOUND = 1 / 3  # ratio of the times at the largest size: three times Gloo's bandwidth
 TRAINING_BOUND = 0.8
 TRAINING = "DDP step"
 
-# A network of 10 M parameters, 39 MiB of gradients, which DDP reduces in three buckets.
+# A network with 10 M parameters. DDP reduces its 39 MiB of gradients in three buckets.
 WIDTH, LAYERS, IMAGES = 1600, 4, 16
 
 
@@ -32,10 +32,10 @@ class CollectiveCase:
     """One row of the table.
 
     Attributes:
-        processes: ranks of the group.
+        processes: number of ranks in the group.
         operation: a name of OPERATIONS, or TRAINING.
-        bytes: of the larger buffer of each rank: the output of an all-gather, the input of a
-            reduce-scatter. 0 for the training.
+        bytes: size of the larger buffer of each rank: the output of an all-gather, the input of a
+            reduce-scatter; 0 for training.
     """
 
     processes: int
@@ -44,24 +44,24 @@ class CollectiveCase:
 
     @property
     def group(self) -> str:
-        """What --filter finds before the colon."""
+        """The part before the colon that --filter matches."""
         return f"{self.processes} processes"
 
     @property
     def name(self) -> str:
-        """What --filter finds behind the colon."""
+        """The part after the colon that --filter matches."""
         return f"{self.operation} {size_text(self.bytes)}" if self.bytes else self.operation
 
     @property
     def bound(self) -> float | None:
-        """Of the ratio to Gloo's time; None: there is none."""
+        """Bound of the ratio to Gloo's time; None if there is none."""
         if not self.bytes:
             return TRAINING_BOUND
         return {SIZES[0]: LATENCY_BOUND, SIZES[-1]: BANDWIDTH_BOUND}.get(self.bytes)
 
 
 def size_text(size: int) -> str:
-    """A number of bytes as people write it."""
+    """A number of bytes with a unit."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size // unit} {name}"
@@ -69,27 +69,27 @@ def size_text(size: int) -> str:
 
 
 def numbers(size: int, device: torch.device) -> Tensor:
-    """Zeros, which stay so however often they are added, in memory that was written to."""
+    """Zeros, which stay zero when they are added, in memory that has been written."""
     return torch.full((size // 4,), 0.0, device=device)
 
 
 def all_reduce(size: int, device: torch.device) -> Call:
-    """Sums in place."""
+    """Sums in place over all ranks."""
     tensor = numbers(size, device)
     return lambda: dist.all_reduce(tensor)
 
 
 def all_gather(size: int, device: torch.device) -> Call:
-    """Each rank gives its share of the output."""
+    """Each rank contributes an equal part of the output."""
     output = numbers(size, device)
     part = numbers(size // dist.get_world_size(), device)
     return lambda: dist.all_gather_single(output, part)
 
 
 def reduce_scatter(size: int, device: torch.device) -> Call:
-    """Each rank gets its share of the sums.
+    """Each rank receives its part of the sums.
 
-    Gloo in torch 2.13 copies the input, reduces all of it on all ranks, and keeps a part.
+    Gloo in torch 2.13 copies the input, reduces all of it on all ranks, and keeps one part.
     """
     tensor = numbers(size, device)
     part = numbers(size // dist.get_world_size(), device)
@@ -97,18 +97,18 @@ def reduce_scatter(size: int, device: torch.device) -> Call:
 
 
 def broadcast(size: int, device: torch.device) -> Call:
-    """From rank 0."""
+    """Broadcasts from rank 0."""
     tensor = numbers(size, device)
     return lambda: dist.broadcast(tensor, 0)
 
 
 def all_to_all(size: int, device: torch.device) -> Call:
-    """Equal parts to all."""
+    """Sends equal parts to all ranks."""
     tensor, output = numbers(size, device), numbers(size, device)
     return lambda: dist.all_to_all_single(output, tensor)
 
 
-#: Makes a call for a size in bytes and a device.
+#: Functions that create a call from a size in bytes and a device.
 OPERATIONS: dict[str, Callable[[int, torch.device], Call]] = {
     "all-reduce": all_reduce,
     "all-gather": all_gather,
@@ -117,7 +117,7 @@ OPERATIONS: dict[str, Callable[[int, torch.device], Call]] = {
     "all-to-all": all_to_all,
 }
 
-#: All of them, by processes.
+#: All cases, ordered by number of processes.
 COLLECTIVE_CASES = tuple(
     CollectiveCase(processes, operation, size)
     for processes in PROCESSES
@@ -127,7 +127,7 @@ COLLECTIVE_CASES = tuple(
 
 
 def training(device: torch.device) -> Call:
-    """A step: forward, backward with DistributedDataParallel, SGD."""
+    """A training step: forward, backward with DistributedDataParallel, SGD."""
     torch.manual_seed(0)
     layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     inputs = torch.randn(IMAGES, WIDTH).to(device)
@@ -143,9 +143,9 @@ def training(device: torch.device) -> Call:
 
 
 def make(case: CollectiveCase, device: torch.device) -> Call:
-    """Makes the call of a case on a device, which waits for what it started."""
+    """Creates the call of a case on a device. The call waits for its result."""
     if case.bytes:
-        # The smallest size is of what a rank gives to one other.
+        # The smallest size is that of the part that one rank sends to another.
         size = max(case.bytes, 4 * case.processes) if divides(case) else case.bytes
         call = OPERATIONS[case.operation](size, device)
     else:
@@ -161,5 +161,5 @@ def make(case: CollectiveCase, device: torch.device) -> Call:
 
 
 def divides(case: CollectiveCase) -> bool:
-    """Whether ranks have parts of the larger buffer."""
+    """Whether each rank has a part of the larger buffer."""
     return case.operation in ("all-gather", "reduce-scatter", "all-to-all")

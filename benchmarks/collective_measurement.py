@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times collectives in short windows that alternate between occl and Gloo, on the same ranks.
 
-The ranks are processes with a group that has both backends. A window is a number of calls, each of
-which waits for its result; all ranks begin it together, and the slowest rank's time counts.
+The ranks are processes in a group that has both backends. A window is a number of calls, each of
+which waits for its result. All ranks start a window together, and the time of the slowest rank
+counts.
 """
 
 import gc
@@ -25,18 +26,18 @@ GROUP = Group("cpu:gloo,openreg:occl")
 
 @dataclass(frozen=True)
 class Measured:
-    """One row: microseconds a call by both backends, and their ratio.
+    """One row: microseconds per call for both backends, and their ratio.
 
     Attributes:
-        case: what was measured.
-        gloo_us: median over the rounds, CPU tensors.
-        gloo_least_us: the best round's.
-        occl_us: median over the rounds, tensors of the device.
-        occl_least_us: the best round's.
+        case: the measured case.
+        gloo_us: median over the rounds, with CPU tensors.
+        gloo_least_us: minimum over the rounds.
+        occl_us: median over the rounds, with tensors of the device.
+        occl_least_us: minimum over the rounds.
         ratio: median over the rounds of occl / Gloo.
         low: lower quartile of these ratios.
-        high: upper quartile.
-        error: why there are no figures (they are zero then); else empty.
+        high: upper quartile of these ratios.
+        error: why the figures are missing (zero); otherwise empty.
     """
 
     case: CollectiveCase
@@ -51,31 +52,31 @@ class Measured:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio is within the bound; None: there is none."""
+        """Whether the ratio is within the bound; None without a bound."""
         bound = self.case.bound
         if bound is None:
             return None
         return not self.error and bool(within(self.ratio, round(bound, 2)))
 
     def bandwidth(self, us: float) -> float | None:
-        """Gigabytes a second if a call takes so long; None for what is no single collective."""
+        """Bandwidth in GB/s for this time per call; None if the case is not a single collective."""
         return self.case.bytes / us / 1e3 if self.case.bytes and us else None
 
 
 def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measured]:
-    """Measures cases, all with the same number of processes, one by one.
+    """Measures cases one by one; all have the same number of processes.
 
     Yields:
-        The result of each case; after a failure, of all that are left the error.
+        The result of each case. After a failure, all remaining cases get its error.
     """
     reports, theirs = multiprocessing.get_context("forkserver").Pipe(duplex=False)
     left = list(cases)
-    error = "the processes ended before"
+    error = "the processes ended early"
     with Ranks(cases[0].processes, serve, left, effort, theirs, group=GROUP) as ranks:
         while left and reports in wait([reports, *ranks.connections]):
             yield reports.recv()
             left.pop(0)
-        # A rank has ended: after the last case, or for an error.
+        # A rank ended: after the last case, or with an error.
         for outcome in ranks.outcomes():
             if outcome.error is not None or outcome.exit_code != 0:
                 error = (outcome.error or f"exit status {outcome.exit_code}").splitlines()[-1]
@@ -88,7 +89,7 @@ def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measure
 
 
 def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) -> None:
-    """Runs on each rank; the first one reports each case when it is done."""
+    """Runs on each rank. The first rank reports each completed case."""
     for case in cases:
         found = alternate(case, effort)
         if dist.get_rank() == 0:
@@ -96,8 +97,8 @@ def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) 
 
 
 def alternate(case: CollectiveCase, effort: Effort) -> Measured:
-    """Times windows of both backends in turn; on all ranks of the group."""
-    # Kernels of training have a core each, or less.
+    """Times windows of both backends in turn, on all ranks of the group."""
+    # For training, each rank has at most one core.
     torch.set_num_threads(1)
     current = torch.accelerator.current_device_index()
     devices = torch.device("cpu"), torch.device("openreg", current)
@@ -106,7 +107,7 @@ def alternate(case: CollectiveCase, effort: Effort) -> Measured:
         call = make(case, device)
         sides.append((call, calls_within(call, effort.window), []))
     for number in range(effort.rounds):
-        # The sides take turns at going first: caches and clock then favor neither of them.
+        # The first side alternates, so that caches and clock frequency favor neither.
         for call, calls, times in sides[:: 1 if number % 2 == 0 else -1]:
             window(call, max(1, calls // 4))
             times.append(1e6 * slowest(window(call, calls)) / calls)
@@ -125,8 +126,8 @@ def alternate(case: CollectiveCase, effort: Effort) -> Measured:
 
 
 def calls_within(call: Call, seconds: float) -> int:
-    """How many calls fit into so many seconds: the same number on all ranks. Warms up."""
-    # Two are enough of what takes longer than a window.
+    """Warms up. Returns how many calls fit into the time, the same number on all ranks."""
+    # Two calls are enough if they take longer than a window.
     if slowest(window(call, 2)) < seconds:
         window(call, WARM_UP)
     calls, took = 1, slowest(window(call, 1))
@@ -137,7 +138,7 @@ def calls_within(call: Call, seconds: float) -> int:
 
 
 def window(call: Call, calls: int) -> float:
-    """Seconds of this rank for so many calls, which all ranks begin at the same time."""
+    """Time of this rank in seconds for these calls, which all ranks start together."""
     dist.all_reduce(torch.zeros(1))
     gc.disable()
     try:
@@ -150,7 +151,7 @@ def window(call: Call, calls: int) -> float:
 
 
 def slowest(seconds: float) -> float:
-    """The time of the rank that took longest."""
+    """The time of the slowest rank."""
     everyone = torch.tensor([seconds], dtype=torch.float64)
     dist.all_reduce(everyone, dist.ReduceOp.MAX)
     return everyone.item()

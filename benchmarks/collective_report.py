@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The figures of the benchmark of collectives as a table, as JSON and as a picture."""
+"""Reports the benchmark of collectives as a table, as JSON and as an image."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -20,7 +20,7 @@ from benchmarks.collective_cases import (
 from benchmarks.collective_measurement import Measured
 from benchmarks.report import aligned, verdict
 
-#: Sizes of the cases that each goal is about, and the goal as text.
+#: The text of each goal, by the size of its cases.
 GOALS = {
     SIZES[0]: f"latency at {size_text(SIZES[0])} <= {LATENCY_BOUND:g} of Gloo's",
     SIZES[-1]: f"bandwidth at {size_text(SIZES[-1])} >= {1 / BANDWIDTH_BOUND:g} times Gloo's",
@@ -30,7 +30,7 @@ COLOURS = {"Gloo": "tab:gray", "occl": "tab:orange"}
 
 
 def table(found: Sequence[Measured]) -> str:
-    """The rows of one number of processes as aligned text."""
+    """Formats the rows for one number of processes as aligned text."""
     rows: list[tuple[str, ...]] = [
         (
             found[0].case.group,
@@ -60,7 +60,7 @@ def table(found: Sequence[Measured]) -> str:
 
 
 def goals(found: Sequence[Measured]) -> list[str]:
-    """For each goal that was measured in how many cases it is met, and the worst of them."""
+    """For each measured goal: how many cases meet it, and the worst case."""
     lines = []
     for size, text in GOALS.items():
         cases = [one for one in found if one.case.bytes == size]
@@ -78,15 +78,15 @@ def goals(found: Sequence[Measured]) -> list[str]:
 
 
 def document(found: Sequence[Measured], rounds: int, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures for a program to read.
+    """The figures as JSON objects.
 
     Args:
-        found: what was measured.
-        rounds: of each case.
-        machine: where.
+        found: the results.
+        rounds: number of rounds per case.
+        machine: description of the machine.
 
     Returns:
-        Objects of JSON; times are in microseconds a call.
+        JSON objects; times are in microseconds per call.
     """
     return {
         "machine": machine,
@@ -96,11 +96,11 @@ def document(found: Sequence[Measured], rounds: int, machine: Mapping[str, Any])
 
 
 def chart(found: Sequence[Measured], path: Path) -> None:
-    """Writes a panel for each operation and number of processes: time by size, both backends.
+    """Draws a panel for each operation and number of processes: time by size, both backends.
 
     Args:
-        found: what was measured; at least one.
-        path: the file; its suffix is the format.
+        found: the results, at least one.
+        path: the output file; its suffix is the format.
     """
     groups = list(dict.fromkeys(one.case.group for one in found))
     names = [*(n for n in OPERATIONS if any(one.case.operation == n for one in found))]
@@ -117,15 +117,15 @@ def chart(found: Sequence[Measured], path: Path) -> None:
             draw_training(row[-1], [one for one in trainings if one.case.group == group])
             row[-1].set_title(f"DDP step, {group}", fontsize=9)
     figure.supxlabel(
-        "bytes of a rank's larger buffer; dots: median of the rounds, lower end of the bar: the "
-        "best; black mark: the bound",
+        "bytes of a rank's larger buffer; dots: median of the rounds; lower end of the bar: "
+        "minimum; black mark: the bound",
         fontsize=8,
     )
     figure.savefig(path, dpi=110)
 
 
 def draw(axes: Axes, found: Sequence[Measured]) -> None:
-    """One operation with one number of processes."""
+    """Draws one operation for one number of processes."""
     ran = [one for one in found if not one.error]
     sizes = [one.case.bytes for one in ran]
     for name, medians, least in (
@@ -162,7 +162,7 @@ def draw(axes: Axes, found: Sequence[Measured]) -> None:
 
 
 def draw_training(axes: Axes, found: Sequence[Measured]) -> None:
-    """The time of a step by both."""
+    """Draws the times of a training step for both backends."""
     for one in found:
         times = {"Gloo": one.gloo_us / 1e3, "occl": one.occl_us / 1e3}
         axes.bar(list(times), list(times.values()), color=[COLOURS[name] for name in times])

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares collectives of occl on the device with Gloo's on the CPU, and training with both.
+"""Compares collectives of occl on the device with Gloo's on the CPU, and training with each.
 
-A time is that from the call to the end of the synchronized collective, on the slowest rank. Windows
-of calls of both backends alternate on the same processes, after a warm-up; the median of the rounds
-counts, and that of their ratios. A size is that of the larger buffer of each rank. Gloo's
-reduce-scatter is an all-reduce of which each rank keeps a part: torch has no other for it.
+A time is measured from the call to the end of the synchronized collective, on the slowest rank.
+After a warm-up, windows of calls alternate between both backends in the same processes. The report
+has the medians over the rounds, of the times and of their ratios. The size is that of the larger
+buffer of each rank. Gloo's reduce-scatter is an all-reduce of which each rank keeps a part: torch
+has no other implementation for it.
 """
 
 import argparse
@@ -27,11 +28,11 @@ QUICK = Effort(window=0.003, rounds=3)
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the flags; ends the program if one is wrong."""
+    """Parses the flags; ends the program if one is wrong."""
     parser = Flags(
         "collectives",
         __doc__,
-        "Exit status: 0, or 1 if a case could not be measured: times never decide.",
+        "Exit status: 0, or 1 if a case could not be measured; it does not depend on times.",
     )
     parser.add_argument(
         "--filter",
@@ -39,17 +40,19 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         default="",
         dest="cases",
         metavar="REGEX",
-        help="measure the cases whose 'N processes: operation size' it finds",
+        help="measure the cases whose 'N processes: operation size' it matches",
     )
-    parser.add_argument("--quick", action="store_true", help="a rough look: tiny windows, 3 rounds")
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
+    parser.add_argument(
+        "--quick", action="store_true", help="measure roughly: short windows, 3 rounds"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
     parser.add_argument("--plot", type=picture, metavar="FILE", help="write a picture")
-    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument("--list", action="store_true", help="only list the cases")
     return parser.parse_args(argv)
 
 
 def measured(cases: Sequence[CollectiveCase], effort: Effort) -> list[Measured]:
-    """One table, under a progress bar if a person is watching."""
+    """Measures one table; shows a progress bar on a terminal."""
     results = []
     with tqdm(total=len(cases), unit="case", disable=None, leave=False) as bar:
         bar.set_description(cases[0].group)

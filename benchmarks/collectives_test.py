@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The benchmark of collectives measures what it says. No test here depends on times."""
+"""Tests of the benchmark of collectives. They do not depend on times."""
 
 import json
 from pathlib import Path
@@ -75,7 +75,7 @@ def test_verdict() -> None:
     assert result("all-reduce", 4, 0.1, error="hangs").met is False
 
 
-def test_goals_say_the_worst_case() -> None:
+def test_goals_report_the_worst_case() -> None:
     found = [
         result("all-reduce", 4, 0.2),
         result("broadcast", 4, 0.75),
@@ -98,7 +98,7 @@ def test_table_has_bandwidth_and_errors() -> None:
     assert lines.splitlines()[2].endswith("failed: it hangs")
 
 
-def test_failure_is_told_of_all_cases_that_are_left() -> None:
+def test_failure_is_reported_for_all_remaining_cases() -> None:
     cases = [
         CollectiveCase(2, "all-reduce", 4),
         CollectiveCase(2, "no such operation", 4),
@@ -113,7 +113,7 @@ def test_failure_is_told_of_all_cases_that_are_left() -> None:
         assert one.error == "KeyError: 'no such operation'"
 
 
-def test_quick_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_run_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: tmp_path / f"collectives.{name}" for name in ("json", "png")}
     flags = ["--quick", "--filter", "2 processes: (all-reduce (4 B|4 KiB)|DDP)"]
     flags += ["--json", str(files["json"]), "--plot", str(files["png"])]
@@ -144,9 +144,9 @@ def test_list_names_the_cases(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--filter", "none"], f"'none' finds none of the {len(COLLECTIVE_CASES)} cases"),
-        (["--filter", "("], "'(' is no regular expression"),
-        (["--plot", "bars.txt"], "'bars.txt' ends in none of"),
+        (["--filter", "none"], f"'none' matches none of the {len(COLLECTIVE_CASES)} cases"),
+        (["--filter", "("], "'(' is not a regular expression"),
+        (["--plot", "bars.txt"], "'bars.txt' must end in one of"),
         (["--json", "missing/c.json"], "missing/c.json cannot be written"),
     ],
 )

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares torch.compile on the device with torch.compile on the CPU.
 
-Three tables: time of a call (eager and compiled on both devices, and with mode "reduce-overhead" on
-the device); backend "openreg", which checks a graph and runs it, beside eager mode; time of the
-first call where torch's caches on disk are full. Ways alternate, a ratio is the median over the
-rounds. Most of the minutes that it takes are compiling.
+There are three tables: the time of a call (eager and compiled on both devices, and with mode
+"reduce-overhead" on the device); backend "openreg", which checks a graph and runs it, compared with
+eager mode; the time of the first call when torch's caches on disk are full. The variants alternate,
+and a ratio is the median over the rounds. Most of the run time is compilation.
 """
 
 import argparse
@@ -24,10 +24,10 @@ from benchmarks.eager import machine
 from benchmarks.measurement import Effort
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-MEAN_BOUND = 1.0  # of the geometric mean over all cases of a table
+MEAN_BOUND = 1.0  # bound of the geometric mean over all cases of a table
 FULL = Effort(window=0.05, rounds=15)
 QUICK = Effort(window=0.01, rounds=3)
-FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # for each compile time
+FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile time
 
 
 @dataclass(frozen=True)
@@ -35,13 +35,13 @@ class Section:
     """One table.
 
     Attributes:
-        name: before the names of its cases where they are chosen; empty for the first.
-        title: what it measures.
-        unit: of its times.
-        reference: the way that its ratios are to; {} is the device.
-        cases: what it measures.
-        measure: measures one of them.
-        mean_of: the way whose ratios have a bound of their geometric mean; {} is the device.
+        name: prefix of the case names for --filter; empty for the first table.
+        title: what the table measures.
+        unit: unit of the times.
+        reference: the variant that times are divided by; {} is the device.
+        cases: cases of the table.
+        measure: measures one case.
+        mean_of: the variant whose geometric mean has a bound; {} is the device.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Section:
     mean_of: str = ""
 
     def name_of(self, case: CompileCase) -> str:
-        """What a row is chosen by."""
+        """The name that --filter matches for a row."""
         return f"{self.name}: {case.name}" if self.name else case.name
 
     def table(self, device: str, rows: Sequence[Row]) -> Table:
-        """What was measured of it on a device."""
+        """The table of the results on a device."""
         reference, mean_of = self.reference.format(device), self.mean_of.format(device)
         complete = len(rows) == len(self.cases) and not any(row.error for row in rows)
         bound = MEAN_BOUND if mean_of and complete else None
@@ -84,7 +84,7 @@ Chosen = list[tuple[Section, CompileCase]]
 
 
 def find(text: str) -> Chosen:
-    """The rows with ``text`` in their names."""
+    """The rows whose names contain ``text``."""
     found = [
         (section, case)
         for section in SECTIONS
@@ -92,12 +92,12 @@ def find(text: str) -> Chosen:
         if text in section.name_of(case)
     ]
     if not found:
-        raise argparse.ArgumentTypeError(f"no case has {text!r} in its name")
+        raise argparse.ArgumentTypeError(f"no case name contains {text!r}")
     return found
 
 
 def measured(chosen: Chosen, bench: Bench) -> list[Table]:
-    """All tables, under a progress bar if a person is watching."""
+    """Measures all tables; shows a progress bar on a terminal."""
     rows: dict[str, list[Row]] = {section.name: [] for section, _ in chosen}
     for section, case in tqdm(chosen, unit="case", disable=None, leave=False):
         try:
@@ -121,7 +121,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         0, or 1 if a case could not be measured.
     """
     parser = Flags("compile", __doc__)
-    parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
+    parser.add_argument(
+        "--device", type=device, default="openreg", help="device to compare with the CPU"
+    )
     parser.add_argument(
         "--threads", type=whole_number(1), metavar="N", help="intra-op; default: torch's"
     )
@@ -131,19 +133,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         default="",
         dest="chosen",
         metavar="TEXT",
-        help='measure the cases that have it in their names; "validator: " and "warm caches: " '
-        "stand before those of the other tables",
+        help="measure the cases whose names contain it; the names of the other tables start with "
+        '"validator: " and "warm caches: "',
     )
     parser.add_argument(
         "--quick",
         action="store_true",
-        help="a rough look: short windows, 3 rounds, a process for each compile time",
+        help="measure roughly: short windows, 3 rounds, one process for each compile time",
     )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
-    parser.add_argument("--plot", type=picture, metavar="FILE", help="write bar charts")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="draw bar charts to FILE")
     flags = parser.parse_args(argv)
     if flags.device.type == "cpu":
-        parser.error("--device cpu is what a device is compared with: give another")
+        parser.error("--device cpu is the reference: choose another device")
     here = machine()
     print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
     effort, processes = (QUICK, QUICK_PROCESSES) if flags.quick else (FULL, FULL_PROCESSES)

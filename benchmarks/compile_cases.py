@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the compile benchmark measures: each case is a function that makes a step.
+"""The cases of the compile benchmark: functions that create a step.
 
-A step runs on a device, compiled or not. ``compiled`` is ``torch.compile`` or the identity; it is
-given the part of the step that a program would compile.
+A step runs on a device, compiled or not. ``compiled`` is ``torch.compile`` or the identity. It is
+applied to the part of the step that a program would compile.
 """
 
 from collections.abc import Callable
@@ -23,10 +23,11 @@ class CompileCase:
     """One row of the table.
 
     Attributes:
-        name: of the row; unique.
-        make: makes the step for a device and a compiler.
-        small: why the time between kernels rules, so that replaying a graph has to pay; else empty.
-        gate: what of torch asks for the name "cpu" and holds other devices back; else empty.
+        name: unique name of the row.
+        make: creates the step for a device and a compiler.
+        small: why launch overhead dominates, so that replaying a graph must be faster; otherwise
+            empty.
+        gate: the check in torch that favors the device name "cpu"; otherwise empty.
     """
 
     name: str
@@ -36,17 +37,17 @@ class CompileCase:
 
     @property
     def bound(self) -> float:
-        """What the project promises of the device's time to the CPU's, both compiled."""
+        """Bound of the ratio of the device's time to the CPU's, both compiled."""
         return 1.40 if self.gate else 1.10
 
     @property
     def replay_bound(self) -> float | None:
-        """What it promises of the device's time with replay to the CPU's without."""
+        """Bound of the ratio of the device's time with replay to the CPU's without."""
         return 0.90 if self.small else None
 
 
 def pointwise(device: torch.device, compiled: Compiler) -> Step:
-    """Eight operations on a million numbers."""
+    """Eight operations on a million values."""
     x, y = random(2, 1_000_000).to(device)
     function = compiled(lambda x, y: ((x * y + 1).relu() - 0.5 * x) / (y.abs() + 1) + x)
     return lambda: function(x, y)
@@ -70,7 +71,7 @@ def inference(
     device: torch.device,
     compiled: Compiler,
 ) -> Step:
-    """Any module without gradients."""
+    """Runs any module without gradients."""
     torch.manual_seed(0)
     model = compiled(make().to(device).eval())
     x = random(*shape).to(device)
@@ -84,13 +85,13 @@ def inference(
 
 
 def transformer_inference(device: torch.device, compiled: Compiler) -> Step:
-    """A layer of an encoder, on 8 sequences of 64: its operators, not torch's one for all of it."""
+    """An encoder layer on 8 sequences of 64, as separate operators, not torch's fused operator."""
     torch.backends.mha.set_fastpath_enabled(False)
     return inference(transformer_layer, (8, 64, 128), device, compiled)
 
 
 def transformer_training(device: torch.device, compiled: Compiler) -> Step:
-    """The same layer with its gradients; the optimizer is a case of its own."""
+    """The same layer with gradients; the optimizer is a separate case."""
     torch.manual_seed(0)
     layer = transformer_layer().to(device)
     model = compiled(layer)
@@ -108,7 +109,7 @@ def transformer_training(device: torch.device, compiled: Compiler) -> Step:
 
 
 class Decoder(nn.Module):
-    """A layer that reads the keys and values of 128 earlier tokens, for one new token."""
+    """A layer that computes one new token from the keys and values of 128 earlier tokens."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +120,7 @@ class Decoder(nn.Module):
         self.register_buffer("past", torch.randn(2, 1, 4, 128, 64))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return what comes of a token of shape (1, 1, 256)."""
+        """Returns the result for a token of shape (1, 1, 256)."""
         query, key, value = self.projection(self.norm(x)).view(1, 1, 3, 4, 64).unbind(2)
         keys = torch.cat([self.past[0], key.transpose(1, 2)], 2)
         values = torch.cat([self.past[1], value.transpose(1, 2)], 2)
@@ -129,12 +130,12 @@ class Decoder(nn.Module):
 
 
 def decoder_step(device: torch.device, compiled: Compiler) -> Step:
-    """One token of one sequence."""
+    """One new token for one sequence."""
     return inference(Decoder, (1, 1, 256), device, compiled)
 
 
 def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
-    """A cell written out, of width 64, on a batch of 8."""
+    """An explicit cell of width 64, on a batch of 8."""
     torch.manual_seed(0)
     linear = nn.Linear(128, 256).to(device)
     x, hidden, state = random(3, 8, 64).to(device)
@@ -194,11 +195,11 @@ COMPILE_CASES = (
         convolution_block,
         gate="graph.decide_layout_opt: channels last on cpu and xpu",
     ),
-    CompileCase("optimizer step", optimizer_step, small="six weights, of 26,000 numbers in all"),
+    CompileCase("optimizer step", optimizer_step, small="six weights, 26,000 elements in total"),
 )
 
 
 def case_named(name: str) -> CompileCase:
-    """The case of that name."""
+    """The case with that name."""
     (case,) = (case for case in COMPILE_CASES if case.name == name)
     return case

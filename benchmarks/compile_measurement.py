@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures what torch.compile gives and costs on the device, beside the CPU.
+"""Measures the speed and the cost of torch.compile on the device, compared with the CPU.
 
-The parent process never computes. Windows of compiled functions alternate between a worker of the
-CPU and one of the device; compile times are those of processes that compile one function and end.
+The parent process does not compute. Windows of compiled functions alternate between a worker for
+the CPU and one for the device. Compile times come from processes that compile one function and
+exit.
 """
 
 import importlib
@@ -24,7 +25,7 @@ from benchmarks.measurement import Effort, Timing, Window, alternate, answering,
 
 VALIDATOR_BOUND = 1.05
 WARM_BOUND = 1.25
-TIMEOUT = 600.0  # seconds for one window, that of compiling included
+TIMEOUT = 600.0  # seconds for one window, including compilation
 
 COMPILERS: dict[str, Compiler] = {
     "eager": lambda function: function,
@@ -35,9 +36,9 @@ COMPILERS: dict[str, Compiler] = {
 
 
 def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
-    """Makes the function that times windows on one device; runs in the worker.
+    """Returns the function that times windows on one device; runs in the worker.
 
-    The ``device`` of a window is a name of COMPILERS here.
+    Here the ``device`` of a window is a name of COMPILERS.
     """
     _leave_nothing()
 
@@ -48,18 +49,17 @@ def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
 
 
 def _leave_nothing() -> None:
-    # Torch shows its progress by tqdm, whose lock between processes would be left behind when the
-    # worker is killed.
+    # torch shows progress with tqdm, whose interprocess lock would leak when the worker is killed.
     tqdm.set_lock(threading.RLock())
 
 
 @dataclass(frozen=True)
 class FirstCall:
-    """What the first call of a compiled function took.
+    """The cost of the first call of a compiled function.
 
     Attributes:
-        seconds: until the device was done.
-        missed: how many graphs were not in the caches on disk.
+        seconds: time until the device was done.
+        missed: number of graphs that were not in the caches on disk.
     """
 
     seconds: float
@@ -67,20 +67,20 @@ class FirstCall:
 
 
 def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], FirstCall]:
-    """Makes the function that compiles the case of a name; runs in a fresh worker.
+    """Returns the function that compiles a case, given its name; runs in a new worker.
 
     Args:
-        device: where the case runs.
-        threads: for kernels; None leaves torch's default.
-        cache: the folder for all that torch's compiler keeps on disk.
+        device: device of the case.
+        threads: number of threads for kernels; None for torch's default.
+        cache: folder for the caches of torch's compiler.
     """
     os.environ["TORCHINDUCTOR_CACHE_DIR"] = cache
     _leave_nothing()
     if threads is not None:
         torch.set_num_threads(threads)
     importlib.import_module("torch._inductor.compile_fx")
-    # Torch imports another hundred modules, setuptools among them, when it compiles the first
-    # function of a process. That is neither device's time.
+    # torch imports another hundred modules, such as setuptools, when a process compiles its first
+    # function. This time does not count for either device.
     torch.compile(lambda x: x + 1)(torch.ones(1))
     counters = importlib.import_module("torch._dynamo.utils").counters
     counters.clear()
@@ -106,14 +106,14 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
 
 @dataclass
 class Bench:
-    """Where cases are measured.
+    """The workers that measure cases.
 
     Attributes:
-        device: the one that is compared with the CPU.
-        threads: for kernels; None for torch's default.
+        device: the device to compare with the CPU.
+        threads: number of threads for kernels; None for torch's default.
         effort: how much to measure.
-        processes: how many fresh ones measure each compile time.
-        cache: folder for what they keep on disk.
+        processes: number of new processes that measure each compile time.
+        cache: folder for their caches.
     """
 
     device: str
@@ -126,7 +126,7 @@ class Bench:
         self._workers: dict[str, Worker[Window, Timing]] = {}
 
     def times(self, case: str, ways: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
-        """Seconds a call by "device mode", round by round; windows of all ways alternate."""
+        """Seconds per call by "device mode" and round; the windows of all variants alternate."""
         sides = []
         for device, mode in ways:
             if device not in self._workers:
@@ -136,24 +136,24 @@ class Bench:
         return {" ".join(way): times for way, times in zip(ways, seconds, strict=True)}
 
     def first_call(self, case: str, device: str) -> FirstCall:
-        """The first call in a fresh process."""
+        """The first call in a new process."""
         with Worker[str, FirstCall](prepare_first, device, self.threads, self.cache) as worker:
             return worker.ask(case, TIMEOUT)
 
     def close(self) -> None:
-        """Ends the workers; whoever asks next gets new ones."""
+        """Ends the workers. The next measurement starts new ones."""
         for worker in self._workers.values():
             worker.close()
         self._workers = {}
 
 
 def medians(seconds: dict[str, list[float]], per_second: float) -> dict[str, float]:
-    """The median of each way, in a unit of which so many are a second."""
+    """The median of each variant; `per_second` is the number of units in a second."""
     return {way: per_second * statistics.median(times) for way, times in seconds.items()}
 
 
 def measure_modes(case: CompileCase, bench: Bench) -> Row:
-    """Eager and compiled on both devices, and reduce-overhead on the device: microseconds."""
+    """Times eager and compiled on both devices, and reduce-overhead on the device, in µs."""
     both = [(device, mode) for device in ("cpu", bench.device) for mode in ("eager", "compiled")]
     seconds = bench.times(case.name, [*both, (bench.device, "reduce-overhead")])
     reference = seconds["cpu compiled"]
@@ -164,12 +164,12 @@ def measure_modes(case: CompileCase, bench: Bench) -> Row:
             (f"{bench.device} reduce-overhead", case.replay_bound),
         )
     )
-    remark = f"held back by {case.gate}" if case.gate else ""
+    remark = f"limited by {case.gate}" if case.gate else ""
     return Row(case.name, medians(seconds, 1e6), ratios, remark)
 
 
 def measure_validator(case: CompileCase, bench: Bench) -> Row:
-    """Backend "openreg" beside eager mode, in one process: microseconds."""
+    """Times backend "openreg" and eager mode in one process, in microseconds."""
     seconds = bench.times(case.name, [(bench.device, "eager"), (bench.device, "validator")])
     eager, ours = seconds.values()
     found = ratio(f"{bench.device} validator", VALIDATOR_BOUND, ours, eager)
@@ -177,7 +177,7 @@ def measure_validator(case: CompileCase, bench: Bench) -> Row:
 
 
 def measure_warm(case: CompileCase, bench: Bench) -> Row:
-    """The first call with full caches, in processes that alternate: milliseconds."""
+    """Times the first call with full caches, in alternating processes, in milliseconds."""
     devices = ["cpu", bench.device]
     for device in devices:
         bench.first_call(case.name, device)  # fills the caches

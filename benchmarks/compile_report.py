@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The figures of the compile benchmark as tables, as JSON and as bar charts."""
+"""Reports the compile benchmark as tables, as JSON and as bar charts."""
 
 import statistics
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from benchmarks.report import aligned, verdict
 
 @dataclass(frozen=True)
 class Ratio:
-    """The time of one way to the time of another: median and quartiles over the rounds."""
+    """The ratio of the times of two variants: median and quartiles over the rounds."""
 
     way: str
     bound: float | None
@@ -26,26 +26,26 @@ class Ratio:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, as printed with two decimals, is within the bound."""
+        """Whether the ratio, printed with two decimals, is within the bound."""
         return within(self.median, self.bound)
 
 
 def ratio(way: str, bound: float | None, ours: list[float], theirs: list[float]) -> Ratio:
-    """Divides the times of one way by those of another, round by round."""
+    """Divides the times of one variant by those of another, round by round."""
     low, median, high = quartiles([a / b for a, b in zip(ours, theirs, strict=True)])
     return Ratio(way, bound, median, low, high)
 
 
 @dataclass(frozen=True)
 class Row:
-    """What was measured of one case.
+    """The results of one case.
 
     Attributes:
-        name: of the case.
-        times: median of each way, in the unit of the table.
-        ratios: of some ways to the table's reference.
-        remark: what explains a bound.
-        error: why there are no figures; else empty.
+        name: name of the case.
+        times: median time of each variant, in the unit of the table.
+        ratios: ratios of some variants to the table's reference.
+        remark: explanation of a bound.
+        error: why the figures are missing; otherwise empty.
     """
 
     name: str
@@ -57,15 +57,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows that were measured in one way.
+    """Rows with the same variants.
 
     Attributes:
         title: what was measured.
-        unit: of the times.
-        reference: the way that the others are divided by.
-        rows: one for each case.
-        mean_of: the way whose ratios have a geometric mean; empty for none.
-        mean_bound: of it; None where cases are missing.
+        unit: unit of the times.
+        reference: the variant that times are divided by.
+        rows: one row per case.
+        mean_of: the variant whose ratios have a geometric mean; empty for none.
+        mean_bound: bound of the mean; None if cases are missing.
     """
 
     title: str
@@ -77,18 +77,18 @@ class Table:
 
     @property
     def good(self) -> list[Row]:
-        """The rows with figures."""
+        """The rows that have figures."""
         return [row for row in self.rows if not row.error]
 
     @property
     def geometric_mean(self) -> float | None:
-        """Of the ratios of `mean_of`; None if there are none."""
+        """Geometric mean of the ratios of `mean_of`; None if there are none."""
         ratios = [r.median for row in self.good for r in row.ratios if r.way == self.mean_of]
         return statistics.geometric_mean(ratios) if ratios else None
 
 
 def render(table: Table) -> str:
-    """A table as aligned text, under its title."""
+    """Formats a table with its title as aligned text."""
     good = table.good
     times = list(good[0].times) if good else []
     ways = [each.way for each in good[0].ratios] if good else []
@@ -123,7 +123,7 @@ def render(table: Table) -> str:
 
 
 def document(tables: Sequence[Table], machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables for a program to read: objects of JSON."""
+    """The tables as JSON objects."""
 
     def row_of(row: Row) -> dict[str, Any]:
         ratios = [{**asdict(each), "met": each.met} for each in row.ratios]
@@ -146,8 +146,8 @@ def document(tables: Sequence[Table], machine: Mapping[str, Any]) -> dict[str, A
 
 
 def chart(tables: Sequence[Table], path: Path) -> None:
-    """Writes a panel a table: bars of each way's time, divided by that of the reference."""
-    # Heights in bars, with the gaps between cases, title and numbers; none is without a line.
+    """Draws a panel per table: bars with the time of each variant relative to the reference."""
+    # Heights in bars, including the gaps between cases, the title and the axis labels.
     heights = [sum(len(row.times) + 1 for row in table.good) + 3 for table in tables]
     figure = Figure(figsize=(10, 1 + 0.16 * sum(heights)), layout="constrained")
     panels = figure.subplots(len(tables), 1, squeeze=False, height_ratios=heights)[:, 0]
@@ -160,9 +160,9 @@ def chart(tables: Sequence[Table], path: Path) -> None:
 def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
-    pitch = len(ways) + 1  # of the cases: a gap below each
-    # Where there is a ratio of the rounds, that of the medians may differ, on a machine whose speed
-    # changes.
+    pitch = len(ways) + 1  # distance of the cases, with a gap below each
+    # The ratio over the rounds may differ from the ratio of the medians if the machine's speed
+    # changes. The former is preferred.
     relative = [
         {way: t / row.times[table.reference] for way, t in row.times.items()}
         | {each.way: each.median for each in row.ratios}
@@ -172,7 +172,7 @@ def _draw(axes: Axes, table: Table) -> None:
         centres = [i * pitch + place for i in range(len(rows))]
         axes.barh(centres, [times[way] for times in relative], height=0.9, label=way)
         for centre, times in zip(centres, relative, strict=True):
-            # Inside the bar, at its left: the marks of bounds are elsewhere.
+            # Left inside the bar, where there are no marks of bounds.
             style: dict[str, Any] = {"fontsize": 6, "color": "white", "va": "center"}
             left = axes.get_yaxis_transform()
             axes.text(0.005, centre, f"{times[way]:.2f}", transform=left, **style)
@@ -185,7 +185,7 @@ def _draw(axes: Axes, table: Table) -> None:
     axes.set_yticklabels([row.name for row in rows], fontsize=8)
     axes.set_ylim(len(rows) * pitch - 0.5, -1)
     axes.set_xscale("log", base=2)
-    # At least from half to double, so that noise does not look like a result.
+    # The axis covers at least 0.5 to 2, so that noise does not look like a result.
     ends = [0.5, 2.0, *(time for times in relative for time in times.values())]
     axes.set_xlim(min(ends) / 1.4, max(ends) * 1.1)
     axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The compile benchmark measures what it says. No test here depends on how long anything takes."""
+"""Tests of the compile benchmark. They do not depend on times."""
 
 import json
 from collections.abc import Callable
@@ -41,11 +41,11 @@ def test_names_are_unique() -> None:
     assert len(set(names)) == len(names)
 
 
-def test_quick_run_writes_its_figures(
+def test_quick_run_writes_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    # The case that compiles fastest, in each table beside others.
+    # The case that compiles fastest, and one of each other table.
     sections = [
         section if CELL in section.cases else replace(section, cases=(CELL, *section.cases))
         for section in SECTIONS
@@ -86,17 +86,17 @@ def test_quick_run_writes_its_figures(
         [("openreg", 1.25)],
     ]
     assert tables[0]["geometric_mean"] > 0
-    assert tables[0]["geometric_mean_bound"] is None, "one case is not all of them"
+    assert tables[0]["geometric_mean_bound"] is None, "the mean has no bound if cases are missing"
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert capsys.readouterr().out.count(CELL.name) == 3
-    # A later process finds all in the caches.
+    # A later process must find all graphs in the caches.
     for first, second in first_calls.values():
         assert first.missed > 0
         assert second.missed == 0
         assert min(first.seconds, second.seconds) > 0
 
 
-def test_each_way_of_compiling_asks_torch_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_variant_sets_the_mode_of_torch_compile(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
     monkeypatch.setattr(torch, "compile", lambda function, **how: asked.append(how))
     COMPILERS["reduce-overhead"](abs)
@@ -116,15 +116,15 @@ class Counted:
         return torch.empty(0)
 
 
-def test_no_call_is_timed_that_may_compile_or_capture() -> None:
+def test_calls_that_may_compile_or_capture_are_not_timed() -> None:
     step = Counted()
     answer = answering(lambda _: step, lambda _: "cpu", None)
     answer(Window("case", "compiled", 0, seconds=0.0))
-    # Two that compile, four that capture, and one to learn how long they take.
+    # Two calls compile, four capture, and one estimates the duration.
     assert step.calls >= 7
 
 
-def test_what_is_compiled_is_kept_until_the_next_case() -> None:
+def test_compiled_functions_are_cached_until_the_next_case() -> None:
     made: list[tuple[str, str]] = []
     forgotten: list[int] = []
 
@@ -139,7 +139,7 @@ def test_what_is_compiled_is_kept_until_the_next_case() -> None:
     assert forgotten == [2, 4]
 
 
-def test_compile_time_is_refused_where_the_caches_do_not_help(
+def test_compile_time_with_cache_misses_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Bench, "first_call", lambda *_: FirstCall(1.0, missed=2))
@@ -156,14 +156,14 @@ def test_compile_times_alternate(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     monkeypatch.setattr(Bench, "first_call", first_call)
     row = measure_warm(CELL, bench(tmp_path))
-    # First those that fill the caches.
+    # The first calls fill the caches.
     assert asked == ["cpu", "openreg", "cpu", "openreg", "openreg", "cpu"]
     assert row.times == {"cpu": 2000.0, "openreg": 3000.0}
     assert row.ratios == (Ratio("openreg", 1.25, 1.5, 1.5, 1.5),)
 
 
 def modes(compiled: float, replayed: float) -> Callable[..., dict[str, list[float]]]:
-    """What `Bench.times` gives for a device that takes so long."""
+    """Returns what `Bench.times` returns for a device with these times."""
     seconds = {way: [1.0] for way in ("cpu eager", "cpu compiled", "openreg eager")}
     seconds |= {"openreg compiled": [compiled], "openreg reduce-overhead": [replayed]}
     return lambda *_: seconds
@@ -178,7 +178,7 @@ def modes(compiled: float, replayed: float) -> Callable[..., dict[str, list[floa
             CompileCase("gated", CELL.make, gate="ir.thresholds"),
             (1.4, None),
             [True, None],
-            "held back by ir.thresholds",
+            "limited by ir.thresholds",
         ),
     ],
     ids=lambda value: value.name if isinstance(value, CompileCase) else "",
@@ -203,7 +203,7 @@ def row(name: str, ours: float) -> Row:
     return Row(name, {"cpu compiled": 2.0, "openreg compiled": ours}, (found,))
 
 
-def test_table_says_what_was_met_and_what_failed(tmp_path: Path) -> None:
+def test_table_shows_bounds_and_failures(tmp_path: Path) -> None:
     rows = [row("good", 1.0), row("slow", 4.0), Row("none", error="it died")]
     table = Table("a call", "us", "cpu compiled", rows, "openreg compiled")
     lines = render(table).splitlines()
@@ -215,7 +215,7 @@ def test_table_says_what_was_met_and_what_failed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("slow", "verdict"), [(4.0, "met"), (5.0, "missed")])
-def test_mean_of_all_cases_is_judged(slow: float, verdict: str) -> None:
+def test_mean_of_all_cases_has_a_bound(slow: float, verdict: str) -> None:
     section = SECTIONS[0]
     rows = [row(case.name, slow if i else 1.0) for i, case in enumerate(section.cases[:2])]
     rows += [row(case.name, 2.0) for case in section.cases[2:]]
@@ -229,9 +229,9 @@ def test_mean_of_all_cases_is_judged(slow: float, verdict: str) -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--filter", "nothing like it"], "no case has 'nothing like it' in its name"),
-        (["--threads", "0"], "'0' is not a whole number of at least 1"),
-        (["--device", "cpu"], "--device cpu is what a device is compared with"),
+        (["--filter", "nothing like it"], "no case name contains 'nothing like it'"),
+        (["--threads", "0"], "'0' is not an integer of at least 1"),
+        (["--device", "cpu"], "--device cpu is the reference"),
     ],
 )
 def test_wrong_flag_is_one_line(

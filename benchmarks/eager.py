@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares the device with the CPU, both in eager mode, case by case.
 
-Each device has a process of its own, and short windows of both alternate. The median of their
-ratios over five passes through all cases counts. Cases with a bound are marked met or missed; the
-exit status does not depend on it, as times never decide a test.
+Each device has its own process, and short windows alternate between them. The result is the median
+of their ratios over five passes through all cases. Cases with a bound are marked as met or missed.
+The exit status does not depend on times.
 """
 
 import argparse
@@ -31,42 +31,46 @@ QUICK = Effort(window=0.002, rounds=3)
 
 @dataclass(frozen=True)
 class Bounds:
-    """What the project promises of the ratios.
+    """The bounds of the ratios that the project promises.
 
     Attributes:
-        case: of each case that has no bound of its own.
-        mean: of the geometric mean of all cases.
+        case: bound of each case without its own bound.
+        mean: bound of the geometric mean of all cases.
     """
 
     case: float | None = None
     mean: float | None = None
 
 
-#: With one thread, and with more. With more threads, a case that takes some microseconds on the CPU
-#: also pays for threads that wake up.
+#: Bounds with one thread, and with more. With more threads, a case that takes only microseconds on
+#: the CPU also pays for waking up threads.
 ONE_THREAD, THREADS = Bounds(1.10, 0.80), Bounds(1.15, 0.90)
 
 
 def thread_counts(text: str) -> list[int | None]:
-    """Numbers of threads; None stands for torch's default."""
+    """Parses numbers of threads; None is torch's default."""
     counts: list[int | None] = []
     for part in text.split(","):
         if part != "default" and not re.fullmatch(r"[1-9]\d{0,3}", part):
-            raise argparse.ArgumentTypeError(f"{part!r} is no number of threads, nor 'default'")
+            raise argparse.ArgumentTypeError(
+                f"{part!r} is neither a number of threads nor 'default'"
+            )
         counts.append(None if part == "default" else int(part))
     return counts
 
 
 def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
-    """The flags of a benchmark of these cases."""
+    """Returns the parser for a benchmark of these cases."""
     parser = Flags(name, description)
-    parser.add_argument("--device", type=device, default="openreg", help="to compare with the CPU")
+    parser.add_argument(
+        "--device", type=device, default="openreg", help="device to compare with the CPU"
+    )
     parser.add_argument(
         "--threads",
         type=thread_counts,
         default="1,default",
         metavar="N,...",
-        help="numbers of intra-op threads, one table each; 'default' is torch's choice",
+        help="numbers of intra-op threads, one table for each; 'default' is torch's default",
     )
     parser.add_argument(
         "--filter",
@@ -74,19 +78,19 @@ def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
         default="",
         dest="cases",
         metavar="REGEX",
-        help="measure the cases whose 'group: name' it finds",
+        help="measure the cases whose 'group: name' it matches",
     )
     parser.add_argument(
-        "--quick", action="store_true", help="a rough look: tiny windows, 3 rounds, 1 pass"
+        "--quick", action="store_true", help="measure roughly: short windows, 3 rounds, 1 pass"
     )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
-    parser.add_argument("--plot", type=picture, metavar="FILE", help="write a bar chart")
-    parser.add_argument("--list", action="store_true", help="list the cases and stop")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument("--plot", type=picture, metavar="FILE", help="draw a bar chart to FILE")
+    parser.add_argument("--list", action="store_true", help="only list the cases")
     return parser
 
 
 def machine() -> dict[str, str | int | None]:
-    """Where the figures come from."""
+    """A description of the machine."""
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "processor": model.group(1) if model else platform.machine(),
@@ -97,7 +101,7 @@ def machine() -> dict[str, str | int | None]:
 
 
 def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, whole: bool) -> Run:
-    """One table, under a progress bar if a person is watching."""
+    """Measures one table; shows a progress bar on a terminal."""
     results: dict[str, Result] = {}
     used = 0
     effort = QUICK if flags.quick else FULL
@@ -106,22 +110,24 @@ def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, who
         bar.set_description(f"{threads or 'default'} threads")
         names = [case.name for case in flags.cases]
         for result, count in measure(names, str(flags.device), threads, effort, bounds.case):
-            # A failure in one pass is shown, whatever the others found.
-            if not (result.name in results and results[result.name].error):
-                results[result.name] = result
+            results[result.name] = result  # replaces that of the pass before
             used = max(used, count)
             bar.set_postfix_str(result.name, refresh=False)
             bar.update()
     return Run(str(flags.device), used, list(results.values()), bounds.mean if whole else None)
 
 
-def run(flags: argparse.Namespace, cases: Sequence[Case], bounds: tuple[Bounds, Bounds]) -> int:
-    """Measures, prints and writes what the flags ask for.
+def run(
+    flags: argparse.Namespace,
+    cases: Sequence[Case],
+    bounds: tuple[Bounds, Bounds] = (Bounds(), Bounds()),
+) -> int:
+    """Measures, prints and writes what the flags select.
 
     Args:
-        flags: of the command line.
-        cases: all of this benchmark.
-        bounds: with one thread, and with more.
+        flags: the parsed command line.
+        cases: all cases of this benchmark.
+        bounds: the bounds with one thread, and with more threads.
 
     Returns:
         0, or 1 if a case could not be measured.
@@ -136,7 +142,7 @@ def run(flags: argparse.Namespace, cases: Sequence[Case], bounds: tuple[Bounds, 
     for threads in flags.threads:
         one = measured(flags, threads, bounds[threads != 1], len(flags.cases) == len(cases))
         if any(one.threads == other.threads for other in runs):
-            continue  # the default is a number that was asked for, too
+            continue  # the default is equal to another requested number
         runs.append(one)
         print(f"\n{table(one)}", flush=True)
     if flags.json:

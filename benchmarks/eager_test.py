@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The eager benchmark measures what it says. No test here depends on how long anything takes."""
+"""Tests of the eager benchmark. They do not depend on times."""
 
 import json
 import math
@@ -22,7 +22,7 @@ def test_case_computes_the_same_on_both_devices(case: Case) -> None:
     assert actual.shape == expected.shape
     assert actual.dtype == expected.dtype
     if case.deterministic:
-        # Sums of millions of float32 numbers: the order of adding may differ. In a region of
+        # The order of additions may differ in sums of millions of float32 values. In a region of
         # autocast the CPU has other lists.
         rtol, atol = case.tolerance / 10, case.tolerance
         torch.testing.assert_close(actual.cpu(), expected, rtol=rtol, atol=atol)
@@ -32,7 +32,7 @@ def test_names_are_unique() -> None:
     assert len({case.name for case in CASES}) == len(CASES)
 
 
-def test_quick_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_run_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures, picture = tmp_path / "eager.json", tmp_path / "eager.png"
     flags = ["--quick", "--filter", "tiny: add 16|embedding", "--threads", "1,2"]
     assert eager.main([*flags, "--json", str(figures), "--plot", str(picture)]) == 0
@@ -59,21 +59,24 @@ def test_passes_are_rows_of_one_case() -> None:
     found = list(measure(["views", "add 16"], "cpu", 1, effort, 1.5))
     assert [result.name for result, _ in found] == ["views", "add 16"] * 3
     first, last = found[0][0], found[4][0]
-    assert first.low == first.ratio == first.high  # of a single pass
+    assert first.low == first.ratio == first.high  # a single pass
     assert last.low <= last.ratio <= last.high
     assert last.bound == 1.5
 
 
 def test_failed_case_fails_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    # The parent knows this case, its workers do not.
+    # The parent has this case; its workers do not.
     missing = Case("tiny", "missing", CASES[0].make)
     monkeypatch.setattr(measurement, "CASES", (missing, *CASES))
     names = [missing.name, "views"]
-    rows = [result for result, _ in measure(names, "cpu", 1, QUICK)]
+    effort = Effort(QUICK.window, QUICK.rounds, passes=2)
+    rows = [result for result, _ in measure(names, "cpu", 1, effort)]
     assert "not enough values to unpack" in rows[0].error
     assert rows[0].met is None
     assert rows[1].error == ""
     assert rows[1].ratio > 0
+    assert rows[2] is rows[0]  # not run again
+    assert rows[3].error == ""
 
 
 def result(ratio: float, bound: float | None) -> Result:
@@ -88,7 +91,7 @@ def test_bounds_are_judged_as_printed() -> None:
     assert Result("tiny", "failed", 1.2, error="died").met is False
 
 
-def test_table_says_what_was_met() -> None:
+def test_table_shows_met_bounds() -> None:
     run = Run("openreg", 1, [result(1.0, 1.2), result(4.0, 1.2), result(2.0, None)], 1.5)
     assert run.geometric_mean == pytest.approx(2.0)
     lines = table(run).splitlines()
@@ -110,12 +113,12 @@ def test_quartiles() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--threads", "0"], "'0' is no number of threads"),
-        (["--threads", "1,"], "'' is no number of threads"),
-        (["--filter", "("], "'(' is no regular expression"),
-        (["--filter", "no such case"], "'no such case' finds none of the"),
-        (["--device", "nonsense"], "no device 'nonsense' here"),
-        (["--plot", "eager.txt"], "'eager.txt' ends in none of"),
+        (["--threads", "0"], "'0' is neither a number of threads"),
+        (["--threads", "1,"], "'' is neither a number of threads"),
+        (["--filter", "("], "'(' is not a regular expression"),
+        (["--filter", "no such case"], "'no such case' matches none of the"),
+        (["--device", "nonsense"], "there is no device 'nonsense'"),
+        (["--plot", "eager.txt"], "'eager.txt' must end in one of"),
     ],
 )
 def test_wrong_flag_is_one_line(

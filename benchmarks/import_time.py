@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times what the device adds to `import torch`: the entry point, step by step.
+"""Measures what the device adds to the time of `import torch`: the entry point, step by step.
 
-Each round is a fresh process, with compiled Python and warm files. It imports torch with autoload
-off and does then what torch would have done: finds the entry points, loads ours, calls it.
+Each round is a new process with compiled Python files in the page cache. It imports torch with
+autoload disabled, and then does what torch would have done: it finds the entry points, loads ours,
+and calls it.
 """
 
 import json
@@ -22,10 +23,10 @@ from benchmarks.eager import machine
 from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
-BOUND = 30.0  # ms, for find and call together
+BOUND = 30.0  # milliseconds for find and call together
 _MARK = "=== the entry point is called"
 
-# Prints one JSON object: milliseconds.
+# Prints one JSON object with times in milliseconds.
 _PROGRAM = f"""\
 import json, os, sys, time
 start = time.perf_counter()
@@ -44,10 +45,10 @@ assert torch.openreg.device_count() > 0
 print(json.dumps(dict(torch=torch_ms, find=find_ms, call=call_ms, cpu=find_cpu + call_cpu)))
 """
 
-# A line of -X importtime: microseconds without and with what is imported inside, and the module.
+# A line of -X importtime: the module, and its time in microseconds, without nested imports.
 _LINE = re.compile(r"import time:\s+(\d+) \|\s+\d+ \|\s+(\S+)$")
 
-# Steps of the call, and the modules whose own time is theirs; the first that matches.
+# The steps of the call, with patterns for the modules that belong to them; the first match counts.
 _STEPS = {
     "libraries": r"torch_openreg\._C",
     "modules of torch.openreg": r"torch_openreg\.openreg",
@@ -60,7 +61,7 @@ _STEPS = {
 
 @dataclass(frozen=True)
 class Row:
-    """Milliseconds of one step: quartiles over all processes."""
+    """Time of one step in milliseconds: quartiles over all processes."""
 
     step: str
     low: float
@@ -69,10 +70,10 @@ class Row:
 
 
 def steps(importtime: str) -> dict[str, float]:
-    """Milliseconds of each step of the call.
+    """Time of each step of the call in milliseconds.
 
     Args:
-        importtime: what -X importtime wrote while it ran.
+        importtime: the output of -X importtime.
     """
     found = dict.fromkeys(_STEPS, 0.0)
     for line in importtime.splitlines():
@@ -85,7 +86,7 @@ def steps(importtime: str) -> dict[str, float]:
 
 
 def measure(environment: Mapping[str, str]) -> dict[str, float]:
-    """Milliseconds of each step in one fresh process, and of all of them."""
+    """Time of each step in one new process in milliseconds, and their total."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", _PROGRAM],
         env=environment,
@@ -97,7 +98,7 @@ def measure(environment: Mapping[str, str]) -> dict[str, float]:
         raise RuntimeError(f"the process failed: {done.stderr.splitlines()[-1]}")
     times: dict[str, float] = json.loads(done.stdout)
     parts = steps(done.stderr.split(_MARK)[1])
-    # Outside of any import: the calls themselves.
+    # The rest is outside of imports: the calls themselves.
     parts["register"] += max(0.0, times["call"] - sum(parts.values()))
     return {
         "find": times["find"],
@@ -109,14 +110,14 @@ def measure(environment: Mapping[str, str]) -> dict[str, float]:
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as aligned text."""
+    """Formats the rows as aligned text."""
     lines = [f"{'step':<28}{'ms':>9}  quartiles"]
     lines += [f"{r.step:<28}{r.median:>9.2f}  {r.low:.2f} - {r.high:.2f}" for r in rows]
     return "\n".join(lines)
 
 
 def document(rows: Sequence[Row], processes: int, here: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows for a program to read: objects of JSON, times in milliseconds."""
+    """The rows as JSON objects; times are in milliseconds."""
     return {
         "machine": here,
         "processes": processes,
@@ -129,13 +130,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark.
 
     Returns:
-        0; or 1 if a process failed.
+        0, or 1 if a process failed.
     """
     parser = Flags("import", __doc__)
     parser.add_argument(
-        "--processes", type=whole_number(1), default=15, metavar="N", help="how many are measured"
+        "--processes",
+        type=whole_number(1),
+        default=15,
+        metavar="N",
+        help="number of processes to measure",
     )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
     flags = parser.parse_args(argv)
     here = machine()
     print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
@@ -147,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             "PYTHONPYCACHEPREFIX": cache,
         }
         try:
-            measure(environment)  # compiles Python, reads the files
+            measure(environment)  # compiles Python files and fills the page cache
             measured = [
                 measure(environment)
                 for _ in tqdm(range(flags.processes), unit="process", disable=None, leave=False)

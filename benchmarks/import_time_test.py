@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The import benchmark measures what it says. No test here depends on how long anything takes."""
+"""Tests of the import benchmark. They do not depend on times."""
 
 import json
 from pathlib import Path
@@ -47,7 +47,7 @@ def test_figures_of_a_process(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert rows["libraries"]["low"] < rows["all"]["high"]
 
 
-def test_failed_process_is_told(
+def test_failed_process_is_reported(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(import_time, "_PROGRAM", "raise RuntimeError('no torch')")

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Times cases in short windows that alternate between two devices.
 
-The parent process never computes. It asks workers for one window at a time, so that a slow drift
-of the machine (clock, neighbors) affects both devices alike and cancels out of their ratio. Each
-device has a worker of its own: the OpenMP threads that one device leaves behind in a process would
-slow the other down. All cases are measured several times, in passes: the median over the passes is
-not changed by a machine that was busy during one of them.
+The parent process does not compute. It requests one window at a time from workers, so that a slow
+drift of the machine (clock, neighbors) affects both devices equally and cancels out of their ratio.
+Each device has its own worker, because the OpenMP threads that one device leaves in a process would
+slow down the other. All cases are measured several times, in passes. The median over the passes is
+robust against a machine that is busy during one of them.
 """
 
 import gc
@@ -24,16 +24,16 @@ from benchmarks.service_cases import SERVICES
 
 CASES = (*OPERATORS, *SERVICES)
 REFERENCE = "cpu"
-SETTLE = 0.02  # seconds: longer than the OpenMP threads of a process that rests go on spinning
-TIMEOUT = 120.0  # seconds for one window: far more than any takes, so that a hang is reported
-# Calls before anything is timed: a compiled function compiles in its first two (an optimizer has no
-# state in the first), and warms up and captures a graph in up to four more.
+SETTLE = 0.02  # seconds; longer than the OpenMP threads of an idle process spin
+TIMEOUT = 120.0  # seconds for one window; far more than necessary, to detect a hang
+# Number of calls before timing. A compiled function compiles in its first two calls (an optimizer
+# has no state in the first), and warms up and captures a graph in up to four more.
 WARM_UP = 8
 
 
 @dataclass(frozen=True)
 class Effort:
-    """How much is measured: seconds a window; windows a device and case in a pass; passes."""
+    """How much to measure: seconds per window; windows per device and case in a pass; passes."""
 
     window: float
     rounds: int
@@ -42,10 +42,10 @@ class Effort:
 
 @dataclass(frozen=True)
 class Window:
-    """A request: run `case` on `device` and time it.
+    """A request to run `case` on `device` and time it.
 
     Attributes:
-        calls: how often; 0 means: warm up, then find how often fits into `seconds`.
+        calls: number of calls; 0 to warm up and find the number that fits into `seconds`.
     """
 
     case: str
@@ -56,7 +56,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Timing:
-    """An answer: one window of so many calls took so many seconds, on so many threads."""
+    """An answer: calls, seconds and threads of one window."""
 
     calls: int
     seconds: float
@@ -65,13 +65,13 @@ class Timing:
 
 @dataclass(frozen=True)
 class Result:
-    """One row: medians of microseconds a call, and the ratio of the devices.
+    """One row: median times in microseconds per call, and the ratio of the devices.
 
     Attributes:
         ratio: device / CPU: the median over the passes of the median over the rounds.
-        low: lower quartile of the passes.
-        high: upper quartile of the passes.
-        error: why there are no figures (they are zero then); otherwise empty.
+        low: lower quartile over the passes.
+        high: upper quartile over the passes.
+        error: why the figures are missing (zero); otherwise empty.
     """
 
     group: str
@@ -86,20 +86,20 @@ class Result:
 
     @property
     def met(self) -> bool | None:
-        """Whether the ratio, as printed with two decimals, is within the bound."""
+        """Whether the ratio, printed with two decimals, is within the bound."""
         return False if self.error and self.bound is not None else within(self.ratio, self.bound)
 
 
 def within(ratio: float, bound: float | None) -> bool | None:
-    """Whether a ratio, as printed with two decimals, is within a bound; None without a bound."""
+    """Whether a ratio, printed with two decimals, is within a bound; None without a bound."""
     return None if bound is None else round(ratio, 2) <= bound
 
 
 def prepare(threads: int | None) -> Callable[[Window], Timing]:
-    """Makes the function that times windows; runs in the worker.
+    """Returns the function that times windows; runs in the worker.
 
     Args:
-        threads: for kernels; None leaves torch's default.
+        threads: number of threads for kernels; None for torch's default.
     """
 
     def make(window: Window) -> Step:
@@ -115,13 +115,13 @@ def answering(
     threads: int | None,
     forget: Callable[[], None] = lambda: None,
 ) -> Callable[[Window], Timing]:
-    """Makes the function that answers windows; it keeps the steps of one case.
+    """Returns the function that answers windows. It caches the steps of one case.
 
     Args:
-        make: makes the step of a window's case and device.
-        place: the device that has to finish a window's calls.
-        threads: for kernels; None leaves torch's default.
-        forget: called when the steps of the case before have been dropped.
+        make: creates the step for a window's case and device.
+        place: the device that must finish a window's calls.
+        threads: number of threads for kernels; None for torch's default.
+        forget: called after the steps of the previous case were dropped.
     """
     if threads is not None:
         torch.set_num_threads(threads)
@@ -140,24 +140,24 @@ def answering(
 
 
 def timed(step: Step, device: str, window: Window) -> Timing:
-    """Answers a window with this step on a device: times it, or finds how often it fits in."""
+    """Answers a window: times the step, or finds how many calls fit into the window."""
     if window.calls:
-        # Half a window untimed: where the scheduler puts threads that wake up is settled by
-        # then, the caches are warm.
+        # Half a window is not timed. After it, the scheduler has placed the threads that wake up,
+        # and the caches are warm.
         run(step, device, window.calls // 2)
         seconds = run(step, device, window.calls)
         return Timing(window.calls, seconds, torch.get_num_threads())
     run(step, device, WARM_UP)
     calls, seconds = 1, run(step, device, 1)
     while seconds < window.seconds / 2:
-        # Growing at most fourfold: the first calls are the slowest.
+        # Increase at most by four, because the first calls are the slowest.
         calls *= min(4, max(2, int(window.seconds / max(seconds, 1e-9))))
         seconds = run(step, device, calls)
     return Timing(max(1, round(calls * window.seconds / seconds)), 0.0, torch.get_num_threads())
 
 
 def run(step: Step, device: str, calls: int) -> float:
-    """Seconds for so many calls and for the device to finish them."""
+    """Seconds for these calls, until the device has finished them."""
     synchronize(device)
     gc.disable()
     try:
@@ -171,7 +171,7 @@ def run(step: Step, device: str, calls: int) -> float:
 
 
 def synchronize(device: str) -> None:
-    """Waits for the device; the CPU is never behind."""
+    """Waits for the device. The CPU needs no synchronization."""
     if device != REFERENCE:
         torch.accelerator.synchronize(device)
 
@@ -179,23 +179,27 @@ def synchronize(device: str) -> None:
 def measure(
     names: list[str], device: str, threads: int | None, effort: Effort, bound: float | None = None
 ) -> Iterator[tuple[Result, int]]:
-    """Measures cases one by one, in as many passes over all of them as the effort has.
+    """Measures cases one by one, in the number of passes given by the effort.
 
     Args:
-        names: of the cases.
-        device: to compare with the CPU.
-        threads: for kernels; None for torch's default.
+        names: names of the cases.
+        device: device to compare with the CPU.
+        threads: number of threads for kernels; None for torch's default.
         effort: how much to measure.
-        bound: of the ratio of a case that has none of its own.
+        bound: bound of the ratio for cases without their own bound.
 
     Yields:
-        In each pass for each case its result over the passes so far, and the number of threads. A
-        case that fails has its error.
+        For each case in each pass: its result over the passes so far, and the number of threads. A
+        case that failed has its error, and is not run in later passes.
     """
     found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in names}
+    failed: dict[str, Result] = {}
     with ExitStack() as stack:
         workers: list[Worker[Window, Timing]] = []
         for name in names * effort.passes:
+            if name in failed:
+                yield failed[name], 0
+                continue
             if not workers:
                 workers = [stack.enter_context(Worker(prepare, threads)) for _ in range(2)]
             (case,) = (c for c in CASES if c.name == name)
@@ -205,7 +209,8 @@ def measure(
                 (cpu, dev), used = alternate(name, sides, effort)
             except (RuntimeError, TimeoutError, Died) as error:
                 lines = str(error).splitlines() or [type(error).__name__]
-                yield Result(*row, error=lines[0]), 0
+                failed[name] = Result(*row, error=lines[0])
+                yield failed[name], 0
                 for worker in workers:
                     worker.close()
                 workers = []  # the next case gets new ones
@@ -234,19 +239,19 @@ def alternate(
     """Times windows of all sides in turn.
 
     Args:
-        case: its name.
-        sides: a worker, and what its windows have for a device.
+        case: name of the case.
+        sides: pairs of a worker and the device name for its windows.
         effort: how much to measure.
-        timeout: seconds for one window.
+        timeout: time limit for one window in seconds.
 
     Returns:
-        For each side seconds a call, round by round; and the number of threads.
+        Seconds per call for each side, round by round; and the number of threads.
     """
     first = [worker.ask(Window(case, d, 0, effort.window), timeout) for worker, d in sides]
     apart = any(worker is not sides[0][0] for worker, _ in sides)
     seconds: list[list[float]] = [[] for _ in sides]
     for number in range(effort.rounds):
-        # The sides take turns at going first: caches and clock then favor neither of them.
+        # The first side alternates, so that caches and clock frequency favor neither.
         for side in range(len(sides))[:: 1 if number % 2 == 0 else -1]:
             if apart:
                 time.sleep(SETTLE)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times what torch.profiler costs a small operator: on the CPU and on the device.
+"""Measures the cost of torch.profiler for a small operator, on the CPU and on the device.
 
-Rounds of all ways alternate in one process; what counts is the ratio to the same device without a
-profiler, within a round. The time that a session takes to begin and to end is left out.
+Rounds of all variants alternate in one process. The result is the ratio to the same device without
+a profiler, within a round. The times to start and to end a session are excluded.
 """
 
 import json
@@ -22,11 +22,11 @@ from benchmarks.eager import machine
 from benchmarks.measurement import quartiles
 from tools.flags.flags import Flags, output, whole_number
 
-CALLS = 2000  # of the operator, in a session
-DEVICE_BOUND = 1.5  # of device activity alone, to no profiler
+CALLS = 2000  # number of calls in a session
+DEVICE_BOUND = 1.5  # bound of device activity only, relative to no profiler
 _CPU, _DEVICE = ProfilerActivity.CPU, ProfilerActivity.PrivateUse1
 
-#: What is recorded in each way.
+#: The recorded activities of each variant.
 WAYS: dict[str, list[ProfilerActivity]] = {
     "none": [],
     "device": [_DEVICE],
@@ -37,14 +37,14 @@ WAYS: dict[str, list[ProfilerActivity]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One way on one device.
+    """One variant on one device.
 
     Attributes:
-        ns: median of the time of a call, in nanoseconds.
+        ns: median time of a call in nanoseconds.
         low: first quartile of the ratios to the same device without a profiler.
-        median: of these ratios.
-        high: third quartile.
-        bound: of the median; None: there is none.
+        median: median of these ratios.
+        high: third quartile of these ratios.
+        bound: bound of the median; None if there is none.
     """
 
     device: str
@@ -57,15 +57,15 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the bound is met; None without one."""
+        """Whether the bound is met; None without a bound."""
         return None if self.bound is None else self.median <= self.bound
 
 
 def measure(device: str, way: str) -> float:
-    """Time a small addition, in one session.
+    """Times a small addition in one session.
 
     Returns:
-        Nanoseconds of a call.
+        Nanoseconds per call.
     """
     x, y = torch.ones(16, device=device), torch.ones(16, device=device)
     add = torch.add
@@ -80,10 +80,10 @@ def measure(device: str, way: str) -> float:
 
 
 def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
-    """Return the figures of each way.
+    """Returns the figures of each variant.
 
     Args:
-        times: nanoseconds by device ("cpu" first), way and round.
+        times: nanoseconds by device ("cpu" first), variant and round.
     """
     found: list[Row] = []
     cpu_ratios: dict[str, float] = {}
@@ -97,13 +97,13 @@ def rows(times: Mapping[str, Mapping[str, Sequence[float]]]) -> list[Row]:
             elif way == "device":
                 bound = DEVICE_BOUND
             elif way == "cpu":
-                bound = cpu_ratios.get(way)  # no worse than what the profiler costs the CPU
+                bound = cpu_ratios.get(way)  # not worse than the cost of the profiler on the CPU
             found.append(Row(device, way, statistics.median(each), low, median, high, bound))
     return found
 
 
 def table(found: Sequence[Row]) -> str:
-    """The rows as aligned text."""
+    """Formats the rows as aligned text."""
     lines = [f"{'device':<10}{'recorded':<16}{'ns':>9}{'ratio':>8}  quartiles     bound"]
     for row in found:
         verdict = {None: "", True: "met", False: "missed"}[row.met]
@@ -116,7 +116,7 @@ def table(found: Sequence[Row]) -> str:
 
 
 def document(found: Sequence[Row], rounds: int, here: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows for a program to read: objects of JSON, times in nanoseconds."""
+    """The rows as JSON objects; times are in nanoseconds."""
     return {
         "machine": here,
         "rounds": rounds,
@@ -128,13 +128,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the benchmark.
 
     Returns:
-        0: times never decide.
+        0: the status does not depend on times.
     """
     parser = Flags("profiler", __doc__)
     parser.add_argument(
-        "--rounds", type=whole_number(1), default=15, metavar="N", help="of all ways"
+        "--rounds", type=whole_number(1), default=15, metavar="N", help="rounds of all variants"
     )
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
     flags = parser.parse_args(argv)
     here = machine()
     print(f"{here['processor']}, {here['cores']} cores, torch {here['torch']}", flush=True)
@@ -147,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         for device, ways in times.items():
             for way, each in ways.items():
                 found = measure(device, way)
-                if round_:  # the first one warms up
+                if round_:  # the first round is a warm-up
                     each.append(found)
     measured = rows(times)
     print(table(measured))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The profiler's benchmark measures what it says. No test depends on how long anything takes."""
+"""Tests of the profiler's benchmark. They do not depend on times."""
 
 import json
 from pathlib import Path

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Times quantized linear layers beside float32 ones: an MLP and a transformer layer, on one device.
+"""Times quantized linear layers and float32 ones on one device: an MLP and a transformer layer.
 
-Windows of all ways alternate, so that a drift of the machine meets them alike. Besides, it says how
-large the weights are and how far results are from those of float32.
+Windows of all variants alternate, so that a drift of the machine affects them equally. The report
+also has the size of the weights, and the error of the results relative to float32.
 """
 
 import json
@@ -24,13 +24,13 @@ from tools.flags.flags import Flags, device, output, whole_number
 
 WIDTH = 1024
 HEADS = 16
-GROUP = 64  # columns of a weight of 4 bits that share a scale
+GROUP = 64  # columns of a 4-bit weight that share a scale
 TILES = 8
 WINDOW = 0.1  # seconds
 
 
 class Int8Weight(nn.Module):
-    """A linear layer whose weight alone is int8; the product is of floats."""
+    """A linear layer with an int8 weight and a floating point product."""
 
     weight: Tensor
     scales: Tensor
@@ -49,7 +49,7 @@ class Int8Weight(nn.Module):
 
 
 class Int4Weight(nn.Module):
-    """A linear layer whose weight has 4 bits a number, and a scale and a zero for each group."""
+    """A linear layer with a 4-bit weight, and a scale and a zero point for each group."""
 
     weight: Tensor
     scales_and_zeros: Tensor
@@ -62,7 +62,7 @@ class Int4Weight(nn.Module):
         numbers = ((groups - low) / scales).round().clamp(0, 15).flatten(1).to(torch.uint8)
         pairs = numbers[:, ::2] << 4 | numbers[:, 1::2]
         self.register_buffer("weight", torch._convert_weight_to_int4pack(pairs, TILES))
-        # The number 8 stands for the zero.
+        # The value 8 represents the zero point.
         pair = torch.cat([scales, low + 8 * scales], 2).transpose(0, 1).contiguous()
         self.register_buffer("scales_and_zeros", pair)
         self.bias = linear.bias
@@ -118,13 +118,13 @@ WAYS: dict[str, Callable[[nn.Linear], nn.Module]] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One model in one way, for inputs of so many rows.
+    """One model in one variant, for one number of input rows.
 
     Attributes:
-        microseconds: of a call, the median of the rounds.
-        ratio: of the time to float32's, the median of the rounds.
-        megabytes: of the linear layers' weights with scales and biases.
-        error: of the result, relative to float32's (both as vectors).
+        microseconds: time of a call, median over the rounds.
+        ratio: ratio of the time to float32's, median over the rounds.
+        megabytes: size of the linear layers' weights with scales and biases.
+        error: error of the result relative to float32's (both as vectors).
     """
 
     model: str
@@ -137,7 +137,7 @@ class Row:
 
 
 def replaced(model: nn.Module, way: str) -> nn.Module:
-    """The model with other linear layers; their bias is shared."""
+    """The model with its linear layers replaced; they share the bias."""
     for name, child in model.named_children():
         if isinstance(child, nn.Linear):
             setattr(model, name, WAYS[way](child))
@@ -147,7 +147,7 @@ def replaced(model: nn.Module, way: str) -> nn.Module:
 
 
 def megabytes(model: nn.Module) -> float:
-    """Of all parameters and buffers of linear layers, of whatever kind."""
+    """Size of all parameters and buffers of linear layers of any kind."""
     layers = [
         m for m in model.modules() if type(m) in (nn.Linear, Int8Weight, Int8Linear, Int4Weight)
     ]
@@ -157,7 +157,7 @@ def megabytes(model: nn.Module) -> float:
 
 
 def measure(where: torch.device, name: str, rows: int, rounds: int) -> list[Row]:
-    """Times all ways of a model with inputs of so many rows."""
+    """Times all variants of a model for inputs with this number of rows."""
     make, shape = MODELS[name]
     models = {}
     for way in WAYS:
@@ -200,7 +200,7 @@ def measure(where: torch.device, name: str, rows: int, rounds: int) -> list[Row]
 
 
 def table(rows: Sequence[Row]) -> str:
-    """The rows as Markdown."""
+    """Formats the rows as Markdown."""
     lines = [
         "| model | rows | weights | us | ratio | MB | error |",
         "|---|---|---|---|---|---|---|",
@@ -216,10 +216,12 @@ def table(rows: Sequence[Row]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Prints the table."""
     parser = Flags("quantized", __doc__)
-    parser.add_argument("--device", type=device, default="openreg", help="where to compute")
-    parser.add_argument("--rounds", type=whole_number(1), default=9, help="windows of each way")
-    parser.add_argument("--threads", type=whole_number(1), help="for kernels; torch's default")
-    parser.add_argument("--json", type=output, metavar="FILE", help="figures to write")
+    parser.add_argument("--device", type=device, default="openreg", help="device to compute on")
+    parser.add_argument("--rounds", type=whole_number(1), default=9, help="windows of each variant")
+    parser.add_argument(
+        "--threads", type=whole_number(1), help="threads for kernels; by default torch's choice"
+    )
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
     flags = parser.parse_args(argv)
     if flags.threads:
         torch.set_num_threads(flags.threads)

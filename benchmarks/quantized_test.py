@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The benchmark of quantized layers measures what it says. No test depends on a time."""
+"""Tests of the benchmark of quantized layers. They do not depend on times."""
 
 import json
 from pathlib import Path
@@ -25,7 +25,7 @@ def test_table(
     for (model, count, way), row in rows.items():
         exact = rows[model, count, "float32"]
         assert row["microseconds"] > 0
-        # Less than a third, or a sixth; how much depends on scales and biases.
+        # At most about a third, or a sixth: the exact ratio depends on scales and biases.
         small = {"float32": 1.0, "int4 weights": 0.17}.get(way, 0.3)
         assert row["megabytes"] <= small * exact["megabytes"]
         bound = {"float32": 0.0, "int4 weights": 0.2}.get(way, 0.03)

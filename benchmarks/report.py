@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The figures of a benchmark as a table, as JSON and as a bar chart."""
+"""Reports a benchmark as a table, as JSON and as a bar chart."""
 
 import math
 from collections.abc import Sequence
@@ -14,13 +14,13 @@ from benchmarks.measurement import Result, within
 
 @dataclass(frozen=True)
 class Run:
-    """All cases, measured with one number of threads in one way.
+    """The results of all cases for one number of threads.
 
     Attributes:
-        device: that was compared with the CPU.
-        threads: for kernels.
-        results: one for each case.
-        mean_bound: of the geometric mean; None if there is none.
+        device: the device that was compared with the CPU.
+        threads: number of threads for kernels.
+        results: one result per case.
+        mean_bound: bound of the geometric mean; None if there is none.
     """
 
     device: str
@@ -30,23 +30,23 @@ class Run:
 
     @property
     def title(self) -> str:
-        """What distinguishes this run."""
+        """The title of this run in a report."""
         return f"{self.threads} thread{'s' * (self.threads != 1)}"
 
     @property
     def geometric_mean(self) -> float | None:
-        """Of the ratios of all cases that ran; None if none did."""
+        """Geometric mean of the ratios of all cases that ran; None if there are none."""
         logs = [math.log(r.ratio) for r in self.results if not r.error]
         return math.exp(sum(logs) / len(logs)) if logs else None
 
 
 def verdict(met: bool | None) -> str:
-    """One word on a bound; nothing where there is none."""
+    """Whether a bound is met, as one word; empty without a bound."""
     return {None: "", True: "met", False: "missed"}[met]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table: the first column to the left, figures to the right, the last as it is."""
+    """The lines of a table: first column aligned left, figures right, the last not aligned."""
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     lines = []
     for name, *figures, last in rows:
@@ -56,7 +56,7 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def table(run: Run) -> str:
-    """The run as aligned text."""
+    """Formats the run as aligned text."""
     rows = [("case", "cpu us", f"{run.device} us", "ratio", "quartiles", "bound", "")]
     for r in run.results:
         name = f"{r.group}: {r.name}"
@@ -80,14 +80,14 @@ def table(run: Run) -> str:
 
 
 def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
-    """The runs for a program to read.
+    """The runs as JSON objects.
 
     Args:
-        runs: what was measured.
-        machine: where.
+        runs: the runs.
+        machine: description of the machine.
 
     Returns:
-        Objects of JSON; times are in microseconds a call.
+        JSON objects; times are in microseconds per call.
     """
     return {
         "machine": machine,
@@ -105,11 +105,11 @@ def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
 
 
 def chart(runs: list[Run], path: Path) -> None:
-    """Writes one panel of bars a run: left of 1 the device is faster.
+    """Draws one panel of bars per run. Bars to the left of 1 mean that the device is faster.
 
     Args:
-        runs: what was measured; at least one.
-        path: the file; its suffix is the format.
+        runs: the runs, at least one.
+        path: the output file; its suffix is the format.
     """
     rows = max(len(run.results) for run in runs)
     figure = Figure(figsize=(6.5 * len(runs) + 1, 1.6 + 0.24 * rows), layout="constrained")
@@ -119,7 +119,7 @@ def chart(runs: list[Run], path: Path) -> None:
         colours = {None: "tab:gray", True: "tab:green", False: "tab:red"}
         for place, r in enumerate(shown):
             low, high = max(0.0, r.ratio - r.low), max(0.0, r.high - r.ratio)
-            # Bars begin at 1, where the devices are equal.
+            # Bars start at 1, where the devices are equal.
             axes.barh(
                 place,
                 r.ratio - 1,
@@ -132,7 +132,7 @@ def chart(runs: list[Run], path: Path) -> None:
                 axes.plot([r.bound] * 2, [place - 0.45, place + 0.45], color="black", linewidth=2)
         axes.axvline(1, color="black", linewidth=0.8)
         axes.set_xscale("log", base=2)
-        # At least from half to double, so that noise does not look like a result.
+        # The axis covers at least 0.5 to 2, so that noise does not look like a result.
         ends = [0.5, 2.0, *(r.low for r in shown), *(r.high for r in shown)]
         axes.set_xlim(min(ends) / 1.05, max(ends) * 1.05)
         axes.set_ylim(-0.8, rows - 0.2)

@@ -8,33 +8,33 @@ from typing import Protocol, TypeVar
 
 
 class NamedCase(Protocol):
-    """One row of a table of cases."""
+    """A row of a table of cases."""
 
     @property
     def group(self) -> str:
-        """Of cases that have something in common."""
+        """Name of a group of related cases."""
 
     @property
     def name(self) -> str:
-        """Of the row."""
+        """Name of the row."""
 
 
 AnyCase = TypeVar("AnyCase", bound=NamedCase)
 
 
 def found_by(cases: Sequence[AnyCase]) -> Callable[[str], list[AnyCase]]:
-    """Makes the type of a flag: the cases whose "group: name" a regular expression finds."""
+    """Returns the type of a flag: the cases whose "group: name" matches a regular expression."""
 
     def find(text: str) -> list[AnyCase]:
         try:
             pattern = re.compile(text)
         except re.error as error:
             raise argparse.ArgumentTypeError(
-                f"{text!r} is no regular expression: {error}"
+                f"{text!r} is not a regular expression: {error}"
             ) from None
         found = [case for case in cases if pattern.search(f"{case.group}: {case.name}")]
         if not found:
-            raise argparse.ArgumentTypeError(f"{text!r} finds none of the {len(cases)} cases")
+            raise argparse.ArgumentTypeError(f"{text!r} matches none of the {len(cases)} cases")
         return found
 
     return find

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the services benchmark measures: memory, copies, events, streams and graphs.
+"""The cases of the services benchmark: memory, copies, events, streams and graphs.
 
-The CPU has no streams. Beside those stands what a program on the CPU would use in their place: the
-clock for an event with timing, a threading.Event for one that is waited for, an idle ``with`` for a
-switch of streams. Cases of this kind return a number, 0-dimensional, as all steps return tensors.
-Beside a graph's replay stands the same program without a graph.
+The CPU has no streams. The device is compared with what a program on the CPU would use instead: the
+clock for an event with timing, a threading.Event for an event to wait for, an empty ``with`` block
+for a stream switch. Cases of this kind return a 0-dim tensor, because all steps return tensors. The
+replay of a graph is compared with the same program without a graph.
 """
 
 import contextlib
@@ -19,22 +19,23 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Step, random, read, transformer_pass
 
-#: Allocations of each thread in a step of two: to hand the step over takes longer than one.
+#: Number of allocations of each thread in a step with two threads, because a handover of the step
+#: takes longer than one allocation.
 ALLOCATIONS = 200
 
-#: Operators of a step that a graph replays.
+#: Number of operators in a step that a graph replays.
 OPERATORS = 200
 
 DONE = torch.zeros(())
 
 
 def allocation(size: int, device: torch.device) -> Step:
-    """So many bytes, taken and given back."""
+    """Allocates and frees a block of this size."""
     return lambda: torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def allocations_of_two_threads(size: int, device: torch.device) -> Step:
-    """The same, ALLOCATIONS times, in two threads at once, each on a stream of its own."""
+    """The same, ALLOCATIONS times in each of two concurrent threads with their own streams."""
     begin = threading.Barrier(2)
 
     def prepare() -> None:
@@ -57,7 +58,7 @@ def allocations_of_two_threads(size: int, device: torch.device) -> Step:
 
 
 def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
-    """So many bytes from the host into memory of the device."""
+    """Copies this number of bytes from the host to the device."""
     host = random(size // 4)
     if pinned and device.type != "cpu":
         host = host.pin_memory()
@@ -66,14 +67,14 @@ def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
-    """So many bytes from the device into memory of the host."""
+    """Copies this number of bytes from the device to the host."""
     source = random(size // 4).to(device)
     host = torch.empty(size // 4, pin_memory=pinned and device.type != "cpu")
     return lambda: host.copy_(source, non_blocking=pinned)
 
 
 def copies_beside_computing(device: torch.device) -> Step:
-    """16 MiB in, 16 MiB out and a product of 512 x 512 matrices: at once where streams allow."""
+    """16 MiB in, 16 MiB out and a product of 512 x 512 matrices: concurrent if streams allow it."""
     size = 16 << 20
     into, out = copy_in(size, True, device), copy_out(size, True, device)
     x = random(512, 512).to(device)
@@ -86,7 +87,7 @@ def copies_beside_computing(device: torch.device) -> Step:
 
         return in_turn
     streams = torch.Stream(device), torch.Stream(device)
-    torch.accelerator.synchronize(device)  # what the copies read is there
+    torch.accelerator.synchronize(device)  # the inputs of the copies are ready
 
     def at_once() -> Tensor:
         for stream, copy in zip(streams, (into, out), strict=True):
@@ -106,7 +107,7 @@ def _returning(done: Tensor, action: Callable[[], object]) -> Step:
 
 
 def event_record(device: torch.device) -> Step:
-    """Marks a place in the current stream; the CPU reads the clock."""
+    """Records an event in the current stream; the CPU reads the clock."""
     if device.type == "cpu":
         return _returning(DONE, time.perf_counter_ns)
     event = torch.Event(device, enable_timing=True)
@@ -114,7 +115,7 @@ def event_record(device: torch.device) -> Step:
 
 
 def event_query(device: torch.device) -> Step:
-    """Asks whether an event is complete."""
+    """Queries whether an event is complete."""
     if device.type == "cpu":
         return _returning(DONE, threading.Event().is_set)
     event = torch.Event(device)
@@ -123,7 +124,7 @@ def event_query(device: torch.device) -> Step:
 
 
 def event_wait(device: torch.device) -> Step:
-    """A stream waits for a new mark in another; the CPU sets an event, waits and clears it."""
+    """Makes a stream wait for an event of another; the CPU sets an event, waits and clears it."""
     if device.type == "cpu":
         flag = threading.Event()
 
@@ -143,7 +144,7 @@ def event_wait(device: torch.device) -> Step:
 
 
 def event_elapsed(device: torch.device) -> Step:
-    """Milliseconds between two events; the CPU subtracts two times."""
+    """Milliseconds between two events; the CPU subtracts two clock values."""
     if device.type == "cpu":
         first, last = time.perf_counter_ns(), time.perf_counter_ns()
         return _returning(DONE, lambda: (last - first) / 1e6)
@@ -155,13 +156,13 @@ def event_elapsed(device: torch.device) -> Step:
 
 
 def stream_create(device: torch.device) -> Step:
-    """Takes a stream from the pool; the CPU makes an object."""
+    """Gets a stream from the pool; the CPU creates an object."""
     make = object if device.type == "cpu" else partial(torch.Stream, device)
     return _returning(DONE, make)
 
 
 def stream_switch(device: torch.device) -> Step:
-    """Enters the context of a stream and leaves it."""
+    """Enters and leaves the context of a stream."""
     context = contextlib.nullcontext() if device.type == "cpu" else torch.Stream(device)
 
     def switch() -> None:
@@ -172,7 +173,7 @@ def stream_switch(device: torch.device) -> Step:
 
 
 def operators(device: torch.device) -> Step:
-    """A chain of OPERATORS elementwise operators on 16 numbers."""
+    """A chain of OPERATORS elementwise operators on 16 values."""
     x, y = random(2, 16).to(device)
 
     def step() -> Tensor:
@@ -185,13 +186,13 @@ def operators(device: torch.device) -> Step:
 
 
 def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """A step as a graph; the CPU has none and runs the step."""
+    """Replays a step as a graph; the CPU has no graphs and runs the step."""
     step = make(device)
     if device.type == "cpu":
         return step
     stream, graph = torch.Stream(device), torch.accelerator.Graph()
     for _ in range(2):
-        step()  # what operators decide in their first calls cannot be captured
+        step()  # the first calls of operators do work that cannot be captured
     with stream, graph:
         result = step()
 

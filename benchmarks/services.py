@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compares what the device does besides operators with the CPU: memory, copies, streams, graphs.
+"""Compares the device with the CPU beyond operators: memory, copies, streams, graphs.
 
-It is measured as in the eager benchmark. Where the CPU has no such thing, it does what a program
-on the CPU would do in its place (benchmarks/service_cases.py says what).
+The measurement is the same as in the eager benchmark. For features that the CPU lacks, it runs what
+a program on the CPU would use instead (see benchmarks/service_cases.py).
 """
 
 import sys
@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from benchmarks import timeline
-from benchmarks.eager import Bounds, parser, run
+from benchmarks.eager import parser, run
 from benchmarks.service_cases import SERVICES
 from tools.flags.flags import picture
 
@@ -25,21 +25,26 @@ def main(argv: Sequence[str] | None = None) -> int:
     flags_of = parser("services", __doc__, SERVICES)
     flags_of.set_defaults(threads=[1])
     flags_of.add_argument(
-        "--timeline", type=picture, metavar="FILE", help="draw copies beside computation"
+        "--timeline",
+        type=picture,
+        metavar="FILE",
+        help="draw the overlap of copies and computation to FILE",
     )
     flags = flags_of.parse_args(argv)
     if flags.timeline and flags.device.type == "cpu":
-        flags_of.error("--timeline is about streams, which the CPU has not: choose a --device")
-    status = run(flags, SERVICES, (Bounds(), Bounds()))
+        flags_of.error(
+            "--timeline needs streams, which the CPU does not have: choose another --device"
+        )
+    status = run(flags, SERVICES)
     if flags.timeline and not flags.list:
         if flags.threads[0]:
             torch.set_num_threads(flags.threads[0])
         chunks, size = (3, 128) if flags.quick else (8, 2048)
-        timeline.record(flags.device, chunks, size)  # warms up
+        timeline.record(flags.device, chunks, size)  # a warm-up
         spans = timeline.record(flags.device, chunks, size)
         timeline.draw(spans, flags.timeline)
         total = max(span.end for span in spans)
-        print(f"\ncopies beside computation for {timeline.overlap(spans):.1f} of {total:.1f} ms")
+        print(f"\ncopies overlap computation for {timeline.overlap(spans):.1f} of {total:.1f} ms")
     return status
 
 

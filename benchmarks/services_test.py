@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The services benchmark measures what it says. No test here depends on how long anything takes."""
+"""Tests of the services benchmark. They do not depend on times."""
 
 import itertools
 import json
@@ -29,7 +29,7 @@ def test_names_are_unique() -> None:
     assert len({case.name for case in (*CASES, *SERVICES)}) == len(CASES) + len(SERVICES)
 
 
-def test_quick_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_quick_run_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     files = {name: tmp_path / f"services.{name}" for name in ("json", "png", "svg")}
     flags = ["--quick", "--filter", "query|take 4 KiB$", "--json", str(files["json"])]
     flags += ["--plot", str(files["svg"]), "--timeline", str(files["png"])]
@@ -43,7 +43,7 @@ def test_quick_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixt
         assert result["error"] == ""
     assert files["png"].read_bytes().startswith(b"\x89PNG")
     assert "<svg" in files["svg"].read_text()
-    assert "copies beside computation for" in capsys.readouterr().out
+    assert "copies overlap computation for" in capsys.readouterr().out
 
 
 def test_spans_are_in_the_order_of_their_streams() -> None:
@@ -55,7 +55,7 @@ def test_spans_are_in_the_order_of_their_streams() -> None:
             assert 0 <= span.start <= span.end
         for one, following in itertools.pairwise(found):
             assert one.end <= following.start
-    # A batch is computed after it came, and goes after that.
+    # A batch is copied in, then computed, then copied out.
     for came, computed, went in zip(*lanes.values(), strict=True):
         assert came.end <= computed.start
         assert computed.end <= went.start
@@ -75,9 +75,9 @@ def test_overlap() -> None:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--filter", "no such case"], f"'no such case' finds none of the {len(SERVICES)} cases"),
-        (["--timeline", "lanes.txt"], "'lanes.txt' ends in none of"),
-        (["--timeline", "lanes.png", "--device", "cpu"], "which the CPU has not"),
+        (["--filter", "no such case"], f"'no such case' matches none of the {len(SERVICES)} cases"),
+        (["--timeline", "lanes.txt"], "'lanes.txt' must end in one of"),
+        (["--timeline", "lanes.png", "--device", "cpu"], "which the CPU does not have"),
     ],
 )
 def test_wrong_flag_is_one_line(

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Uses the device for a long time and looks for what is left behind.
+"""Uses the device for a long time and checks for leaks.
 
-Rounds of training, graphs, copies on several streams, DLPack, a pinned DataLoader, recoveries from
-a full device and sharing with another process follow each other; each round checks its results. A
-fifth of the time is warm-up. At the end no byte may be allocated that was not at the start,
-resident memory has to be within 2 % of what it was after the warm-up, and there may be no thread,
-no file descriptor and no file of shared memory more.
+Rounds of several activities follow each other: training, graphs, copies on several streams, DLPack,
+a pinned DataLoader, recovery from a full device, and sharing with another process. Each round
+checks its results. A fifth of the time is a warm-up. At the end, no more bytes may be allocated
+than at the start, resident memory must be within 2 % of its value after the warm-up, and there must
+not be more threads, file descriptors or shared memory files.
 """
 
 import argparse
@@ -27,31 +27,31 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, TensorDataset
 from tqdm import tqdm
 
-from benchmarks.borrower import Borrower
 from benchmarks.cases import cnn, training
+from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # of the time
-TOLERANCE = 0.02  # of resident memory
+WARM_UP = 0.2  # share of the time
+TOLERANCE = 0.02  # relative growth of resident memory
 DEVICE = torch.device("openreg")
-POOLED = 32  # streams of a device, which are taken in turn: docs/streams.md
-REPLAYS = 5  # of each graph
-STREAMS = 4  # of each device, that a round of copies takes
+POOLED = 32  # streams of a device, handed out round robin: docs/streams.md
+REPLAYS = 5  # replays of each graph
+STREAMS = 4  # streams of each device that a round of copies uses
 
 
 @dataclass(frozen=True)
 class Sample:
-    """What the process holds at one moment.
+    """The resources of the process at one moment.
 
     Attributes:
-        seconds: since the start.
-        rounds: done so far.
-        allocated: bytes of device memory in tensors, of all devices.
-        resident: bytes of the process in memory, those of the emulated device included, without
-            what malloc keeps free.
-        threads: of the process.
-        descriptors: open file descriptors.
-        shared: files whose memory is mapped for others to share: devices, those of other processes,
+        seconds: time since the start.
+        rounds: number of completed rounds.
+        allocated: bytes of device memory in tensors, on all devices.
+        resident: resident bytes of the process, including those of the emulated device, without
+            memory that malloc keeps free.
+        threads: number of threads of the process.
+        descriptors: number of open file descriptors.
+        shared: number of files that are mapped shared: devices, those of other processes,
             semaphores.
     """
 
@@ -65,48 +65,48 @@ class Sample:
 
 
 def train() -> None:
-    """Ten steps of a small network; the loss falls."""
+    """Trains a small network for ten steps; the loss must fall."""
     step = training(cnn, (16, 3, 32, 32), DEVICE)
     losses = [step().item() for _ in range(10)]
     require(losses[-1] < losses[0], f"the loss did not fall: {losses}")
 
 
 def differentiate(network: nn.Module, x: Tensor) -> tuple[Tensor, ...]:
-    """Return a loss and its gradients by the parameters."""
+    """Returns a loss and its gradients with respect to the parameters."""
     loss = network(x).square().mean()
     return loss.detach(), *torch.autograd.grad(loss, tuple(network.parameters()))
 
 
 def replay_batches(network: nn.Module, graph: Any, size: int) -> None:
-    """Capture a backward pass and replay it with other inputs."""
+    """Captures a backward pass and replays it with other inputs."""
     inputs = torch.zeros(size, 3, 32, 32, device=DEVICE)
     differentiate(network, inputs)
-    with torch.openreg.graph(graph):  # always on the same stream
+    with torch.openreg.graph(graph):  # graph() always uses the same stream
         results = differentiate(network, inputs)
     for _ in range(REPLAYS):
         inputs.copy_(torch.randn(inputs.shape))
         graph.replay()
         for actual, expected in zip(results, differentiate(network, inputs), strict=True):
             close = torch.allclose(actual, expected, rtol=1e-4, atol=1e-5)
-            require(close, "a replay computed something else")
+            require(close, "the result of a replay is wrong")
 
 
 def replay() -> None:
-    """A graph that is captured for two sizes of batches, and whose memory comes back."""
+    """Captures a graph for two batch sizes; its memory must be released."""
     torch.openreg.empty_cache()
     before = torch.openreg.memory_reserved()
     network, graph = cnn().to(DEVICE), torch.openreg.OpenRegGraph()
     replay_batches(network, graph, 16)
     graph.reset()
     replay_batches(network, graph, 8)
-    del network, graph  # not reset
+    del network, graph  # without a reset
     torch.openreg.empty_cache()
     kept = torch.openreg.memory_reserved() - before
-    require(kept <= 0, f"{kept:,} bytes are kept after the graph")
+    require(kept <= 0, f"{kept:,} bytes are still allocated after the graph was deleted")
 
 
 def copy_on_streams() -> None:
-    """Copies there and back on four streams of each device at once, pinned and pageable."""
+    """Copies in both directions on four streams per device at once, pinned and pageable."""
     jobs = []
     for index in range(torch.openreg.device_count()):
         for number in range(STREAMS):
@@ -120,20 +120,20 @@ def copy_on_streams() -> None:
             jobs.append((stream, number, host, back))
     for stream, number, _, back in jobs:
         stream.synchronize()
-        require(bool((back == number + 1).all()), f"stream {stream} copied something else")
+        require(bool((back == number + 1).all()), f"the copy of stream {stream} is wrong")
 
 
-def lend() -> None:
-    """Tensors through DLPack: taken, not taken, on another stream, and a copy for NumPy."""
+def export() -> None:
+    """Exports tensors through DLPack: consumed, unused, on another stream, and to NumPy."""
     tensor = torch.arange(1000.0, device=DEVICE)
-    lent = torch.from_dlpack(tensor)
+    exported = torch.from_dlpack(tensor)
     stream = torch.openreg.Stream()
-    tensor.__dlpack__(stream=stream.native_handle)  # nobody takes it
+    tensor.__dlpack__(stream=stream.native_handle)  # nobody consumes it
     with torch.openreg.stream(stream):
         taken = torch.from_dlpack(tensor.__dlpack__(stream=stream.native_handle))
         total = taken.sum().item()
-    require(lent.data_ptr() == tensor.data_ptr(), "DLPack made a copy")
-    require(total == np.from_dlpack(tensor, device="cpu").sum(), "DLPack lent other values")
+    require(exported.data_ptr() == tensor.data_ptr(), "DLPack made a copy")
+    require(total == np.from_dlpack(tensor, device="cpu").sum(), "DLPack exported wrong values")
 
 
 def load() -> None:
@@ -142,44 +142,44 @@ def load() -> None:
     total = 0.0
     for (batch,) in DataLoader(data, batch_size=32, pin_memory=True, num_workers=1):
         total += batch.to(DEVICE, non_blocking=True).sum().item()
-    require(total == 255 * 128, f"the loader's batches add up to {total}")
+    require(total == 255 * 128, f"the sum of the loader's batches is {total}")
 
 
 def run_out() -> None:
-    """Asks for more than the device has, and goes on."""
+    """Allocates more than the device has, and continues."""
     kept = torch.ones(1 << 20, device=DEVICE)
     _, capacity = torch.openreg.mem_get_info()
     try:
         torch.empty(2 * capacity, dtype=torch.uint8, device=DEVICE)
     except torch.OutOfMemoryError:
-        require(kept.sum().item() == 1 << 20, "a tensor changed when memory ran out")
+        require(kept.sum().item() == 1 << 20, "a tensor changed when the device was out of memory")
     else:
-        raise RuntimeError(f"2 * {capacity} bytes were allocated on a device that has half of it")
+        raise RuntimeError(f"2 * {capacity} bytes were allocated on a device with {capacity} bytes")
 
 
-ACTIVITIES: tuple[Callable[[], None], ...] = (train, replay, copy_on_streams, lend, load, run_out)
+ACTIVITIES: tuple[Callable[[], None], ...] = (train, replay, copy_on_streams, export, load, run_out)
 
 
 def require(condition: bool, message: str) -> None:
-    """Raise RuntimeError with that message unless the condition holds."""
+    """Raises RuntimeError with the message unless the condition holds."""
     if not condition:
         raise RuntimeError(message)
 
 
 def fill_pools() -> None:
-    """Use each stream of the pools once: a stream keeps its thread, its queue and its cache."""
+    """Uses each stream of the pools once. A stream keeps its thread, its queue and its cache."""
     for _ in range(POOLED // STREAMS):
         copy_on_streams()
 
 
 def sample(start: float, rounds: int) -> Sample:
-    """Look at the process when all is done and nothing waits for the garbage collector."""
+    """Samples the process after all work is done and garbage was collected."""
     gc.collect()
     count = torch.openreg.device_count()
     for index in range(count):
         torch.openreg.synchronize(index)
     torch.openreg.ipc_collect()
-    ctypes.CDLL(None).malloc_trim(0)  # what the C library keeps free is not in use
+    ctypes.CDLL(None).malloc_trim(0)  # memory that the C library keeps free does not count
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return Sample(
         seconds=time.monotonic() - start,
@@ -193,29 +193,30 @@ def sample(start: float, rounds: int) -> Sample:
 
 
 def shared_files(maps: str) -> int:
-    """Count the files that are mapped for sharing, in the text of /proc/self/maps."""
+    """The number of files that are mapped shared, from the text of /proc/self/maps."""
     mappings = (line.split(maxsplit=5) for line in maps.splitlines())
-    # One file may be mapped in many pieces; device and inode tell which it is.
+    # A file may be mapped in several parts; device and inode identify it.
     return len({(fields[3], fields[4]) for fields in mappings if fields[1].endswith("s")})
 
 
 def soak(seconds: float) -> tuple[list[Sample], int]:
-    """Run rounds for so long, three at least.
+    """Runs rounds for this time, at least three.
 
     Returns:
-        A sample before the first round and one after each, and the place of that after the warm-up.
+        A sample before the first round and after each round, and the index of the one after the
+        warm-up.
 
     Raises:
-        RuntimeError: if a round computes something wrong.
+        RuntimeError: a result of a round is wrong.
     """
     fill_pools()
     start = time.monotonic()
     samples = [sample(start, 0)]
     warm = 0
     total = round(seconds)
-    with Borrower() as borrower, tqdm(total=total, unit="s", disable=None, leave=False) as bar:
+    with Importer() as importer, tqdm(total=total, unit="s", disable=None, leave=False) as bar:
         while samples[-1].seconds < seconds or len(samples) < 4:
-            for activity in (*ACTIVITIES, borrower.share):
+            for activity in (*ACTIVITIES, importer.share):
                 bar.set_postfix_str(activity.__name__)
                 activity()
             samples.append(sample(start, len(samples)))
@@ -226,10 +227,12 @@ def soak(seconds: float) -> tuple[list[Sample], int]:
 
 
 def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
-    """Say what was left behind; nothing if all is well."""
+    """Lists leaks; empty if there are none."""
     found = []
     if last.allocated != first.allocated:
-        found.append(f"{last.allocated - first.allocated:,} bytes of device memory are in tensors")
+        found.append(
+            f"{last.allocated - first.allocated:,} bytes of device memory leaked in tensors"
+        )
     growth = last.resident - warm.resident
     if growth > TOLERANCE * warm.resident:
         found.append(
@@ -247,7 +250,7 @@ def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
 
 
 def table(first: Sample, warm: Sample, last: Sample) -> str:
-    """The figures of three moments as aligned text."""
+    """Formats the figures of three samples as aligned text."""
     lines = [f"{'':22}{'start':>14}{'warm':>14}{'end':>14}"]
     for name, unit, scale in (
         ("seconds", "", 1.0),
@@ -264,7 +267,7 @@ def table(first: Sample, warm: Sample, last: Sample) -> str:
 
 
 def chart(samples: list[Sample], warm: int, path: Path) -> None:
-    """Write resident and allocated memory over time."""
+    """Draws resident and allocated memory over time."""
     figure = Figure(figsize=(9, 3.5), layout="constrained")
     axes = figure.subplots()
     seconds = [one.seconds for one in samples]
@@ -280,13 +283,13 @@ def chart(samples: list[Sample], warm: int, path: Path) -> None:
 
 
 def minutes(text: str) -> float:
-    """A flag: a positive number."""
+    """Parses a flag: a positive number."""
     try:
         number = float(text)
     except ValueError:
         number = 0.0
     if not 0 < number < 1e6:
-        raise argparse.ArgumentTypeError(f"{text!r} is no positive number of minutes")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a positive number of minutes")
     return number
 
 
@@ -294,14 +297,16 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the soak.
 
     Returns:
-        0, or 1 if something was left behind or computed wrong.
+        0, or 1 if there is a leak or a wrong result.
     """
     parser = Flags("soak", __doc__)
     parser.add_argument("--minutes", type=minutes, default=10.0, help="how long")
-    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures")
-    parser.add_argument("--plot", type=picture, metavar="FILE", help="draw memory over time")
+    parser.add_argument("--json", type=output, metavar="FILE", help="write the figures to FILE")
+    parser.add_argument(
+        "--plot", type=picture, metavar="FILE", help="draw memory over time to FILE"
+    )
     flags = parser.parse_args(argv)
-    torch.set_num_threads(1)  # two teams of OpenMP threads would only get in each other's way
+    torch.set_num_threads(1)  # two teams of OpenMP threads would compete for the cores
     try:
         samples, warm = soak(60 * flags.minutes)
     except RuntimeError as error:
@@ -310,7 +315,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     moments = samples[0], samples[warm], samples[-1]
     print(table(*moments))
     found = faults(*moments)
-    print("\n".join(f"left behind: {fault}" for fault in found) or "nothing was left behind")
+    print("\n".join(f"leak: {fault}" for fault in found) or "no leaks")
     if flags.json:
         figures = {"warm": warm, "faults": found, "samples": [asdict(one) for one in samples]}
         flags.json.write_text(json.dumps(figures, indent=1) + "\n")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The soak does its work and finds what is left behind."""
+"""The activities of the soak work, and it detects leaks."""
 
 import json
 from collections.abc import Callable
@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from benchmarks import soak
-from benchmarks.borrower import Borrower
+from benchmarks.importer import Importer
 from benchmarks.soak import ACTIVITIES, Sample, faults
 
 CALM = Sample(seconds=10, rounds=5, allocated=0, resident=1000, threads=4, descriptors=9, shared=3)
@@ -22,27 +22,27 @@ def test_activities_do_their_work(activity: Callable[[], None]) -> None:
     assert soak.sample(0.0, 0).allocated == 0
 
 
-def test_another_process_borrows_and_is_killed_or_ends() -> None:
+def test_another_process_imports_and_is_killed_or_exits() -> None:
     before = soak.sample(0.0, 0).allocated
-    with Borrower(lifetime=2) as borrower:
-        borrower.share()
+    with Importer(lifetime=2) as importer:
+        importer.share()
         warm = soak.sample(0.0, 0)
         for _ in range(3):
-            borrower.share()
+            importer.share()
         last = soak.sample(0.0, 0)
-        assert borrower.started == 3
+        assert importer.started == 3
     assert last.allocated == before
     assert replace(last, resident=0) == replace(warm, resident=0, seconds=last.seconds)
 
 
-def test_a_borrower_that_dies_is_an_error() -> None:
-    with Borrower() as borrower:
-        borrower.share()
-        borrower._process.kill()
-        borrower._process.join()
+def test_death_of_the_importer_is_an_error() -> None:
+    with Importer() as importer:
+        importer.share()
+        importer._process.kill()
+        importer._process.join()
         with pytest.raises(RuntimeError, match="ended: status -9"):
-            borrower.share()
-        borrower._process = None
+            importer.share()
+        importer._process = None
 
 
 def test_shared_files_are_counted_once() -> None:
@@ -56,11 +56,11 @@ def test_shared_files_are_counted_once() -> None:
     assert soak.shared_files(maps) == 2
 
 
-def test_a_short_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_short_run_writes_figures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     figures, plot = tmp_path / "soak.json", tmp_path / "soak.png"
     status = soak.main(["--minutes", "0.001", "--json", str(figures), "--plot", str(plot)])
     written = json.loads(figures.read_text())
-    # Too short to say that memory stays, but not whether the program says what it found.
+    # The run is too short to judge memory, but the report must match the findings.
     assert status == int(bool(written["faults"]))
     assert len(written["samples"]) >= 4
     assert [one["rounds"] for one in written["samples"]] == list(range(len(written["samples"])))
@@ -69,11 +69,11 @@ def test_a_short_run_writes_its_figures(tmp_path: Path, capsys: pytest.CaptureFi
     assert "descriptors" in capsys.readouterr().out
 
 
-def test_what_is_left_behind_is_found() -> None:
+def test_leaks_are_found() -> None:
     assert faults(CALM, CALM, CALM) == []
     assert faults(CALM, CALM, replace(CALM, resident=1020, threads=3, descriptors=8)) == []
     assert faults(CALM, CALM, replace(CALM, allocated=4096)) == [
-        "4,096 bytes of device memory are in tensors"
+        "4,096 bytes of device memory leaked in tensors"
     ]
     assert faults(CALM, CALM, replace(CALM, resident=1021)) == [
         "resident memory grew by 2.1 %, beyond 2 %"
@@ -85,7 +85,7 @@ def test_what_is_left_behind_is_found() -> None:
     ]
 
 
-def test_a_tensor_that_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_leaked_tensor_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[torch.Tensor] = []
     monkeypatch.setattr(
         soak, "ACTIVITIES", (lambda: kept.append(torch.ones(1024, device="openreg")),)
@@ -95,7 +95,7 @@ def test_a_tensor_that_is_kept_is_found(monkeypatch: pytest.MonkeyPatch) -> None
     assert soak.main(["--minutes", "0.0001"]) == 1
 
 
-def test_a_wrong_result_fails(
+def test_wrong_result_fails(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
@@ -111,4 +111,4 @@ def test_wrong_minutes(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         soak.main(["--minutes", text])
     assert exit_.value.code == 2
-    assert "is no positive number of minutes" in capsys.readouterr().err
+    assert "is not a positive number of minutes" in capsys.readouterr().err

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Copies and computation on three streams, timed by events, as a picture with a lane each."""
+"""Draws copies and computation on three streams, timed with events, with a lane per stream."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,12 +15,12 @@ COLOURS = "tab:blue", "tab:green", "tab:orange"
 
 @dataclass(frozen=True)
 class Span:
-    """What one stream did.
+    """An operation of one stream.
 
     Attributes:
         lane: a name of LANES.
         start: milliseconds since the first event.
-        end: the same.
+        end: milliseconds since the first event.
     """
 
     lane: str
@@ -29,15 +29,15 @@ class Span:
 
 
 def record(device: torch.device, chunks: int, size: int) -> list[Span]:
-    """Run batches through copy in, exp, copy out: each step on a stream of its own.
+    """Runs batches through copy in, exp and copy out, each step on its own stream.
 
     Args:
         device: an accelerator.
-        chunks: how many batches, two at least.
-        size: rows and columns of a batch, float32.
+        chunks: number of batches, at least two.
+        size: rows and columns of a batch of float32.
 
     Returns:
-        A span for each step of each batch, by lanes.
+        The spans of all steps of all batches, lane by lane.
     """
     streams = [torch.Stream(device) for _ in LANES]
     host = [random(size, size).pin_memory() for _ in range(chunks)]
@@ -73,10 +73,10 @@ def record(device: torch.device, chunks: int, size: int) -> list[Span]:
 
 
 def overlap(spans: list[Span]) -> float:
-    """Return the milliseconds in which computation and a copy, or two, ran at once."""
+    """Milliseconds in which computation and at least one copy ran at the same time."""
     total = 0.0
     for computing in (span for span in spans if span.lane == "computation"):
-        done = computing.start  # until here it is counted
+        done = computing.start  # counted up to here
         for copy in sorted(spans, key=lambda span: span.start):
             if copy.lane != computing.lane:
                 end = min(computing.end, copy.end)
@@ -86,11 +86,11 @@ def overlap(spans: list[Span]) -> float:
 
 
 def draw(spans: list[Span], path: Path) -> None:
-    """Write the picture.
+    """Draws the image.
 
     Args:
-        spans: of all lanes.
-        path: its suffix is the format.
+        spans: spans of all lanes.
+        path: output file; its suffix is the format.
     """
     figure = Figure(figsize=(9, 2.6), layout="constrained")
     axes = figure.subplots()
@@ -99,7 +99,7 @@ def draw(spans: list[Span], path: Path) -> None:
         axes.broken_barh(bars, (place - 0.4, 0.8), facecolors=colour, edgecolor="white")
     axes.set_yticks(range(len(LANES)), LANES)
     axes.invert_yaxis()
-    axes.set_xlabel("milliseconds, by events of the three streams")
-    axes.set_title(f"copies beside computation for {overlap(spans):.1f} ms", fontsize=10)
+    axes.set_xlabel("milliseconds, from events of the three streams")
+    axes.set_title(f"copies overlap computation for {overlap(spans):.1f} ms", fontsize=10)
     axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=110)

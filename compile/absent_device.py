@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# ruff: noqa: D102 - each method is what the function of torch.openreg with its name is.
-"""A module ``torch.openreg`` of two devices that are not there.
+# ruff: noqa: D102 - each method is documented by the function of torch.openreg of the same name.
+"""A stand-in for the module ``torch.openreg`` with two nonexistent devices.
 
-It is as much as FakeTensors need: they have a device and no memory, and no kernel ever runs.
+It has only what FakeTensors need: they have a device but no memory, and no kernel ever runs.
 """
 
 from types import TracebackType
@@ -13,14 +13,14 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 
 class Properties(NamedTuple):
-    """Of one device."""
+    """The properties of one device."""
 
     name: str
     multi_processor_count: int
 
 
 class _Stream(NamedTuple):
-    """A stream as its three numbers."""
+    """A stream, identified by three numbers."""
 
     stream_id: int
     device_index: int
@@ -28,7 +28,7 @@ class _Stream(NamedTuple):
 
 
 class _Device:
-    """Context manager: a device is current."""
+    """Context manager that makes a device current."""
 
     def __init__(self, index: int) -> None:
         self._index = index
@@ -47,7 +47,7 @@ class _Device:
 
 
 class DeviceModule:
-    """Answers that need no device."""
+    """The functions of ``torch.openreg`` that work without a device."""
 
     Event = torch.Event
     Stream = _Stream
@@ -117,5 +117,5 @@ class DeviceModule:
 
 module = DeviceModule()
 
-# Torch has one place for such a device in a process.
+# torch supports one such device per process.
 _setup_privateuseone_for_python_backend(rename="openreg", backend_module=module)

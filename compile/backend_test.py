@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The backend as torch.compile finds and calls it. Graphs here are on the CPU, which is legal."""
+"""The backend as torch.compile finds and calls it. The graphs are on the CPU, which is allowed."""
 
 import os
 import subprocess
@@ -39,7 +39,7 @@ def test_compiles() -> None:
 
 
 class Ran(TorchDispatchMode):
-    """The operators that run inside."""
+    """Records the operators that run inside the context."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -50,7 +50,7 @@ class Ran(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_returns_a_forward_without_what_is_dead() -> None:
+def test_returns_a_forward_without_dead_code() -> None:
     gm = torch.fx.symbolic_trace(poly)
     x = torch.ones(2)
     compiled = openreg(gm, [x])
@@ -83,23 +83,21 @@ def test_mutated_inputs() -> None:
     [
         ({"options": {"pass": ["gelu"]}}, "'pass'; known: passes, .*then"),
         ({"options": {"passes": ["glu"]}}, "'glu'.*; known: silu, .*fold"),
-        ({"options": {"passes": "gelu"}}, "'gelu': give a list of names"),
+        ({"options": {"passes": "gelu"}}, "'gelu': pass a list of names"),
         ({"options": {"then": "triton"}}, "'triton'; known: eager, inductor, graph"),
-        ({"options": {"debug": 1}}, "'debug'. is 1: give True or False"),
+        ({"options": {"debug": 1}}, "'debug'. is 1: pass True or False"),
         ({"mode": "max-autotune"}, "'max-autotune'.*'reduce-overhead'"),
     ],
 )
 @pytest.mark.parametrize("backend", ["openreg", "openreg_debug"])
-def test_refuses_what_it_does_not_know(
-    backend: str, arguments: dict[str, object], named: str
-) -> None:
+def test_refuses_unknown_options(backend: str, arguments: dict[str, object], named: str) -> None:
     compiled = torch.compile(poly, backend=backend, **arguments)  # type: ignore[call-overload]
     with pytest.raises(BackendCompilerFailed, match=f"openreg: .*{named}"):
         compiled(torch.ones(2))
 
 
-def test_options_that_are_empty_are_none() -> None:
-    """Then nothing of Inductor is imported, which takes seconds."""
+def test_empty_options_are_no_options() -> None:
+    """Empty options do not import Inductor, which takes seconds."""
     program = """
 import sys, torch
 torch.compile(torch.sin, backend="openreg", options={})(torch.ones(2))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A checkpointed region of a graph computes what it computes in eager mode, twice the same."""
+"""A checkpointed region of a graph computes the same as in eager mode, also when recomputed."""
 
 from collections.abc import Callable
 from typing import Any
@@ -44,7 +44,7 @@ sine.register_autograd(_backward, setup_context=_save)
 
 
 def gradient(function: _Function) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Result, gradient, and the state of the random numbers afterwards."""
+    """Return the result, the gradient, and the final state of the random generator."""
     torch.manual_seed(0)
     x = torch.linspace(0, 1, 64, requires_grad=True)
     result = function(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dead code goes, and nothing that a program could notice."""
+"""Dead code is removed, but nothing that has an observable effect."""
 
 import operator
 from collections.abc import Callable
@@ -28,7 +28,9 @@ class Capture:
 
 
 def run(function: Callable[..., torch.Tensor], backend: Capture | None) -> list[torch.Tensor]:
-    """All that a program notices: result, inputs afterwards, state of the random numbers."""
+    """Return all observable effects: result, inputs after the call, state of the random
+    generator.
+    """
     torch._dynamo.reset()
     torch.manual_seed(0)
     x, weight = torch.randn(4, 3), torch.rand(3)
@@ -81,7 +83,7 @@ DEAD: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("dead", DEAD.values(), ids=DEAD)
-def test_dead_code_goes(dead: Callable[..., object]) -> None:
+def test_dead_code_is_removed(dead: Callable[..., object]) -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         dead(x, weight)
         return x * 2
@@ -116,18 +118,18 @@ ALIVE: dict[str, Callable[[torch.Tensor, torch.Tensor], object]] = {
 
 
 @pytest.mark.parametrize("effect", ALIVE.values(), ids=ALIVE)
-def test_effects_stay(effect: Callable[..., object]) -> None:
+def test_effects_are_kept(effect: Callable[..., object]) -> None:
     def function(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         effect(x, weight)
         return torch.ones(1)
 
-    # The case is one only if eager mode notices the effect.
+    # The case is valid only if the effect is observable in eager mode.
     before = run(lambda x, w: torch.ones(1), None)
     assert any(not torch.equal(a, b) for a, b in zip(before, run(function, None), strict=True))
     compare(function)
 
 
-def test_checks_stay() -> None:
+def test_checks_are_kept() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
         torch._assert_async(x.sum() > 0)
         return x + 1
@@ -139,7 +141,7 @@ def test_checks_stay() -> None:
         compiled(-torch.ones(2))
 
 
-def test_subgraphs_too() -> None:
+def test_subgraphs_are_cleaned_too() -> None:
     def body(x: torch.Tensor) -> torch.Tensor:
         x.sin()
         x.add_(1)
@@ -152,6 +154,6 @@ def test_subgraphs_too() -> None:
     assert compare(function).removed == ["sin"]
 
 
-def test_inputs_keep_their_places() -> None:
+def test_inputs_are_kept() -> None:
     capture = compare(lambda x, w: w.exp())
     assert not capture.removed

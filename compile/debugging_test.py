@@ -39,7 +39,7 @@ def test_pointwise_operators_are_a_group() -> None:
     assert groups(lambda x: (x + 1).exp() * x, X) == [["add", "exp", "mul"]]
 
 
-def test_what_comes_between_divides() -> None:
+def test_other_operators_split_groups() -> None:
     def function(x: Tensor) -> Tensor:
         y = (x + 1).exp()
         return y.sin().cos() @ y.t()
@@ -48,8 +48,8 @@ def test_what_comes_between_divides() -> None:
     assert groups(lambda x: (x + 1).exp().sum(0).sin().cos(), X) == [["add", "exp"], ["sin", "cos"]]
 
 
-def test_a_group_does_not_wait_for_itself() -> None:
-    """The product would need the sum, which needs the group."""
+def test_a_group_does_not_depend_on_itself() -> None:
+    """The product depends on the sum, which depends on the group."""
 
     def function(x: Tensor) -> Tensor:
         y = x.exp()
@@ -59,7 +59,7 @@ def test_a_group_does_not_wait_for_itself() -> None:
     assert not any({"exp", "mul"} <= set(group) for group in found)
 
 
-def test_one_operator_is_no_group() -> None:
+def test_one_operator_is_not_a_group() -> None:
     assert groups(lambda x: x.exp() @ x.t(), X) == []
 
 
@@ -83,7 +83,7 @@ def test_descriptions() -> None:
 
 
 class Parsed(NamedTuple):
-    """What Graphviz finds in a DOT file: labels and colors by name of the node, edges."""
+    """The content of a DOT file: labels and colors by node name, and edges."""
 
     labels: dict[str, str]
     colors: dict[str, str]
@@ -184,7 +184,7 @@ def test_report_and_files(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> 
     assert added == set(after.labels) - set(before.labels)
 
 
-def test_graphs_that_stay_as_captured_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
+def test_graphs_that_are_not_lowered_are_reported(capfd: pytest.CaptureFixture[str]) -> None:
     torch._dynamo.reset()
     function = torch.func.vmap(lambda x: x.exp().sum())
     torch.testing.assert_close(torch.compile(function, backend="openreg_debug")(X), function(X))
@@ -210,7 +210,7 @@ def test_files_without_report(tmp_path: Path, capfd: pytest.CaptureFixture[str])
     assert names == [f"graph_0_0_{k}_{when}.dot" for k in kinds for when in ("after", "before")]
 
 
-def test_reports_of_graphs_that_nobody_named(capfd: pytest.CaptureFixture[str]) -> None:
+def test_reports_of_unnamed_graphs(capfd: pytest.CaptureFixture[str]) -> None:
     gm = fx.symbolic_trace(lambda x: x + 1)
     for _ in range(2):
         with Report(Options(debug=True)).of("forward", gm) as changes:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch's compiler is told of the device."""
+"""The device interface that torch's compiler uses."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The last changes to a graph, on graphs of FakeTensors."""
+"""The device pass, the last change to a graph, on graphs of FakeTensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -46,7 +46,7 @@ def test_heavy_results_with_several_uses_are_kept() -> None:
 
 @pytest.mark.parametrize("operator", [torch.argmax, torch.argmin])
 @pytest.mark.parametrize("keepdim", [False, True])
-def test_index_of_an_extremum_is_one_of_a_row(
+def test_argmax_of_a_whole_tensor_is_flattened(
     operator: Callable[..., Tensor], keepdim: bool
 ) -> None:
     gm = changed(lambda x: operator(x.t(), keepdim=keepdim), (3, 5))
@@ -58,7 +58,7 @@ def test_index_of_an_extremum_is_one_of_a_row(
     assert torch.equal(gm(x), operator(x.t(), keepdim=keepdim))
 
 
-def test_index_of_one_dimension_stays() -> None:
+def test_argmax_of_one_dimension_is_unchanged() -> None:
     gm = changed(lambda x: x.t().argmax(1), (3, 5))
     assert [node.target for node in gm.graph.nodes if "reshape" in str(node.target)] == []
 
@@ -77,7 +77,9 @@ def test_convolutions_are_replaced() -> None:
     ("dtype", "order"),
     [(torch.float32, torch.channels_last), (torch.float64, torch.contiguous_format)],
 )
-def test_order_of_a_convolution_is_known(dtype: torch.dtype, order: torch.memory_format) -> None:
+def test_memory_format_of_a_convolution_is_known(
+    dtype: torch.dtype, order: torch.memory_format
+) -> None:
     with FakeTensorMode():
         x = torch.empty(1, 2, 5, 5, dtype=dtype, device="openreg")
         weight = torch.empty(3, 2, 3, 3, dtype=dtype, device="openreg")
@@ -95,12 +97,12 @@ def test_order_of_a_convolution_is_known(dtype: torch.dtype, order: torch.memory
     assert of_bias is None
 
 
-def test_version_is_that_of_the_files() -> None:
+def test_uuid_is_stable() -> None:
     assert DevicePass().uuid() == DevicePass().uuid()
     assert len(DevicePass().uuid()) >= 32
 
 
-def test_narrow_integers_are_multiplied_as_they_are() -> None:
+def test_int8_matrices_are_multiplied_directly() -> None:
     def function(x: Tensor, y: Tensor, dtype: torch.dtype) -> Tensor:
         return x.to(dtype).to(torch.int32) @ y.to(torch.int8).to(torch.int32)
 

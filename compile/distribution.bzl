@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a distribution ships of torch.compile for the device, and declares so that torch finds it."""
+"""Files and entry points that a distribution includes to support torch.compile."""
 
-# The package, and the module whose name is that of the log.
+# The package, and the module that bears the name of the log.
 FILES = [
     "openreg_graph.py",
     "torch_openreg_compile/__init__.py",

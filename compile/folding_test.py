@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains with numbers are folded where every bit stays, and where a program asks for more."""
+"""Chains of scalar operators are folded if the result is bit-identical, or if rounding may
+change.
+"""
 
 import math
 from collections.abc import Callable
@@ -17,7 +19,7 @@ _Function = Callable[[Tensor], object]
 
 
 def trace(function: _Function, x: Tensor) -> fx.GraphModule:
-    """A graph of operators, as AOTAutograd makes them: its tensors are fake."""
+    """Return a graph of operators with fake tensors, as AOTAutograd produces it."""
     mode = FakeTensorMode()
     fake = mode.from_tensor(x)
     with mode:
@@ -28,7 +30,7 @@ def trace(function: _Function, x: Tensor) -> fx.GraphModule:
 def folded(
     function: _Function, x: Tensor | None = None, *, inexact: bool = False
 ) -> tuple[list[str], fx.GraphModule]:
-    """Fold a function; return the calls that are left, as in ``mul(6)``, and the graph."""
+    """Fold a function; return the remaining calls, such as ``mul(6)``, and the graph."""
     gm = trace(function, torch.ones(4) if x is None else x)
     fold(gm, inexact=inexact)
     gm.graph.lint()
@@ -93,7 +95,7 @@ def test_integers(name: str) -> None:
     assert folded(function, torch.ones(4, dtype=torch.int8))[0] == calls
 
 
-def test_bool_stays() -> None:
+def test_bool_is_not_folded() -> None:
     calls, _ = folded(lambda x: (x * 1).logical_not(), torch.ones(2, dtype=torch.bool))
     assert calls[0] == "mul(1)"
 
@@ -111,7 +113,7 @@ def test_inexactly(function: _Function, calls: list[str]) -> None:
     assert folded(function, inexact=True)[0] == calls
 
 
-def test_what_is_used_elsewhere_stays() -> None:
+def test_values_used_elsewhere_are_kept() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * 2
         return y * 3, y.exp()
@@ -124,17 +126,17 @@ def test_what_is_used_elsewhere_stays() -> None:
     [lambda x: x * 1, lambda x: (x * 1).view(2, 2), lambda x: (x.exp(), x.exp() * 1)],
     ids=["input", "view_of_an_input", "copy"],
 )
-def test_results_stay_tensors_of_their_own(function: _Function) -> None:
-    """A program may write to a result, and does not write to an input, or another, by that."""
+def test_results_stay_separate_tensors(function: _Function) -> None:
+    """A program may write to a result without changing an input or another result."""
     assert "mul(1)" in folded(function)[0]
 
 
-def test_other_strides_stay() -> None:
+def test_different_strides_are_not_folded() -> None:
     assert folded(lambda x: (x[:, 0] * 1).exp(), torch.ones(3, 2))[0][-2:] == ["mul(1)", "exp()"]
     assert folded(lambda x: (x.t() * 1).exp(), torch.ones(3, 2))[0] == ["t()", "exp()"]
 
 
-def test_graphs_that_write_stay() -> None:
+def test_graphs_that_write_are_unchanged() -> None:
     def function(x: Tensor) -> Tensor:
         y = (x * 1).exp()
         x.mul_(3)
@@ -163,8 +165,10 @@ _INTEGERS = {
 @example(3, 2, torch.float32, 1)
 @example(2, 3.3, torch.bfloat16, 1)
 @example(5, 4, torch.float16, 1)
-def test_every_bit_stays(first: float, second: float, dtype: torch.dtype, seed: int) -> None:
-    """Of random patterns of bits: normal, subnormal, infinite numbers and those that are none."""
+def test_results_are_bit_identical(
+    first: float, second: float, dtype: torch.dtype, seed: int
+) -> None:
+    """Test random bit patterns: normal, subnormal, infinite and NaN values."""
 
     def function(x: Tensor) -> Tensor:
         return ((x * first) * second + 0.0) - 0.0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs of operators before autograd compute what the captured ones do."""
+"""Lowered graphs compute the same as the captured graphs."""
 
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +14,7 @@ from torch_openreg_compile.lowering import lower
 
 
 class Capture:
-    """A backend that lowers graphs and keeps what they call then."""
+    """A backend that lowers graphs and records what they call afterwards."""
 
     def __init__(self) -> None:
         self.gm = fx.GraphModule({}, fx.Graph())
@@ -28,7 +28,7 @@ class Capture:
 
     @property
     def called(self) -> list[str]:
-        """What the graph calls: names of operators, or of what stayed as it was captured."""
+        """The graph's calls: names of operators, or of functions that were not lowered."""
         nodes = [node for node in self.gm.graph.nodes if node.op.startswith("call_")]
         return [
             node.target._schema.name.removeprefix("aten::")
@@ -39,7 +39,7 @@ class Capture:
 
 
 def capture(function: Callable[..., Any], *inputs: Tensor) -> Capture:
-    """Lower a function and compare what it gives, and what becomes of its inputs, with itself."""
+    """Lower a function and compare its result and its effect on the inputs with eager mode."""
     torch._dynamo.reset()
     backend = Capture()
     outcomes = []
@@ -99,7 +99,7 @@ def test_views_and_indices() -> None:
     assert not any(name.startswith("<") for name in called)
 
 
-def test_random_numbers_that_nobody_uses_are_drawn() -> None:
+def test_unused_random_numbers_are_drawn() -> None:
     def function(x: Tensor) -> Tensor:
         torch.rand_like(x)
         return F.dropout(x) + torch.rand_like(x)
@@ -120,7 +120,7 @@ def test_shapes_that_change() -> None:
     assert {"view", "mul", "add"} <= set(backend.called)
 
 
-def test_shapes_that_depend_on_data_stay() -> None:
+def test_data_dependent_shapes_are_not_lowered() -> None:
     def function(x: Tensor) -> Tensor:
         return x[x > 0].exp()
 
@@ -144,7 +144,7 @@ class _Double(torch.autograd.Function):
         return 2 * grad
 
 
-def test_gradients_of_the_program_stay() -> None:
+def test_custom_gradients_are_kept() -> None:
     def function(x: Tensor) -> Tensor:
         y: Tensor = _Double.apply(x.exp())  # type: ignore[no-untyped-call]
         with torch.no_grad():
@@ -168,7 +168,7 @@ def test_gradients_of_the_program_stay() -> None:
     ],
     ids=["grad", "vmap", "metadata"],
 )
-def test_graphs_that_stay_as_they_were_captured(function: Callable[..., Tensor]) -> None:
+def test_graphs_that_cannot_be_lowered(function: Callable[..., Tensor]) -> None:
     assert capture(function, torch.randn(3, 3)).graphs == 0
 
 
@@ -180,15 +180,15 @@ def test_properties_are_set_as_in_the_program() -> None:
     assert "<requires_grad_>" in capture(function, torch.randn(2)).called
 
 
-def test_constants_stay() -> None:
+def test_constants_are_kept() -> None:
     def function(x: Tensor) -> Tensor:
         return x + torch.tensor([1.0, 2.0]) + torch.ones(2) + torch.arange(2)
 
     assert capture(function, torch.randn(2)).called.count("add") == 3
 
 
-def test_functions_that_switch_gradients_stay() -> None:
-    """Tracing would record what they switch back to, which is another state than the program's."""
+def test_functions_that_switch_gradients_are_not_lowered() -> None:
+    """Tracing would record the state that they restore, which differs from the program's."""
 
     def normalized(x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -208,7 +208,7 @@ def test_functions_that_switch_gradients_stay() -> None:
     assert node in gm.graph.nodes
 
 
-def test_rows_that_are_normalized_on_the_way() -> None:
+def test_embedding_with_max_norm() -> None:
     def function(weight: Tensor, rows: Tensor) -> Tensor:
         return F.embedding(rows, weight, max_norm=1).exp() * weight.sin()
 
@@ -217,7 +217,7 @@ def test_rows_that_are_normalized_on_the_way() -> None:
 
 
 def test_constants_beside_several_results() -> None:
-    """The nodes of a run are lowered one by one where one of them cannot be."""
+    """If a node of a run cannot be lowered, the nodes are lowered one by one."""
 
     def function(x: Tensor) -> Tensor:
         first, second = x.chunk(2)
@@ -240,7 +240,7 @@ def test_checkpointed_regions_are_lowered() -> None:
     assert "torch.ops.aten.dropout" in str(body.code)
 
 
-def test_autocast_is_that_of_the_place() -> None:
+def test_autocast_is_the_one_at_the_node() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor]:
         with torch.autocast("cpu", dtype=torch.bfloat16):
             inside = x @ x
@@ -251,7 +251,7 @@ def test_autocast_is_that_of_the_place() -> None:
     assert [node.meta["val"].dtype for node in products] == [torch.bfloat16, torch.float32]
 
 
-def test_where_the_program_is_stays_known() -> None:
+def test_stack_traces_are_kept() -> None:
     backend = capture(lambda x: x.sigmoid() * x, torch.randn(2))
     nodes = [node for node in backend.gm.graph.nodes if node.op == "call_function"]
     assert all("x.sigmoid() * x" in node.meta["stack_trace"] for node in nodes)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Options are checked before anything is done with them."""
+"""Options are checked before they are used."""
 
 from pathlib import Path
 
@@ -7,13 +7,13 @@ import pytest
 from torch_openreg_compile.options import REWRITES, SIMPLIFICATIONS, Options, parse
 
 
-def test_what_is_left_out() -> None:
+def test_defaults() -> None:
     assert parse({}) == Options()
     assert Options().passes == (*REWRITES, *SIMPLIFICATIONS)
     assert Options().then == "eager"
 
 
-def test_everything(tmp_path: Path) -> None:
+def test_all_options(tmp_path: Path) -> None:
     given = {
         "passes": ["fold", "silu"],
         "inexact": True,
@@ -46,12 +46,12 @@ def test_unknown_names(options: dict[str, object], message: str) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"passes": "silu"}, "'passes'] is 'silu': give a list of names"),
+        ({"passes": "silu"}, "'passes'] is 'silu': pass a list of names"),
         ({"passes": [1]}, "'passes'] is \\[1\\]"),
         ({"passes": None}, "'passes'] is None"),
-        ({"debug": 1}, "'debug'] is 1: give True or False"),
+        ({"debug": 1}, "'debug'] is 1: pass True or False"),
         ({"inexact": "yes"}, "'inexact'] is 'yes'"),
-        ({"dump": True}, "'dump'] is True: give the path"),
+        ({"dump": True}, "'dump'] is True: pass the path"),
     ],
 )
 def test_wrong_types(options: dict[str, object], message: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From what torch._dynamo captured, through passes, to what runs it."""
+"""The pipeline from a graph that torch._dynamo captured, through the passes, to execution."""
 
 import logging
 from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ def _fresh_compiler() -> None:
 
 @pytest.fixture
 def lines(caplog: pytest.LogCaptureFixture) -> Iterator[list[str]]:
-    """What passes did, each line once it is done."""
+    """Return the log lines of the passes."""
     log.addHandler(caplog.handler)
     with caplog.at_level(logging.DEBUG, log.name):
         yield caplog.messages
@@ -40,7 +40,7 @@ def compiled(function: Callable[..., Any], **options: Any) -> Callable[..., Any]
 
 
 def outcome(function: Callable[..., Any], *inputs: Tensor) -> list[Tensor]:
-    """Result, and gradients of the inputs."""
+    """Return the result and the gradients of the inputs."""
     copies = [x.detach().clone().requires_grad_() for x in inputs]
     result = function(*copies)
     weights = torch.linspace(0.5, 1.5, result.numel()).view(result.shape)
@@ -53,7 +53,7 @@ def test_training_uses_the_operator_forward_and_backward(
     x = torch.randn(3, 4)
     torch.testing.assert_close(outcome(compiled(gate), x), outcome(gate, x))
     text = "\n".join(caplog.messages)
-    assert text.count("aten.silu.default") == 2  # before autograd, and in forward
+    assert text.count("aten.silu.default") == 2  # once before autograd, once in forward
     assert text.count("aten.silu_backward.default") == 1
     assert "aten.sigmoid" not in text
     assert len([line for line in caplog.messages if line.startswith("fold: ")]) == 2
@@ -103,7 +103,7 @@ def test_mutated_inputs_and_buffers() -> None:
         assert module.calls.item() == calls
 
 
-def test_results_are_tensors_of_their_own() -> None:
+def test_results_are_separate_tensors() -> None:
     def function(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return x * 1, x + 1, x + 1
 
@@ -168,7 +168,7 @@ def test_transforms_of_functions() -> None:
 def test_then_inductor(
     backward: bool, caplog: pytest.LogCaptureFixture, lines: list[str], tmp_path: Path
 ) -> None:
-    """On the CPU, which Inductor knows; it needs a C++ compiler, as building this does."""
+    """Runs on the CPU, which Inductor supports; needs a C++ compiler, like the build."""
     x = torch.randn(3, 4)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -182,7 +182,7 @@ def test_then_inductor(
     assert "fold" in done
 
 
-def test_caches_of_inductor_tell_passes_apart(tmp_path: Path) -> None:
+def test_inductor_caches_distinguish_passes(tmp_path: Path) -> None:
     x = torch.tensor([1e8])  # the next number is 8 away
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -192,7 +192,7 @@ def test_caches_of_inductor_tell_passes_apart(tmp_path: Path) -> None:
             assert function(x).item() == expected
 
 
-def test_inductor_runs_passes_of_the_program_too(tmp_path: Path) -> None:
+def test_inductor_also_runs_the_programs_passes(tmp_path: Path) -> None:
     seen: list[torch.fx.Graph] = []
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path))
@@ -202,7 +202,7 @@ def test_inductor_runs_passes_of_the_program_too(tmp_path: Path) -> None:
     assert len(seen) == 1
 
 
-def test_errors_of_the_program_come_through() -> None:
+def test_errors_of_the_program_propagate() -> None:
     function = compiled(lambda x, i: gate(x)[i])
     x = torch.randn(3)
     with pytest.raises(IndexError, match="index 7 is out of bounds"):

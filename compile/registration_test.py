@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registering waits for the compiler and costs nothing before."""
+"""Registration happens when the compiler is imported and costs nothing before."""
 
 import importlib
 import importlib.util
@@ -14,7 +14,9 @@ from torch_openreg_compile.registration import after_import
 
 @pytest.fixture
 def late(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A package with a module that nobody has imported; the interpreter is as before afterwards."""
+    """Return the name of a module that was not imported yet; restores the interpreter
+    afterwards.
+    """
     package = tmp_path / "late_package"
     package.mkdir()
     (package / "__init__.py").touch()
@@ -37,7 +39,7 @@ def test_acts_when_the_module_is_imported(late: str) -> None:
     assert sys.meta_path == finders
 
 
-def test_acts_at_once_where_it_has_been_imported(late: str) -> None:
+def test_acts_immediately_if_already_imported(late: str) -> None:
     importlib.import_module(late)
     seen = []
     after_import(late, lambda: seen.append(1))
@@ -52,7 +54,7 @@ def test_acts_once(late: str) -> None:
     assert seen == [1]
 
 
-def test_looking_for_the_module_is_no_import(late: str) -> None:
+def test_finding_the_module_is_not_an_import(late: str) -> None:
     seen = []
     after_import(late, lambda: seen.append(1))
     assert importlib.util.find_spec(late) is not None
@@ -69,7 +71,7 @@ def test_several_actions(late: str) -> None:
     assert sorted(seen) == ["first", "second"]
 
 
-def test_the_module_looks_as_always(late: str) -> None:
+def test_the_module_keeps_its_loader(late: str) -> None:
     expected = importlib.util.find_spec(late)
     assert expected is not None
     after_import(late, lambda: None)
@@ -80,7 +82,7 @@ def test_the_module_looks_as_always(late: str) -> None:
     assert inspect.getsource(module).startswith("VALUE = 1")
 
 
-def test_an_error_ends_the_import(late: str) -> None:
+def test_an_error_fails_the_import(late: str) -> None:
     def fail() -> None:
         raise ValueError("no device")
 

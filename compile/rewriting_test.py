@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrites recognize what an operator does, however it is written, and nothing else."""
+"""Rewrites recognize all spellings of an operator's computation, and nothing else."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ assert torch.get_device_module("openreg") is absent_device.module
 
 
 class Capture:
-    """A backend that rewrites and keeps what was done, and the names of the operators left."""
+    """A backend that rewrites graphs and records the rewrites and the remaining operators."""
 
     def __init__(self, *names: str) -> None:
         self.done: list[str] = []
@@ -42,7 +42,7 @@ class Capture:
 
 
 def run(function: Callable[..., Any], *inputs: Tensor, names: tuple[str, ...] = ()) -> Capture:
-    """Rewrite a function, run it, and compare its result with that of the function as it was."""
+    """Rewrite a function, run it, and compare its result with the original function's."""
     torch._dynamo.reset()
     capture = Capture(*names)
     result = torch.compile(function, backend=capture, fullgraph=True)(*inputs)
@@ -72,7 +72,7 @@ def test_several_in_one_graph() -> None:
     assert run(function, torch.randn(3)).left == ["silu", "add", "silu"]
 
 
-def test_only_what_is_asked_for() -> None:
+def test_only_selected_rewrites() -> None:
     def function(x: Tensor) -> Tensor:
         return spellings.SPELLINGS["softmax"]["amax"](x * x.sigmoid())
 
@@ -187,15 +187,15 @@ def t(*shape: int, dtype: torch.dtype = torch.float32) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1)).to(dtype)
 
 
-LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
-    # What lies between is used elsewhere.
+NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
+    # An intermediate result is used elsewhere.
     "silu_gate_returned": (_and_returned, [t(3)]),
     "gelu_inner_returned": (_gelu_and_inner, [t(3)]),
     "layer_norm_mean_returned": (_layer_norm_and_mean, [t(2, 5), t(5)]),
     "rms_norm_scale_returned": (_rms_norm_and_scale, [t(2, 5)]),
     "softmax_sum_returned": (_softmax_and_sum, [t(4, 4)]),
     "attention_weights_returned": (_attention_and_weights, [t(1, 2, 4, 4)] * 3),
-    # Another function.
+    # A different function.
     "silu_of_other": (lambda x, y: torch.sigmoid(x) * y, [t(3), t(3) + 1]),
     "silu_alpha": (lambda x: torch.add(x, torch.sigmoid(x), alpha=2), [t(3)]),
     "gelu_other_half": (lambda x: _gelu(x, 0.25, ROOT, 0.044715), [t(3)]),
@@ -244,7 +244,7 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "attention_broadcast": (_attention(), [t(2, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4)]),
     "attention_two_widths": (_attention(), [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 3)]),
     "attention_of_three": (lambda q: (q @ q.transpose(1, 2)).softmax(-1) @ q, [t(2, 4, 4)]),
-    # Another dtype or shape than the operator's.
+    # A dtype or shape that the operator does not support.
     "layer_norm_of_a_number": (lambda x: _layer_norm(x, 1.0), [t()]),
     "silu_of_integers": (lambda x: torch.sigmoid(x) * x, [torch.arange(3)]),
     "silu_of_complex": (
@@ -266,7 +266,7 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         lambda q, k, v: (q @ k.transpose(2, 3)).softmax(-1, dtype=torch.float64) @ v,
         [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4, dtype=torch.float64)],
     ),
-    # Sizes fit, since a dimension is missing, but they are those of another dimension.
+    # A dimension is missing: the sizes match, but those of another dimension.
     "silu_broadcast": (lambda x: torch.sigmoid(x) * x[0], [t(4, 4)]),
     "gelu_broadcast": (lambda x: 0.5 * x * (1 + torch.erf(x[0] / math.sqrt(2))), [t(4, 4)]),
     "layer_norm_broadcast": (
@@ -275,14 +275,14 @@ LEFT_ALONE: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     ),
     "rms_norm_broadcast": (lambda x: x * torch.rsqrt((x * x).mean(-1) + 1e-5), [t(4, 4)]),
     "softmax_broadcast": (lambda x: _softmax(x, keepdim=False), [t(4, 4)]),
-    # Something happens between.
+    # A mutation or a change of gradient mode lies between the operators.
     "silu_mutated": (_mutated_between, [t(3)]),
     "silu_mutated_by_a_region": (_mutated_by_a_region, [t(3)]),
     "silu_without_gradient": (_gate_without_gradient, [t(3).requires_grad_()]),
     "silu_detached": (lambda x: torch.sigmoid(x).detach() * x, [t(3).requires_grad_()]),
 }
 
-# The plain part of these is recognized: what is multiplied afterwards is no weight.
+# In these only the plain normalization is recognized: the factor after it is not a weight.
 PART = {
     "layer_norm_weight_of_one": "layer_norm",
     "layer_norm_weight_of_rows": "layer_norm",
@@ -294,7 +294,7 @@ PART = {
 
 # For each rewrite: an intermediate result that is used elsewhere, operands of two dtypes, and
 # operands that are broadcast.
-DANGERS = {
+PITFALLS = {
     "silu": ("silu_gate_returned", "silu_promoted", "silu_broadcast"),
     "gelu": ("gelu_inner_returned", "gelu_promoted", "gelu_broadcast"),
     "layer_norm": ("layer_norm_mean_returned", "layer_norm_promoted", "layer_norm_broadcast"),
@@ -308,14 +308,14 @@ DANGERS = {
 }
 
 
-def test_each_rewrite_meets_each_danger() -> None:
-    assert set(DANGERS) == set(REWRITES)
-    assert {name for names in DANGERS.values() for name in names} <= set(LEFT_ALONE)
+def test_each_rewrite_has_each_pitfall() -> None:
+    assert set(PITFALLS) == set(REWRITES)
+    assert {name for names in PITFALLS.values() for name in names} <= set(NOT_REWRITTEN)
 
 
-@pytest.mark.parametrize("name", LEFT_ALONE)
-def test_leaves_alone(name: str) -> None:
-    function, inputs = LEFT_ALONE[name]
+@pytest.mark.parametrize("name", NOT_REWRITTEN)
+def test_does_not_rewrite(name: str) -> None:
+    function, inputs = NOT_REWRITTEN[name]
     torch._dynamo.reset()
     capture = Capture()
     result = torch.compile(function, backend=capture, fullgraph=True)(*inputs)
@@ -330,7 +330,7 @@ def test_leaves_alone(name: str) -> None:
 
 
 class _Replace(Rewrite):
-    """Puts another operator where a program has a sine."""
+    """Replaces sine by another operator."""
 
     name = "replace"
 
@@ -358,7 +358,7 @@ REPLACEMENTS: dict[str, tuple[Callable[[Any], Call], int]] = {
 
 
 @pytest.mark.parametrize("name", REPLACEMENTS)
-def test_a_rewrite_of_ones_own_can_not_change_what_a_result_is(name: str) -> None:
+def test_a_custom_rewrite_cannot_change_result_metadata(name: str) -> None:
     call, count = REPLACEMENTS[name]
     rewrite = _Replace(call)
     done: list[str] = []
@@ -374,7 +374,7 @@ def test_a_rewrite_of_ones_own_can_not_change_what_a_result_is(name: str) -> Non
     assert (result.shape, result.dtype, result.stride()) == ((3, 3), torch.float32, (3, 1))
 
 
-def test_gradients_stop_where_they_did() -> None:
+def test_gradients_stop_at_the_same_place() -> None:
     x = t(3).requires_grad_()
     compiled = torch.compile(_gate_without_gradient, backend=Capture(), fullgraph=True)
     (gradient,) = torch.autograd.grad(compiled(x).sum(), x)
@@ -390,7 +390,7 @@ def test_strides_of_the_result_are_kept() -> None:
     assert result.stride() == function(q, k, v).stride()
 
 
-def test_what_can_not_keep_its_strides_stays() -> None:
+def test_is_not_rewritten_if_strides_would_change() -> None:
     x = t(5, 2).t()
     capture = run(spellings.SPELLINGS["layer_norm"]["alone"], x, t(5), t(5))
     assert capture.done == []
@@ -415,7 +415,7 @@ def test_values_of_new_nodes() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize(("dtype", "count"), [(torch.float32, 0), (torch.bfloat16, 1)])
 def test_autocast_is_part_of_the_dtype(dtype: torch.dtype, count: int, outside: bool) -> None:
-    """Products are bfloat16 there: of float32 tensors attention would round at other places."""
+    """Matrix products are bfloat16 there; attention on float32 tensors would round differently."""
 
     def function(q: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -451,7 +451,7 @@ def test_checkpointed_regions() -> None:
 
 
 def test_on_tensors_of_the_device() -> None:
-    """There is no device: what is traced is fake."""
+    """There is no device: the traced tensors are fake."""
     with FakeTensorMode():
         x = torch.empty(2, 3, device="openreg:1")
     gm = fx.symbolic_trace(lambda x: torch.sigmoid(x) * x)
@@ -465,7 +465,7 @@ def test_on_tensors_of_the_device() -> None:
     assert node.meta["val"].shape == (2, 3)
 
 
-def test_dropout_in_training_stays() -> None:
+def test_dropout_in_training_is_not_rewritten() -> None:
     def function(q: Tensor) -> Tensor:
         weights = torch.softmax(q @ q.transpose(2, 3), -1)
         return F.dropout(weights, 0.5, training=True) @ q

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ways to write what one operator does: programs that a rewrite has to recognize.
+"""Equivalent programs for single operators, which a rewrite must recognize.
 
-``SPELLINGS`` has them by rewrite; ``shapes`` says which tensors the programs of a rewrite take.
+``SPELLINGS`` maps a rewrite to its programs; ``shapes`` returns the shapes of their arguments.
 """
 
 import math
@@ -137,7 +137,7 @@ SPELLINGS: dict[str, dict[str, Program]] = {
 }
 
 
-#: Those of GELU whose constants are not exact in float64.
+#: The GELU programs whose constants are not exact in float64.
 ROUNDED_CONSTANTS = ("factored", "rounded", "erf_product")
 
 
@@ -145,7 +145,7 @@ def shapes(rewrite: str, sizes: Sequence[int]) -> list[tuple[int, ...]]:
     """Return the shapes of the tensors that the programs of a rewrite take.
 
     Args:
-        rewrite: its name.
+        rewrite: the name of the rewrite.
         sizes: four sizes; the first tensor has all of them.
     """
     batch, heads, tokens, width = sizes

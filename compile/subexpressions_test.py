@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is computed twice is computed once, where nobody could tell."""
+"""Repeated computations are merged if the difference is not observable."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ _Function = Callable[[Tensor], object]
 
 
 def left(function: _Function, x: Tensor | None = None) -> list[str]:
-    """Names of the operators that are left of a function, whose result stays the same."""
+    """Return the remaining operators of a function, after checking that its result is unchanged."""
     x = torch.linspace(1, 2, 4).view(2, 2) if x is None else x
     mode = FakeTensorMode()
     fake = mode.from_tensor(x)
@@ -62,11 +62,11 @@ def test_lists_and_keywords() -> None:
     ],
     ids=["kind", "sign_of_zero", "bool", "dim", "order"],
 )
-def test_other_arguments_are_other_calls(function: _Function) -> None:
+def test_different_arguments_are_different_calls(function: _Function) -> None:
     assert len(left(function)) == 3
 
 
-def test_numbers_of_integers() -> None:
+def test_integer_and_float_factors_differ() -> None:
     assert len(left(lambda x: (x * 1) + (x * 1.0), torch.arange(3))) == 3
 
 
@@ -79,7 +79,7 @@ def test_numbers_of_integers() -> None:
     ],
     ids=["rand_like", "dropout", "bernoulli"],
 )
-def test_random_numbers_are_drawn_each_time(function: _Function) -> None:
+def test_random_operators_are_not_merged(function: _Function) -> None:
     gm = make_fx(function)(torch.ones(2))
     eliminate(gm)
     drawn = [node for node in gm.graph.nodes if torch.Tag.nondeterministic_seeded in _tags(node)]
@@ -90,14 +90,14 @@ def _tags(node: fx.Node) -> list[torch.Tag]:
     return node.target.tags if isinstance(node.target, torch._ops.OpOverload) else []
 
 
-def test_results_stay_tensors_of_their_own() -> None:
+def test_results_stay_separate_tensors() -> None:
     assert left(lambda x: (x + 1, x + 1)) == ["add", "add"]
     assert left(lambda x: ((x + 1).view(4), (x + 1).t()))[:2] == ["add", "view"]
     assert left(lambda x: ((x + 1).exp(), x + 1)) == ["add", "exp"]
     assert left(lambda x: (x + 1, (x + 1).exp(), (x + 1))) == ["add", "exp", "add"]
 
 
-def test_graphs_that_write_stay() -> None:
+def test_graphs_that_write_are_unchanged() -> None:
     def function(x: Tensor) -> Tensor:
         y = x.exp()
         x.add_(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a graph has to be so that the backend takes it."""
+"""The conditions under which the backend accepts a graph."""
 
 import logging
 import operator
@@ -20,7 +20,7 @@ def fake(device: str) -> torch.Tensor:
 
 
 def graph(*traced: object, key: str = "example_value") -> fx.GraphModule:
-    """A graph that adds its inputs, traced with the values given; None: not traced."""
+    """Return a graph that adds its inputs, traced with these values; None means not traced."""
     g = fx.Graph()
     total: fx.Node | None = None
     for index, value in enumerate(traced):
@@ -34,11 +34,11 @@ def graph(*traced: object, key: str = "example_value") -> fx.GraphModule:
 
 @pytest.mark.parametrize("key", ["example_value", "val"])
 @pytest.mark.parametrize("device", ["openreg:0", "openreg:1", "cpu"])
-def test_takes_what_was_traced(device: str, key: str) -> None:
+def test_accepts_traced_inputs(device: str, key: str) -> None:
     validate(graph(fake(device), key=key), [fake(device)])
 
 
-def test_an_index_that_is_left_out_is_the_current_device() -> None:
+def test_a_missing_index_means_the_current_device() -> None:
     validate(graph(fake("openreg")), [fake("openreg:0")])
 
 
@@ -53,7 +53,7 @@ def test_refuses_a_tensor_of_another_device(traced: str, given: str) -> None:
 
 
 def test_refuses_a_device_tensor_that_was_not_traced(monkeypatch: pytest.MonkeyPatch) -> None:
-    # There is no real tensor without a device: a fake one is made to look real.
+    # A real tensor would need a device, so make a fake tensor look real.
     value = fake("openreg:1")
     monkeypatch.setattr("torch_openreg_compile.validation.FakeTensor", int)
     with pytest.raises(GraphError, match=r"'x0'.* on openreg:1 and has no FakeTensor"):
@@ -62,7 +62,7 @@ def test_refuses_a_device_tensor_that_was_not_traced(monkeypatch: pytest.MonkeyP
         check_placeholders(graph(torch.empty(2, 3)), [value])
 
 
-def test_takes_a_fake_input_for_its_own_trace() -> None:
+def test_accepts_a_fake_input_as_its_own_trace() -> None:
     check_placeholders(graph(None), [fake("openreg:1")])
 
 
@@ -82,7 +82,7 @@ def test_refuses_a_third_kind_of_device() -> None:
         validate(graph(fake("cuda")), [fake("cuda")])
 
 
-def test_lets_values_through_that_are_no_tensors() -> None:
+def test_accepts_values_that_are_not_tensors() -> None:
     validate(graph(3, 2.5), [3, 2.5])
 
 
@@ -91,7 +91,7 @@ def test_refuses_a_wrong_number_of_inputs() -> None:
         validate(graph(None, None), [torch.empty(2)])
 
 
-def test_names_where_the_program_has_the_value() -> None:
+def test_names_the_source_of_the_value() -> None:
     gm = graph(fake("cpu"))
     (node,) = gm.graph.find_nodes(op="placeholder")
     node._dynamo_source = type("Source", (), {"name": "L['x']"})

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The HTML page of a report works in a browser: it renders, filters, and shows evidence on a
-click."""
+"""The HTML page of a report works in a browser: it renders, filters, and shows evidence."""
 
 import json
 import re

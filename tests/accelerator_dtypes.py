@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Dtypes that accelerators take and the CPU does not, by torch's operator database (OpInfo).
+"""Dtypes that accelerators support and the CPU does not, by torch's operator database (OpInfo).
 
     ./bazelw run //tests:accelerator_dtypes
 
-prints them as rows for the table in docs/operators.md.
+prints them as rows of the table in docs/operators.md.
 """
 
 from collections import defaultdict
@@ -16,17 +16,17 @@ ORDER = ["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "bfloat1
 
 
 def name_of(op: OpInfo) -> str:
-    """The operator with its variant, as the sweep names it."""
+    """The operator with its variant, as named by the sweep."""
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
 def short(dtype: torch.dtype) -> str:
-    """The dtype without `torch.`"""
+    """The dtype's name without `torch.`."""
     return str(dtype).removeprefix("torch.")
 
 
 def differences() -> dict[str, frozenset[str]]:
-    """Dtypes that an operator takes on CUDA and not on the CPU, for each operator with any."""
+    """For each operator, the dtypes that it supports on CUDA and not on the CPU, if any."""
     found = {
         name_of(op): frozenset(map(short, op.supported_dtypes("cuda") - op.supported_dtypes("cpu")))
         for op in op_db

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The table of dtypes that accelerators take and the CPU does not: is it complete, is it true."""
+"""The table of dtypes that accelerators support and the CPU does not is complete and correct."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.differential import to_device
 
 PAGE = Path("docs/operators.md")
 OPERATORS = {name_of(op): op for op in op_db}
-# In what the CPU computes the expected result.
+# For each dtype, the dtype in which the CPU computes the expected result.
 WIDER = {
     torch.float16: torch.float32,
     torch.bfloat16: torch.float32,
@@ -31,7 +31,7 @@ SAMPLES = 6
 
 
 class Row(NamedTuple):
-    """A cell of the table: one operator with one dtype."""
+    """An entry of the table: one operator with one dtype."""
 
     operator: str
     dtype: str
@@ -74,7 +74,7 @@ def _results(name: str, arguments: Any) -> list[Tensor]:
 
 
 def _cpu_takes(name: str, dtype: torch.dtype) -> bool:
-    """Whether torch's list lags behind its kernels."""
+    """Whether the CPU's kernel supports a dtype that torch's list lacks."""
     try:
         for sample in list(OPERATORS[name].sample_inputs("cpu", dtype))[:SAMPLES]:
             _results(name, (sample.input, sample.args, sample.kwargs))
@@ -84,8 +84,8 @@ def _cpu_takes(name: str, dtype: torch.dtype) -> bool:
 
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=True))
-def test_what_is_taken_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.dtype) -> None:
-    """Or as the CPU does it, where its kernels take the dtype."""
+def test_supported_dtype_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.dtype) -> None:
+    """If the CPU's kernels support the dtype, the results are compared directly."""
     op = OPERATORS[name]
     wider = dtype if _cpu_takes(name, dtype) else WIDER.get(dtype, torch.float64)
     differentiable = op.supports_autograd and dtype.is_floating_point
@@ -122,8 +122,8 @@ def test_what_is_taken_is_computed_as_in_a_wider_dtype(name: str, dtype: torch.d
 
 
 @pytest.mark.parametrize(("name", "dtype"), _cases(taken=False))
-def test_what_is_not_taken_is_refused(name: str, dtype: torch.dtype) -> None:
-    """Otherwise the table lags behind."""
+def test_unsupported_dtype_is_rejected(name: str, dtype: torch.dtype) -> None:
+    """Otherwise the table must be updated."""
     refused = 0
     for sample in list(OPERATORS[name].sample_inputs("cpu", dtype))[:SAMPLES]:
         arguments = tree_map_only(Tensor, to_device, (sample.input, sample.args, sample.kwargs))
@@ -135,7 +135,7 @@ def test_what_is_not_taken_is_refused(name: str, dtype: torch.dtype) -> None:
     assert refused > 0
 
 
-def test_results_go_to_given_tensors() -> None:
+def test_results_are_written_to_given_tensors() -> None:
     x = torch.randn(1, 2, 4, 4, 4).half()
     for out in (torch.empty(1, 2, 2, 2, 2).half(), torch.empty(0).half()):
         given = out.to("openreg")

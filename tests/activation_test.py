@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Activations, pooling, variance, distances and losses that are written by hand (aten/*.cc)."""
+"""Activations, pooling, variance, distances and losses with hand-written kernels (aten/*.cc)."""
 
 from collections.abc import Callable
 
@@ -136,7 +136,7 @@ def test_dropout() -> None:
 
 
 def test_fused_dropout() -> None:
-    """The older operator: the probability is that of staying, the mask one of bytes."""
+    """The older operator: the probability is that of keeping an element; the mask has bytes."""
     torch.manual_seed(0)
     x = torch.ones(50, 80, device="openreg", requires_grad=True)
     y, mask = torch._fused_dropout(x, 0.75)

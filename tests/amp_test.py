@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Autocast on the device, in programs; autocast_policy_test.py has each operator."""
+"""Autocast on the device in programs; autocast_policy_test.py tests each operator."""
 
 import sys
 import threading
@@ -101,7 +101,7 @@ def test_gradients_have_the_type_of_the_weights() -> None:
     weight, x = ones(3, 3, grad=True), ones(2, 3)
     with torch.autocast(DEVICE):
         y = F.linear(x, weight)
-        # The weight is cast once; both uses give gradient.
+        # The weight is cast once; both uses contribute to its gradient.
         z = F.linear(y, weight)
     assert z.dtype == torch.float16
     torch.autograd.backward(z.sum())
@@ -138,7 +138,7 @@ def test_custom_functions() -> None:
 
 
 class CountCasts(TorchDispatchMode):
-    """Counts what is cast while it is on."""
+    """Counts casts while it is active."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -172,7 +172,7 @@ def test_a_weight_is_cast_once_in_the_outermost_region() -> None:
         return work
 
     assert casts(twice()) == 1
-    assert casts(twice()) == 1  # in the next region again: the weight may have changed
+    assert casts(twice()) == 1  # again in the next region, because the weight may have changed
     assert casts(twice(cache_enabled=False)) == 4
     assert torch.is_autocast_cache_enabled()
     with torch.no_grad():
@@ -299,7 +299,7 @@ def test_region_is_of_its_thread() -> None:
 
 
 class Product(torch.autograd.Function):
-    """Notes in which region and thread its backward ran, and what a product was there."""
+    """Records the region and thread in which its backward ran, and the dtype of a product there."""
 
     seen: tuple[bool, int, torch.dtype]
 
@@ -314,7 +314,7 @@ class Product(torch.autograd.Function):
         return grad
 
 
-def test_backward_is_in_the_region_of_who_called_it() -> None:
+def test_backward_runs_in_the_region_of_its_caller() -> None:
     x = ones(2, 2, grad=True)
     with torch.autocast(DEVICE, dtype=torch.bfloat16):
         inside = Product.apply(x).sum()  # type: ignore[no-untyped-call]
@@ -322,7 +322,7 @@ def test_backward_is_in_the_region_of_who_called_it() -> None:
         torch.autograd.backward(inside)
         enabled, thread, dtype = Product.seen
         assert (enabled, dtype) == (True, torch.bfloat16)
-        assert thread != threading.get_ident()  # that of the device
+        assert thread != threading.get_ident()  # the device's autograd thread
     torch.autograd.backward(outside)
     assert Product.seen == (False, thread, torch.float32)
 
@@ -332,7 +332,7 @@ def test_checkpoint_computes_again_in_the_region(use_reentrant: bool) -> None:
     seen: list[tuple[bool, torch.dtype]] = []
 
     def block(x: Tensor) -> Tensor:
-        # torch ends the second run when it has what it wants.
+        # torch stops the second run as soon as it has all saved tensors.
         seen.append((torch.is_autocast_enabled(DEVICE), torch.get_autocast_dtype(DEVICE)))
         return torch.mm(x, weight)
 
@@ -386,7 +386,7 @@ def test_graph_of_a_whole_step() -> None:
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
         step()
-    # Nothing ran in the capture.
+    # Nothing ran during the capture.
     torch.testing.assert_close(weight.detach(), torch.full_like(weight, 0.5))
     graph.replay()
     torch.testing.assert_close(weight.detach(), torch.zeros_like(weight))
@@ -397,7 +397,7 @@ def test_graph_of_a_whole_step() -> None:
     assert scaler.get_scale() == 8.0
 
 
-def test_graphed_callables_refuse_the_cache() -> None:
+def test_graphed_callables_reject_the_cache() -> None:
     layer, x = torch.nn.Linear(2, 2, device=DEVICE), ones(1, 2, grad=True)
     with (
         torch.autocast(DEVICE),
@@ -456,7 +456,7 @@ def test_wrong_region_is_refused(
 
 def test_region_by_the_name_of_a_device() -> None:
     x = ones(2, 2)
-    with torch.autocast(f"{DEVICE}:1"):  # a region is of all devices of the type
+    with torch.autocast(f"{DEVICE}:1"):  # a region applies to all devices of the type
         assert torch.mm(x, x).dtype == torch.float16
 
 

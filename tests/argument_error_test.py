@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the arguments tell is raised by the call, in torch's words, also behind a busy stream."""
+"""The call raises errors that follow from its arguments, with torch's text, on busy streams too."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ from torch import Tensor
 DEVICE = torch.device("openreg", 0)
 
 # Long enough that no kernel of the call runs before the call returns.
-BUSY = 30_000_000  # nanoseconds, long against a launch
+BUSY = 30_000_000  # nanoseconds, much longer than a launch
 
 
 def ones(*sizes: int, **options: Any) -> Tensor:
@@ -19,15 +19,15 @@ def ones(*sizes: int, **options: Any) -> Tensor:
 
 
 def call(function: Callable[[torch.device], object], device: torch.device) -> str:
-    """The type and the text of the error that a call raises by itself."""
+    """The type and the text of the error that a call itself raises."""
     if device == DEVICE:
         torch.openreg._sleep(BUSY)
     try:
         function(device)
     except Exception as error:
-        torch.accelerator.synchronize(DEVICE)  # nothing is left
+        torch.accelerator.synchronize(DEVICE)  # no error is pending
         return f"{type(error).__name__}: {error}"
-    raise AssertionError("the call raised nothing")
+    raise AssertionError("the call did not raise an error")
 
 
 def empty(device: torch.device, dtype: torch.dtype = torch.float32) -> Tensor:
@@ -42,7 +42,7 @@ def conv2d(x: Tensor, **options: Any) -> Tensor:
     return torch.nn.functional.conv2d(x, torch.ones(1, 1, 2, 2, device=x.device), **options)
 
 
-# A call that the CPU refuses, and one of the same sizes and dtypes that it takes.
+# A call that the CPU rejects, and one with the same sizes and dtypes that it accepts.
 SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "uniform_": (lambda d: empty(d).uniform_(1, 0), lambda d: empty(d).uniform_(0, 1)),
     "normal_": (lambda d: empty(d).normal_(0, -1), lambda d: empty(d).normal_(0, 1)),
@@ -85,7 +85,7 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
-    # More than float holds.
+    # Out of the range of float.
     "alpha": (
         lambda d: torch.add(three(d), three(d), alpha=1e39),
         lambda d: torch.add(three(d), three(d), alpha=1e38),
@@ -143,7 +143,7 @@ def test_a_scalar_out_of_range_is_refused_by_the_call(name: str) -> None:
     expected = call(refused, torch.device("cpu"))
     assert call(refused, DEVICE) == expected
     for _ in range(2):
-        accepted(DEVICE)  # what was learned from it must not hide the error
+        accepted(DEVICE)  # what was cached for it must not hide the error
     assert call(refused, DEVICE) == expected
 
 
@@ -222,7 +222,7 @@ def convolve_backward(device: torch.device, *sizes: int) -> object:
     )  # fmt: skip
 
 
-# Each is called with sizes that the CPU takes first.
+# Each is first called with valid sizes.
 SIZES: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.device], object]]] = {
     "addmm": (
         lambda d: torch.addmm(torch.ones(3, device=d), full(d), full(d)),
@@ -293,7 +293,7 @@ def negative(device: torch.device) -> Tensor:
     return -torch.eye(4, device=device)
 
 
-# Operators that tell what is wrong with their data, as on CUDA.
+# Operators that report invalid data, as on CUDA.
 DATA: dict[str, Callable[[torch.device], object]] = {
     "svd": lambda d: torch.linalg.svd(nan(d)),
     "svdvals": lambda d: torch.linalg.svdvals(nan(d)),
@@ -325,7 +325,7 @@ DATA: dict[str, Callable[[torch.device], object]] = {
 
 
 @pytest.mark.parametrize("name", DATA)
-def test_wrong_data_is_told_by_operators_that_look_for_it(name: str) -> None:
+def test_invalid_data_is_reported_by_operators_that_check_it(name: str) -> None:
     expected = call(DATA[name], torch.device("cpu"))
     for _ in range(3):
         assert call(DATA[name], DEVICE) == expected
@@ -384,14 +384,14 @@ OUTPUTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 @pytest.mark.filterwarnings("ignore:An output with one or more elements was resized")
 @pytest.mark.parametrize("name", OUTPUTS)
-def test_an_output_that_is_resized_overlaps_no_more(name: str) -> None:
+def test_a_resized_output_does_not_overlap(name: str) -> None:
     function = OUTPUTS[name]
 
     def refused(device: torch.device) -> object:
         return function(full(device), square(device))
 
     expected = call(refused, torch.device("cpu"))
-    for _ in range(2):  # after it, an overlap must still be found
+    for _ in range(2):  # the second overlap must be detected too
         resized = function(full(DEVICE)[:2], square(DEVICE))
         assert torch.equal(resized.cpu(), function(full(torch.device("cpu"))[:2], torch.empty(0)))
     assert call(refused, DEVICE) == expected
@@ -440,7 +440,7 @@ def test_functions_of_python_are_for_cpu_tensors_only() -> None:
             apply()
 
 
-def test_errors_of_the_call_do_not_speak_of_later_kernels() -> None:
+def test_errors_of_the_call_do_not_mention_later_kernels() -> None:
     torch.openreg._sleep(BUSY)
     with pytest.raises(RuntimeError) as raised:
         empty(DEVICE).uniform_(1, 0)
@@ -448,7 +448,7 @@ def test_errors_of_the_call_do_not_speak_of_later_kernels() -> None:
 
 
 def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
-    """It is raised by the call that waits, with the words for an error of an earlier kernel."""
+    """The next call that waits raises it, with the text for errors of earlier kernels."""
     table = ones(4, 2)
     torch.nn.functional.embedding(torch.tensor([1], device=DEVICE), table)
     torch.accelerator.synchronize(DEVICE)
@@ -459,7 +459,7 @@ def test_an_earlier_kernels_error_is_not_taken_for_the_calls() -> None:
     torch.accelerator.synchronize(DEVICE)
 
 
-def test_what_deterministic_mode_refuses_is_refused_by_the_call() -> None:
+def test_errors_of_deterministic_mode_are_raised_by_the_call() -> None:
     def put(device: torch.device) -> Tensor:
         index = torch.tensor([0, 0], device=device)
         return torch.zeros(3, device=device).put_(index, torch.ones(2, device=device))
@@ -511,7 +511,7 @@ def test_an_out_with_an_offset_is_given_enough_memory() -> None:
 
 
 def test_a_large_integer_is_rounded_once() -> None:
-    # 2^53 + 2^29 + 1 lies behind the middle of two floats; as a double it lies in the middle.
+    # 2^53 + 2^29 + 1 is above the midpoint of two floats; rounded to double it is the midpoint.
     scalar = 2**53 + 2**29 + 1
     for dtype in (torch.float32, torch.float64):
         x = torch.tensor([1.0, 3.0], dtype=dtype)

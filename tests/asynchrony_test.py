@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The host runs ahead of the device: what it does meanwhile never changes what is queued.
+"""The host runs ahead of the device; what it does meanwhile must not change queued work.
 
-Each test lets the stream fall behind first, and checks that it still is when the host goes on.
+Each test makes the stream busy first, and checks that it is still busy when the host continues.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ LATE = 100_000_000  # ns
 
 @contextmanager
 def behind() -> Iterator[None]:
-    """A block that ends while the stream is still busy with what was queued before it."""
+    """A block that must end while the stream is still busy with earlier work."""
     torch.openreg.synchronize()
     torch.openreg._sleep(LATE)
     yield
@@ -62,7 +62,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Tensor]] = {
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_launches_do_not_wait(name: str) -> None:
     x = ones(4, 4)
-    LAUNCHES[name](x)  # once for what only a first call waits for: dtypes that must be proven
+    LAUNCHES[name](x)  # only a first call waits, to check dtypes
     with behind():
         LAUNCHES[name](x)
     torch.openreg.synchronize()
@@ -103,7 +103,7 @@ def test_fused_optimizers_do_not_wait(name: str, rate: float | Tensor) -> None:
         parameter = torch.linspace(0, 1, 4).to(device).requires_grad_()
         parameter.grad = torch.linspace(1, 2, 4).to(device)
         optimizer = getattr(torch.optim, name)([parameter], lr=rate, fused=True)
-        optimizer.step()  # makes the state
+        optimizer.step()  # creates the state
         if device is DEVICE:
             torch.openreg.fallback.reset()
             with behind():
@@ -129,7 +129,7 @@ def test_a_freed_input_is_not_overwritten() -> None:
         x = ones(1000)
         y = x * 2
         del x
-        for _ in range(20):  # takes the memory of x, later in the stream
+        for _ in range(20):  # reuses the memory of x, later in the stream
             ones(1000).fill_(-1)
     assert torch.equal(y.cpu(), torch.full((1000,), 2.0))
 
@@ -239,7 +239,7 @@ def test_host_memory_of_numpy_may_change_after_the_call() -> None:
 
 
 def test_backward_on_another_stream() -> None:
-    """Gradients are computed on the streams of the forward and ordered behind the caller's."""
+    """Gradients are computed on the streams of the forward pass, and the caller's stream waits."""
     side = torch.Stream(DEVICE)
     x = ones(1000).requires_grad_()
     side.wait_stream(torch.accelerator.current_stream())
@@ -262,7 +262,7 @@ def test_memory_used_on_two_streams_waits_for_both() -> None:
     x.record_stream(side)
     del x
     for _ in range(20):
-        ones(1000).fill_(-1)  # may not take the memory of x before `side` has read it
+        ones(1000).fill_(-1)  # must not reuse the memory of x before `side` has read it
     side.synchronize()
     assert y.cpu().unique().tolist() == [2.0]
 
@@ -278,7 +278,7 @@ def test_an_error_of_a_kernel_is_thrown_once_at_the_next_synchronization() -> No
     assert after.tolist() == [4.0] * 3
 
 
-# At this size they have a team, and their sums depend on the number of threads.
+# Kernels of this size use a team of threads, and the sums depend on the number of threads.
 SUMS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "sum": lambda x, y: (x * y).sum(),
     "dot": torch.dot,
@@ -298,7 +298,7 @@ def test_sums_do_not_depend_on_whether_the_host_waits(name: str) -> None:
         awake.append(SUMS[name](x, y))
         while not torch.openreg.current_stream().query():
             pass
-    torch.openreg._sleep(LATE)  # so that all are queued when the host begins to wait
+    torch.openreg._sleep(LATE)  # so that all are queued when the host starts to wait
     asleep = [SUMS[name](x, y) for x, y in pairs]
     torch.openreg.synchronize()
     assert torch.equal(torch.stack(asleep), torch.stack(awake))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention: which implementation is taken, and that all of them give what the CPU gives."""
+"""Attention: which implementation is selected, and that all agree with the CPU."""
 
 from typing import Any
 
@@ -20,7 +20,7 @@ LAYOUTS = ["heads first", "tokens first", "sliced", "expanded"]
 
 
 def _heads(sizes: tuple[int, int, int, int], dtype: torch.dtype, layout: str) -> Tensor:
-    """Of size (batch, heads, tokens, width)."""
+    """A tensor of shape (batch, heads, tokens, width)."""
     batch, heads, tokens, width = sizes
     if layout == "tokens first":
         tensor = torch.randn(batch, tokens, heads, width).to(dtype).transpose(1, 2)
@@ -94,7 +94,7 @@ def _choice(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> int:
     return torch._fused_sdp_choice(q, k, v, **options)
 
 
-def test_the_fused_kernel_is_taken_where_the_cpu_takes_its_own() -> None:
+def test_the_fused_kernel_is_selected_like_that_of_the_cpu() -> None:
     q = torch.randn(2, 4, 6, 8, device="openreg")
     kv = torch.randn(2, 2, 5, 8, device="openreg")
     mask = torch.zeros(6, 6, device="openreg")
@@ -112,20 +112,20 @@ def test_the_fused_kernel_is_taken_where_the_cpu_takes_its_own() -> None:
         assert _choice(q, q, q) == math
 
 
-def test_training_takes_the_fused_kernel() -> None:
+def test_training_selects_the_fused_kernel() -> None:
     q = torch.randn(2, 4, 6, 8, device="openreg", requires_grad=True)
     out = functional.scaled_dot_product_attention(q, q, q)
     assert "Overrideable" in type(out.grad_fn).__name__
 
 
 def test_the_fused_kernel_is_the_cpus() -> None:
-    """Bit by bit, statistics for the gradient included."""
+    """The results are bitwise equal, including the statistics for the gradient."""
     tensors = [torch.randn(2, 4, 40, 16) for _ in range(3)]
     mask = torch.randn(40, 40)
     out, logsumexp = aten._scaled_dot_product_flash_attention_for_cpu(*tensors, attn_mask=mask)
     ours = [to_device(t) for t in tensors]
     result = aten._scaled_dot_product_fused_attention_overrideable(*ours, to_device(mask))
-    # torch traces contiguous sums for a device.
+    # For a device, torch traces contiguous sums.
     assert_same([result[0], result[1]], [out, logsumexp.contiguous()])
     assert torch.equal(result[0].cpu(), out)
 
@@ -138,7 +138,7 @@ def test_math_is_right_with_dropout() -> None:
     out.sum().backward()
     assert q.grad is not None
     assert bool(q.grad.isfinite().all())
-    assert abs(float(out.mean()) - 1.0) < 0.1  # what is left is scaled up
+    assert abs(float(out.mean()) - 1.0) < 0.1  # the kept elements are scaled up
     assert float(out.std()) > 0.01
 
 
@@ -208,7 +208,7 @@ def test_the_mask_has_a_gradient(sizes: tuple[int, ...], dtype: torch.dtype, cau
     mask = torch.randn(sizes, dtype=dtype)
     mask[..., 2] = -torch.inf
     if len(sizes) == 4 and sizes[2] == 5:
-        mask[0, 0, 3] = -torch.inf  # no key at all
+        mask[0, 0, 3] = -torch.inf  # a row without any key
     expected = [t.clone().requires_grad_() for t in (q, k, v, mask)]
     actual = [to_device(t.requires_grad_()) for t in (q, k, v, mask)]
     out = aten._scaled_dot_product_fused_attention_overrideable(
@@ -243,7 +243,7 @@ def test_a_backward_without_gradient_has_none() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_fakes_have_the_types_and_strides_of_real_results(dtype: torch.dtype) -> None:
-    # Compiled code would read the logsumexp as of the type that the fake has.
+    # Compiled code would read the logsumexp with the dtype of the fake tensor.
     q = torch.randn(2, 4, 5, 8, dtype=dtype, device="openreg").transpose(1, 2).contiguous()
     arguments = [q.transpose(1, 2), q.transpose(1, 2), q.transpose(1, 2), q.new_zeros(5, 5)]
     with FakeTensorMode() as mode:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Every operator of torch's lists of autocast, on the device: what it casts and returns.
+"""All operators of torch's autocast lists on the device: their casts and results.
 
-The arguments are those that torch tests cuda with, and a few for the operators that it leaves out.
+The arguments are those of torch's tests for cuda, and others for operators without such a test.
 """
 
 from typing import Any
@@ -17,26 +17,26 @@ from torch_device_conformance.mode.autocast_policies import Casts
 
 DEVICE = "openreg"
 
-# A kernel of cuda's: autocast casts, and then there is nothing to call.
+# Only CUDA has a kernel. Autocast casts the arguments, but there is no kernel to call.
 WITHOUT_KERNEL = "aten::_scaled_dot_product_flash_attention"
 NAMES = sorted(set(policies.lists()) - {WITHOUT_KERNEL})
 
-# The CPU has others instead.
+# The CPU has no kernel for these.
 WITHOUT_CPU_KERNEL = {"aten::_thnn_fused_gru_cell", "aten::_thnn_fused_lstm_cell"}
 
-# They promote their arguments in no region as well.
+# These promote their arguments outside a region too.
 PROMOTING = {"aten::addcdiv", "aten::addcmul", "aten::atan2"}
 
 Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def half(*shape: int) -> Tensor:
-    """Numbers that come in the type of the region."""
+    """Values that are exact in the dtype of the region."""
     return torch.randn(shape).half()
 
 
 def more_calls() -> dict[str, Call]:
-    """Calls of operators that torch's own test leaves out, or calls by another function."""
+    """Calls of operators that torch's own test omits, or that another function must call."""
     gates, state = torch.randn(2, 12), torch.randn(2, 3)
     query = torch.randn(2, 2, 4, 8)
     matrices = [torch.randn(4, 4) for _ in range(3)]
@@ -79,7 +79,7 @@ def more_calls() -> dict[str, Call]:
 
 
 def all_calls() -> dict[str, Call]:
-    """A call of each operator, with tensors of the CPU; float16 stands for the region's type."""
+    """A call of each operator with CPU tensors; float16 represents the region's dtype."""
     torch.manual_seed(0)
     calls = {f"aten::{name}": call for name, call in more_calls().items()}
     lists = AutocastTestLists("cpu")
@@ -91,7 +91,7 @@ def all_calls() -> dict[str, Call]:
                 continue
             try:
                 overload = torch._C._jit_resolve_packet(f"aten::{name}", *arguments, **more)
-            except RuntimeError:  # a function of Python: more_calls() has the operator
+            except RuntimeError:  # a Python function; more_calls() has the operator
                 continue
             whole = f"aten::{name}.{overload}" if overload != "default" else f"aten::{name}"
             calls.setdefault(whole.removesuffix("."), (arguments, more))
@@ -102,7 +102,7 @@ CALLS = all_calls()
 
 
 def on(device: str, lower: torch.dtype, call: Call) -> Call:
-    """The same call with tensors of a device, those of float16 in another type."""
+    """The same call with tensors of a device, and with float16 tensors in another dtype."""
 
     def move(x: Tensor) -> Tensor:
         return x.to(device, lower if x.dtype == torch.float16 else x.dtype)
@@ -120,7 +120,7 @@ def test_every_listed_operator_has_a_call() -> None:
 
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", NAMES)
-def test_operator_does_what_its_list_says(name: str, lower: torch.dtype) -> None:
+def test_operator_follows_its_list(name: str, lower: torch.dtype) -> None:
     args, kwargs = on(DEVICE, lower, CALLS[name])
     with torch.autocast(DEVICE, dtype=lower):
         found = policies.overload(name)(*args, **kwargs)
@@ -135,8 +135,8 @@ def test_operator_does_what_its_list_says(name: str, lower: torch.dtype) -> None
 @pytest.mark.parametrize("lower", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", sorted(set(NAMES) - PROMOTING))
 def test_a_cast_makes_a_difference(name: str, lower: torch.dtype) -> None:
-    # Else the test above could not fail: without a region the call returns another type, other
-    # numbers, or an error.
+    # Otherwise the test above could not fail. Without a region, the call returns another dtype,
+    # other values, or an error.
     args, kwargs = on(DEVICE, lower, CALLS[name])
     with torch.autocast(DEVICE, dtype=lower):
         found = policies.overload(name)(*args, **kwargs)

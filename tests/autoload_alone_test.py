@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The autoload package without the backend: torch works, and one warning says what is missing."""
+"""The autoload package without the backend: torch works, and one warning names what is missing."""
 
 from pathlib import Path
 
@@ -12,14 +12,14 @@ WHEEL = wheel("autoload")
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """With the wheel of the autoload package, and none of the backend."""
+    """An environment with the wheel of the autoload package and without the backend."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
 
 
 def output(environment: Environment, code: str, *options: str, **variables: str) -> str:
-    """What ``code`` prints, after `import torch` has warned once that the backend is absent."""
+    """The output of ``code``, after `import torch` has warned once that the backend is missing."""
     done = environment.run(code, *options, **variables)
     assert done.returncode == 0, done.stderr
     assert done.stderr.count("device openreg is not available") == 1
@@ -46,7 +46,7 @@ def test_switched_off_is_silent(environment: Environment) -> None:
     assert "openreg" not in done.stderr
 
 
-def test_folder_of_that_name_is_no_backend(environment: Environment, tmp_path: Path) -> None:
+def test_folder_of_that_name_is_not_a_backend(environment: Environment, tmp_path: Path) -> None:
     (tmp_path / "torch_openreg").mkdir()
     code = """
         import torch
@@ -62,7 +62,7 @@ def test_folder_of_that_name_is_no_backend(environment: Environment, tmp_path: P
     )
 
 
-def test_package_is_seen_to_be_absent(environment: Environment) -> None:
+def test_package_is_reported_as_absent(environment: Environment) -> None:
     code = """
         import importlib.util, torch
         assert importlib.util.find_spec("torch_openreg") is None
@@ -97,8 +97,8 @@ def test_device_raises_the_cause(environment: Environment) -> None:
     ]
 
 
-def test_torch_takes_no_notice_of_what_stands_for_the_device(environment: Environment) -> None:
-    # Whatever goes through torch's names, or asks which devices there are.
+def test_torch_ignores_the_placeholder_of_the_device(environment: Environment) -> None:
+    # Programs that enumerate torch's names or its devices.
     code = """
         import copy, doctest, inspect, io, pickle, pydoc, sys
         import torch
@@ -117,7 +117,7 @@ def test_torch_takes_no_notice_of_what_stands_for_the_device(environment: Enviro
             except RuntimeError as error:
                 assert "openreg" in str(error)
             else:
-                raise AssertionError("a device that is not there")
+                raise AssertionError("a device that does not exist")
         torch.manual_seed(3)
         with torch.random.fork_rng():
             torch.rand(1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`import torch` loads the device; a backend that is broken does not break torch."""
+"""`import torch` loads the device; a broken backend does not break torch."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def test_switched_off() -> None:
 
 @pytest.mark.parametrize("first", ["torch", "torch_openreg", "torch_openreg.openreg"])
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
-def test_first_import_is_no_circle(first: str, environment: dict[str, str]) -> None:
+def test_first_import_is_not_circular(first: str, environment: dict[str, str]) -> None:
     code = f"""
         import {first}
         from torch_openreg import openreg
@@ -52,7 +52,7 @@ def test_first_import_is_no_circle(first: str, environment: dict[str, str]) -> N
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
 @pytest.mark.parametrize("stage", ["torch", "torch.nn", "torch._meta_registrations"])
 def test_two_threads_import_at_once(stage: str, environment: dict[str, str]) -> None:
-    # Each has the device when its import is done, whichever waits for the other.
+    # Each thread can use the device after its import, whichever of them waits.
     code = f"""
         import sys, threading, time
         sys.setswitchinterval(1e-5)
@@ -102,7 +102,7 @@ def test_reload_of_all_there_is() -> None:
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
 def test_child_processes(method: str, tmp_path: Path) -> None:
-    # A child imports its functions from a file.
+    # A child process imports its functions from a file.
     (tmp_path / "work.py").write_text(
         "import torch\n"
         "def work(queue):\n"
@@ -127,7 +127,7 @@ def test_child_processes(method: str, tmp_path: Path) -> None:
 
 @pytest.fixture
 def broken_backend(tmp_path: Path) -> str:
-    """A PYTHONPATH on which a torch_openreg that cannot be loaded comes first."""
+    """A PYTHONPATH that starts with a broken torch_openreg."""
     package = tmp_path / "torch_openreg"
     package.mkdir()
     (package / "__init__.py").write_text("raise ImportError('_C.so: undefined symbol: at_empty')\n")
@@ -162,7 +162,7 @@ def test_import_of_a_broken_backend_tells_why(
 
 
 def test_another_torch(tmp_path: Path) -> None:
-    """A torch of another release, for all that a backend can see before it loads anything."""
+    """Simulates another release of torch, as far as a backend can check before loading anything."""
     (tmp_path / "sitecustomize.py").write_text(
         "import importlib.abc, importlib.machinery, sys\n"
         "class Older(importlib.abc.MetaPathFinder):\n"

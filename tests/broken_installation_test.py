@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whatever is wrong with an installed backend, `import torch` works and says it once."""
+"""For each way that an installed backend can be broken, `import torch` works and warns once."""
 
 import shutil
 import subprocess
@@ -12,8 +12,8 @@ from tests.environment import Environment, wheel
 
 WHEEL = wheel("python")
 
-# What a program sees afterwards. Exit status 0: torch works, and each way to the device raises with
-# the same cause.
+# What a program observes afterwards. Exit status 0: torch works, and every access to the device
+# raises an error with the same cause.
 PROGRAM = """
 import torch
 assert torch.ones(2).sum().item() == 2
@@ -54,7 +54,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Environment:
 
 @pytest.fixture
 def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]:
-    """An environment that the test may break."""
+    """An environment that the test may modify."""
     package = installed.site / "torch_openreg"
     shutil.copytree(package, tmp_path / "intact", symlinks=True)
     yield installed
@@ -63,7 +63,8 @@ def environment(installed: Environment, tmp_path: Path) -> Iterator[Environment]
 
 
 def warning(environment: Environment) -> str:
-    """The one warning of `import torch`; the rest of what a broken backend promises is checked."""
+    """Returns the only warning of `import torch`, after checking the other guarantees of
+    PROGRAM."""
     done = environment.run(PROGRAM)
     assert done.returncode == 0, done.stderr
     lines = [line for line in done.stderr.splitlines() if "device openreg is not available" in line]
@@ -74,7 +75,7 @@ def warning(environment: Environment) -> str:
 
 
 def library(path: Path, body: str) -> None:
-    """Put a library in the place of another, which runs `body` (C++) when it is loaded."""
+    """Replaces a library with one that runs `body` (C++) when it is loaded."""
     source = path.with_suffix(".cc")
     source.write_text(
         "#include <cstdlib>\n#include <csignal>\n#include <stdexcept>\n#include <unistd.h>\n"
@@ -86,7 +87,7 @@ def library(path: Path, body: str) -> None:
 
 
 def test_intact_files_are_imported_without_a_trial(environment: Environment) -> None:
-    # A trial could not be started.
+    # A trial process could not be started.
     done = environment.run(
         """
         import subprocess, sys
@@ -155,15 +156,15 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
     assert f"is no package but a folder without __init__.py: {package}" in warning(environment)
 
 
-def test_file_that_can_not_be_read(environment: Environment) -> None:
-    # A folder: the superuser can read any file.
+def test_unreadable_file(environment: Environment) -> None:
+    # A folder, because the superuser can read any file.
     path = environment.site / "torch_openreg/openreg/streams.py"
     path.unlink()
     path.mkdir()
     assert "torch_openreg/openreg/streams.py has" in warning(environment)
 
 
-def test_file_that_is_no_python(environment: Environment) -> None:
+def test_file_with_a_syntax_error(environment: Environment) -> None:
     path = environment.site / "torch_openreg/openreg/devices.py"
     path.write_bytes(bytes(path.stat().st_size))
     assert "null bytes" in warning(environment)
@@ -194,8 +195,8 @@ def test_interrupt_passes(environment: Environment) -> None:
     assert done.stdout == "interrupted\n", done.stderr
 
 
-def test_package_that_nobody_installed(environment: Environment, tmp_path: Path) -> None:
-    # Before the one that pip installed.
+def test_package_that_was_not_installed(environment: Environment, tmp_path: Path) -> None:
+    # It precedes the one that pip installed.
     package = tmp_path / "elsewhere" / "torch_openreg"
     package.mkdir(parents=True)
     (package / "__init__.py").write_text("import os; os.kill(os.getpid(), 11)\n")
@@ -205,7 +206,7 @@ def test_package_that_nobody_installed(environment: Environment, tmp_path: Path)
     assert f"{package.parent} has the package torch_openreg, but pip did not" in done.stderr
 
 
-def test_sound_package_that_nobody_installed_is_used(environment: Environment) -> None:
+def test_working_package_that_was_not_installed_is_used(environment: Environment) -> None:
     copy = environment.root / "copied"
     for name in ("torch_openreg", "torch_openreg_compile"):
         shutil.copytree(environment.site / name, copy / name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Python code in a process of its own: what a test cannot do to, or see in, its own process."""
+"""Runs Python code in a separate process."""
 
 import os
 import subprocess
@@ -7,28 +7,28 @@ import sys
 import textwrap
 from pathlib import Path
 
-#: Seconds after which a child is taken to hang. Importing torch is some seconds of it.
+#: Seconds after which a child counts as hung, including some seconds to import torch.
 PATIENCE = 100.0
 
 
 def run(code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run ``code`` and return what became of it.
+    """Runs ``code`` and returns the finished process.
 
     Args:
-        code: the program; common indentation is taken off.
-        options: of the interpreter (``"-W"``, ``"error"``).
-        environment: variables to set besides those of this process.
+        code: the program; common indentation is removed.
+        options: options of the interpreter (``"-W"``, ``"error"``).
+        environment: additional environment variables.
     """
     return _start([*options, "-c", textwrap.dedent(code)], environment)
 
 
 def script(path: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run a Python file, in its own folder, and return what became of it.
+    """Runs a Python file in its own folder and returns the finished process.
 
     Args:
-        path: of the file.
-        arguments: of the program.
-        environment: variables to set besides those of this process.
+        path: path of the file.
+        arguments: arguments of the program.
+        environment: additional environment variables.
     """
     return _start([str(path), *arguments], environment, path.parent)
 
@@ -48,7 +48,7 @@ def _start(
 
 
 def output(code: str, *options: str, **environment: str) -> str:
-    """Run ``code``, require that it succeeds and return what it printed, without outer spaces."""
+    """Runs ``code``, checks that it succeeds, and returns its output without outer whitespace."""
     done = run(code, *options, **environment)
     assert done.returncode == 0, f"exit status {done.returncode}\n{done.stdout}\n{done.stderr}"
     return done.stdout.strip()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the libraries were not built for is named before they are loaded, and what to do."""
+"""An incompatible environment is reported, with advice, before the libraries are loaded."""
 
 import subprocess
 from pathlib import Path
@@ -13,7 +13,7 @@ OFF = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
 def refusal(change: str, **environment: str) -> str:
-    """What `import torch_openreg` says in a process that was changed before; torch still works."""
+    """The error of `import torch_openreg` in a modified process. torch must still work."""
     code = f"""
 import sys, torch
 {change}
@@ -55,7 +55,7 @@ print("libopenreg" in open("/proc/self/maps").read())
         ),
         (
             "torch.version.debug = True",
-            "built for a release of torch",
+            "built for a release build of torch",
             "is a debug build",
             "install torch from PyPI",
         ),
@@ -72,7 +72,7 @@ def test_other_environment(change: str, built: str, found: str, advice: str) -> 
     printed = refusal(change)
     for part in (built, found, advice):
         assert part in printed
-    assert printed.endswith("False")  # nothing was loaded
+    assert printed.endswith("False")  # no library was loaded
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_another_backend_came_first(change: str, owner: str) -> None:
     printed = refusal(change)
     assert "torch_openreg cannot register device 'openreg'" in printed
     assert owner in printed
-    assert "Use one of both packages in a process" in printed
+    assert "Use only one of the two packages in a process" in printed
     assert printed.endswith("False")
 
 
@@ -120,7 +120,7 @@ MINOR, MAJOR = 100, 10000
     ],
 )
 def test_version_of_the_driver(version: int, accepted: bool, tmp_path: Path) -> None:
-    # A library serves callers of its major version with the same or a smaller minor version.
+    # A library is compatible with callers of the same major and the same or an older minor version.
     source = tmp_path / "driver.c"
     source.write_text(f"int orGetVersion(int* version) {{ *version = {version}; return 0; }}\n")
     library = tmp_path / "driver.so"

@@ -21,7 +21,7 @@ from torch_openreg_compile.options import REWRITES
 
 DEVICE = "openreg"
 
-# Against float64, besides what the program itself loses in its dtype.
+# Compared with float64, in addition to the program's own loss of precision in its dtype.
 TOLERANCES = {
     torch.float64: 1e-9,
     torch.float32: 5e-5,
@@ -46,7 +46,7 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def logged() -> Iterator[list[str]]:
-    """What is logged of graphs; a line for each thing that a pass did among it."""
+    """Collects the log messages about graphs, one line per change made by a pass."""
     handler = _Lines()
     level = log.level
     log.addHandler(handler)
@@ -59,7 +59,7 @@ def logged() -> Iterator[list[str]]:
 
 
 def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..., Tensor]:
-    """Compile, with all passes or those that options name."""
+    """Compiles with all passes or those named in options."""
     chosen = {"then": "eager", **options}
     compiled: Callable[..., Tensor] = torch.compile(
         function, backend="openreg", options=chosen, fullgraph=True
@@ -68,7 +68,8 @@ def compile_with(function: Callable[..., Tensor], **options: Any) -> Callable[..
 
 
 def outcome(function: Callable[..., Tensor], inputs: Sequence[Tensor]) -> list[Tensor]:
-    """Result, and gradients of all inputs, on the CPU in float64; the result's dtype is first."""
+    """The result's dtype, then the result and the gradients of all inputs, as float64 on the
+    CPU."""
     leaves = [x.detach().requires_grad_() for x in inputs]
     result = function(*leaves)
     draw = torch.Generator().manual_seed(1)
@@ -99,7 +100,7 @@ def _strided(x: Tensor, layout: str) -> Tensor:
 def test_golden(
     rewrite: str, data: st.DataObject, sizes: Sequence[int], dtype: torch.dtype
 ) -> None:
-    """Forward and backward, of each way to write it, agree with the program in float64."""
+    """All variants of a pattern, forward and backward, agree with the program in float64."""
     torch._dynamo.reset()
     name = data.draw(st.sampled_from(sorted(spellings.SPELLINGS[rewrite])))
     layout = data.draw(st.sampled_from(["contiguous", "contiguous", "transposed", "gaps"]))
@@ -138,7 +139,7 @@ _NUMBERS = st.sampled_from([1, 1.0, 2, -2, 3, 4.0, 0.5, 0.1, 257])
 def test_simplifications_keep_every_bit(
     numbers: Sequence[float], sizes: Sequence[int], dtype: torch.dtype, seed: int
 ) -> None:
-    """Of the result and of the gradient: in backward chains are folded, too."""
+    """The result and the gradient are bitwise equal; chains in backward are folded too."""
     torch._dynamo.reset()
 
     def function(x: Tensor) -> Tensor:
@@ -184,7 +185,7 @@ def test_kernels_of_the_device_run(rewrite: str, operators: list[str]) -> None:
 
 
 class Block(nn.Module):
-    """A layer of a transformer, as it is taught."""
+    """A textbook transformer layer."""
 
     def __init__(self, width: int = 16, heads: int = 2) -> None:
         super().__init__()
@@ -244,7 +245,7 @@ def test_a_block_trains_as_before(device: str, checkpointed: bool) -> None:
 
 
 def test_dynamic_shapes() -> None:
-    """Sizes of what is normalized have to be known; those of the others may change."""
+    """Rewrites of a normalization need known sizes; the sizes of others may change."""
     function = spellings.SPELLINGS["layer_norm"]["variance"]
     compiled = compile_with(function)
     inputs = [torch.randn(5, device=DEVICE) for _ in range(2)]
@@ -258,7 +259,7 @@ def test_dynamic_shapes() -> None:
 @pytest.mark.parametrize("inside", [False, True])
 @pytest.mark.parametrize("rewrite", ["gelu", "layer_norm", "softmax", "attention", "silu"])
 def test_autocast(rewrite: str, inside: bool) -> None:
-    """Whatever a rewrite does there, dtypes and results stay those of the program."""
+    """A rewrite must not change dtypes and results inside autocast."""
     program = next(iter(spellings.SPELLINGS[rewrite].values()))
 
     def within(*inputs: Tensor) -> Tensor:
@@ -276,7 +277,7 @@ def test_autocast(rewrite: str, inside: bool) -> None:
         torch.testing.assert_close(result, expected, rtol=5e-2, atol=5e-2)
 
 
-def test_tensors_of_the_cpu_beside_the_device() -> None:
+def test_tensors_of_the_cpu_and_the_device() -> None:
     def function(x: Tensor, host: Tensor) -> Tensor:
         return x * torch.sigmoid(x) * host.to(DEVICE) + (host * torch.sigmoid(host)).to(DEVICE)
 
@@ -311,7 +312,7 @@ def test_debug_backend(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert len(list(tmp_path.glob("*.dot"))) == 4
 
 
-def test_errors_of_the_device_come_through() -> None:
+def test_errors_of_the_device_propagate() -> None:
     def function(x: Tensor, i: Tensor) -> Tensor:
         return (x * torch.sigmoid(x))[i]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(backend="openreg") on the device: what is captured, when it is compiled again."""
+"""torch.compile(backend="openreg") on the device: what is captured, and when it is recompiled."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -30,7 +30,7 @@ def _fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture
 def counter() -> CompileCounterWithBackend:
-    """The backend, counting its graphs (frame_count) and their operators (op_count)."""
+    """The backend, with counters of its graphs (frame_count) and their operators (op_count)."""
     return CompileCounterWithBackend("openreg")
 
 
@@ -126,7 +126,7 @@ def test_devices_are_guarded(counter: CompileCounterWithBackend) -> None:
     assert counter.frame_count == 3
 
 
-def test_a_real_tensor_that_nobody_traced_is_refused() -> None:
+def test_an_untraced_real_tensor_is_rejected() -> None:
     gm = torch.fx.symbolic_trace(poly)
     with pytest.raises(GraphError, match=r"'x': the input is on openreg:1 and has no FakeTensor"):
         openreg(gm, [torch.ones(2, device="openreg:1")])
@@ -352,7 +352,7 @@ def test_functional_transforms(counter: CompileCounterWithBackend) -> None:
 
 @pytest.mark.parametrize("backend", ["openreg", "aot_eager", "aot_eager_decomp_partition"])
 def test_checkpointed_dropout(backend: str) -> None:
-    """Gradients flow where forward let numbers through, and each call drops others."""
+    """The gradient has the same mask as the result, and each call uses another mask."""
 
     @torch.compile(backend=backend)
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -392,7 +392,7 @@ def test_checkpointing(counter: CompileCounterWithBackend) -> None:
 
 def test_random_numbers_follow_the_seed(counter: CompileCounterWithBackend) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        torch.rand_like(x)  # its result is not used, but it takes numbers from the generator
+        torch.rand_like(x)  # the result is unused, but the call advances the generator
         return F.dropout(x) + torch.rand_like(x)
 
     x = torch.ones(32, device=DEVICE)
@@ -425,7 +425,7 @@ def test_streams(counter: CompileCounterWithBackend) -> None:
     torch.testing.assert_close(result, poly(x))
 
 
-def test_errors_of_the_device_come_through(counter: CompileCounterWithBackend) -> None:
+def test_errors_of_the_device_propagate(counter: CompileCounterWithBackend) -> None:
     compiled = torch.compile(torch.add, backend=counter)
     with pytest.raises(RuntimeError, match="openreg:0"):
         compiled(torch.ones(2, device="openreg:0"), torch.ones(2, device="openreg:1"))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions: every geometry, layout and dtype gives what the CPU gives, and does not wait."""
+"""Convolutions of all geometries, layouts and dtypes agree with the CPU and do not wait."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ CHANNELS_LAST = {1: None, 2: torch.channels_last, 3: torch.channels_last_3d}
 
 @dataclass(frozen=True)
 class Case:
-    """One call of torch.convolution."""
+    """A call of torch.convolution."""
 
     dtype: torch.dtype
     input_sizes: tuple[int, ...]
@@ -61,7 +61,7 @@ def cases(draw: st.DrawFn) -> Case:
     smallest = [
         max(1, d * (k - 1) + 1 - 2 * p) for k, p, d in zip(kernel, padding, dilation, strict=True)
     ]
-    # A transposed one needs no room for its kernel, but an output.
+    # A transposed convolution may have a kernel larger than its input, but not an empty output.
     image = [m + extra for m, extra in zip(smallest, each(0, 4), strict=True)]
     weight = (per_input * groups, per_output) if transposed else (per_output * groups, per_input)
     output_padding = [0] * dims
@@ -112,15 +112,15 @@ def test_geometries_layouts_dtypes(case: Case) -> None:
     try:
         case.convolve(*tensors)
     except RuntimeError:
-        # Not all geometries of empty tensors and results are known to the CPU; for sizes below zero
-        # it is the result's allocation that refuses on the device.
+        # The CPU does not support all geometries of empty tensors and results. For negative sizes,
+        # the allocation of the result fails on the device.
         check_error(case.convolve, *tensors, words="")
     else:
         check(case.convolve, *tensors)
 
 
 def _strides(case: Case, tensors: list[Tensor]) -> list[tuple[int, ...]]:
-    """Of a convolution and its gradients, where they matter."""
+    """The strides of a convolution and its gradients, for dimensions where they have a meaning."""
     result = case.convolve(*tensors)
     gradients = torch.autograd.grad(result, tensors, torch.empty_like(result))
     return [
@@ -147,13 +147,13 @@ def test_fake_tensors_have_the_strides_of_real_ones(case: Case) -> None:
     try:
         expected = strides("cpu")
     except RuntimeError:
-        assume(False)  # the CPU does not know the geometry
-    # torch's rule for fake tensors of the CPU is not right everywhere.
+        assume(False)  # the CPU does not support the geometry
+    # torch's rule for fake CPU tensors is not always correct.
     assert strides("openreg") == expected
 
 
 def test_traced_graphs_know_the_order_of_channels_last() -> None:
-    """A view of a result that was traced as contiguous would be refused when the graph runs."""
+    """If a result was traced as contiguous, its view would raise an error when the graph runs."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.ReLU(), torch.nn.Flatten())
     image = torch.randn(2, 3, 6, 6).to(memory_format=torch.channels_last)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled graphs whose code is C++ alone: ``cpp_wrapper``, and packages compiled ahead of time.
+"""Compiled graphs with pure C++ code: ``cpp_wrapper``, and packages compiled ahead of time.
 
-Each compilation takes seconds, so a test has as much in one graph as its subject allows.
+Each compilation takes seconds, so tests put as much as possible into one graph.
 """
 
 import copy
@@ -41,7 +41,7 @@ def moved(value: Any, device: str) -> Any:
 
 
 def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
-    """Compare the function, as C++ on the device, with the CPU's eager mode; return the C++."""
+    """Compares the function as C++ on the device with eager mode on the CPU; returns the code."""
     expected = function(*inputs)
     with config.patch(cpp_wrapper=True):
         compiled = torch.compile(function, fullgraph=True, **options)
@@ -51,7 +51,7 @@ def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **op
 
 
 def test_kernels_operators_and_numbers_of_the_cpu_on_another_device() -> None:
-    scale = torch.tensor(3.0)  # stays on the CPU: kernels get the number
+    scale = torch.tensor(3.0)  # stays on the CPU; kernels get its value
 
     def function(x: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
         y = F.gelu(x @ weight + 1) * scale
@@ -113,9 +113,9 @@ def _(x: Tensor) -> Tensor:
 
 
 class Model(nn.Module):
-    """With parameters, a buffer, and an operator that has no C function.
+    """A model with parameters, a buffer, and an operator without a C function.
 
-    torch makes constants of up to 8 elements part of the code.
+    torch compiles constants of up to 8 elements into the code.
     """
 
     offset: Tensor
@@ -126,14 +126,14 @@ class Model(nn.Module):
         self.register_buffer("offset", torch.arange(12.0))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Turn (N, 6) into (N, 12)."""
+        """Maps (N, 6) to (N, 12)."""
         hidden: Tensor = self.linear(twice(x))
         return F.silu(hidden) + self.offset
 
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory, own_cache: None) -> tuple[Model, str]:
-    """A model on the CPU, and the same compiled for any number of rows."""
+    """A model on the CPU, and the same model compiled for any number of rows."""
     torch.manual_seed(0)
     model = Model()
     there = Model()
@@ -165,7 +165,7 @@ def test_a_package_runs_on_each_device(package: tuple[Model, str], index: int) -
             result = loaded(x.to(device))
             assert result.device == torch.device(device)
             torch.testing.assert_close(result.cpu(), model(x))
-        constants["offset"].fill_(7)  # used where they are
+        constants["offset"].fill_(7)  # the package uses them in place
         torch.testing.assert_close(
             loaded(x.to(device)).cpu(), model(x) - model.offset + 7, rtol=1e-4, atol=1e-5
         )
@@ -191,7 +191,7 @@ def test_constants_of_a_package_stay_the_callers(package: tuple[Model, str]) -> 
     model, path = package
     loaded: Any = torch._inductor.aoti_load_package(path)
     constants = {name: value.to(DEVICE) for name, value in model.state_dict().items()}
-    with pytest.raises(RuntimeError):  # with the reason on stderr, where torch writes it
+    with pytest.raises(RuntimeError):  # torch writes the reason to stderr
         loaded.load_constants(model.state_dict(), check_full_update=True, user_managed=True)
     loaded.load_constants(constants, check_full_update=True, user_managed=True)
     x = random(5, 6)
@@ -199,7 +199,7 @@ def test_constants_of_a_package_stay_the_callers(package: tuple[Model, str]) -> 
 
 
 class Views(nn.Module):
-    """A model whose constants share memory, lie in it with an offset and a stride, or are empty."""
+    """A model whose constants share memory, have an offset and a stride, or are empty."""
 
     empty: Tensor
     expanded: Tensor
@@ -219,14 +219,14 @@ class Views(nn.Module):
         self.register_buffer("calls", torch.zeros(16, device=device))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Turn (N, 6) into (N, 12), and count."""
+        """Maps (N, 6) to (N, 12), and counts calls."""
         self.calls += 1
         y = self.model(x) + self.rows[1] + self.halves + self.expanded.sum(0)
         return torch.cat([y, self.empty]), self.calls * 1
 
 
 def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
-    """The default: a package is all that a program needs, on each device."""
+    """The default: a package is self-contained and works on each device."""
     path = str(tmp_path / "model.pt2")
     model = Views(Model(), "cpu")
     x = random(3, 6)
@@ -242,7 +242,7 @@ def test_constants_that_are_part_of_the_library(tmp_path: Path) -> None:
             assert result.device == torch.device(device)
             torch.testing.assert_close(result.cpu(), expected)
             assert calls.tolist() == [count] * 16
-        # Others, which are copied: of the device, or of the CPU where that is asked for.
+        # Other constants are copied, from the device or, if requested, from the CPU.
         others = {f"model.{name}": value for name, value in model.model.state_dict().items()}
         for more in (7.0, 14.0):
             others["model.offset"] = model.model.offset + more

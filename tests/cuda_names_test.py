@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The interface of torch.cuda: each public name is here as well, or there is a reason why not.
+"""Each public name of torch.cuda exists for this device, or there is a reason why not.
 
-A program for CUDA becomes one for this device by replacing the name. What it cannot replace stands
-in the tables below, and nothing else does: a name in them that the device has is an error, too.
+A CUDA program is ported to this device by replacing the name. The tables below list what cannot be
+ported. A name in a table that the device does have is an error, too.
 """
 
 import importlib
@@ -13,27 +13,25 @@ from typing import Any
 import pytest
 import torch
 
-# Reasons that several names have.
-IMPORT = "an import of torch's file, not part of its interface"
+# Reasons shared by several names.
+IMPORT = "an import in torch's file, not part of its interface"
 RUNTIME = "CUDA's runtime library; the driver of this device is runtime/device/openreg.h"
-ARCHITECTURE = "kernels are code of the CPU; there are no architectures to compile for"
-SENSOR = "nothing measures it while kernels run; torch.profiler has the time that each of them took"
-LIBRARY = "a handle of a library of NVIDIA; kernels call the CPU's libraries, which have no handles"
+ARCHITECTURE = "kernels are CPU code; there are no architectures to compile for"
+SENSOR = "it is not measured while kernels run; torch.profiler records the time of each kernel"
+LIBRARY = "a handle of an NVIDIA library; kernels call the CPU's libraries, which have no handles"
 PLUGGABLE = (
-    "functions of a C library in place of the allocator; another driver (openreg.h) is how this "
-    "device gets its memory from elsewhere"
+    "replaces the allocator with functions of a C library; this device gets other memory "
+    "through another driver (openreg.h)"
 )
-CACHE = (
-    "the allocator has no way around its cache; torch.openreg.memcheck finds what the cache hides"
-)
-DEFERRED = "calls before the first use are not deferred, so none fails late"
-MULTIPROCESSOR = "a part of a device for itself; streams share all cores"
-SDPA = "holds for all devices where it stands: torch.nn.attention.sdpa_kernel"
-SDPA_CUDA = "asks about kernels of CUDA; torch chooses among the kernels of this device by itself"
-CPU_LIBRARY = "a library of CUDA; the device runs the CPU's, whose settings are in torch.backends"
+CACHE = "the allocator cannot bypass its cache; torch.openreg.memcheck finds errors that it hides"
+DEFERRED = "calls before the first use are not deferred, so they cannot fail late"
+MULTIPROCESSOR = "reserves a part of a device; streams share all cores"
+SDPA = "torch.nn.attention.sdpa_kernel has it for all devices"
+SDPA_CUDA = "is about CUDA kernels; torch selects among the kernels of this device itself"
+CPU_LIBRARY = "a CUDA library; the device uses the CPU's, whose settings are in torch.backends"
 GRAPH_HANDLE = "a handle for CUDA's runtime library"
 
-# Pairs of names, of classes whose name says CUDA.
+# Classes whose names contain CUDA.
 RENAMED = {"CUDAGraph": "OpenRegGraph"}
 
 ABSENT: dict[str, dict[str, str]] = {
@@ -60,29 +58,31 @@ ABSENT: dict[str, dict[str, str]] = {
         "cudart": RUNTIME,
         "current_blas_handle": LIBRARY,
         "current_solver_handle": LIBRARY,
-        "gds": "storage that a GPU reads by itself; files are for the CPU to read",
+        "gds": "storage that a GPU reads directly; here the CPU reads files",
         "get_arch_list": ARCHITECTURE,
         "get_gencode_flags": ARCHITECTURE,
         "green_contexts": MULTIPROCESSOR,
-        "has_magma": "MAGMA is a library of CUDA; linear algebra is the CPU's LAPACK",
+        "has_magma": "MAGMA is a CUDA library; linear algebra uses the CPU's LAPACK",
         "importlib": IMPORT,
-        "jiterator": "compiles C++ of CUDA; torch.compile makes kernels for this device",
+        "jiterator": "compiles CUDA C++; torch.compile generates kernels for this device",
         "lru_cache": IMPORT,
         "memory_usage": SENSOR,
-        "nccl": "collectives of NVIDIA; here they are the backend occl of torch.distributed",
-        "nvtx": "ranges for NVIDIA's tools; torch.profiler.record_function is for every device",
+        "nccl": "NVIDIA's collectives; here they are the backend occl of torch.distributed",
+        "nvtx": "ranges for NVIDIA's tools; torch.profiler.record_function works for every device",
         "os": IMPORT,
         "platform": IMPORT,
         "power_draw": SENSOR,
-        "sparse": "old types of sparse tensors; layout=torch.sparse_coo makes them",
+        "sparse": "legacy types of sparse tensors; layout=torch.sparse_coo creates them",
         "temperature": SENSOR,
         "threading": IMPORT,
         "traceback": IMPORT,
-        "tunable": "chooses among products of several libraries; there is one of each here",
+        "tunable": "selects among products of several libraries; here there is one of each",
         "utilization": SENSOR,
         "warnings": IMPORT,
     },
-    "torch.cuda.amp": {"common": "the file of amp_definitely_not_available, which is in amp"},
+    "torch.cuda.amp": {
+        "common": "the file that defines amp_definitely_not_available, which is in amp"
+    },
     "torch.cuda.amp.autocast_mode": {
         "Any": IMPORT,
         "deprecated": IMPORT,
@@ -119,7 +119,7 @@ ABSENT: dict[str, dict[str, str]] = {
         "sys": IMPORT,
     },
     "torch.cuda.profiler": {
-        "DEFAULT_FLAGS": "options of an earlier profiler of NVIDIA, of no effect",
+        "DEFAULT_FLAGS": "options of an earlier NVIDIA profiler, without effect",
         "check_error": RUNTIME,
         "contextlib": IMPORT,
         "cudart": RUNTIME,
@@ -169,7 +169,7 @@ ABSENT: dict[str, dict[str, str]] = {
     },
 }
 
-# The same of classes: what torch writes into them in Python.
+# The same for classes: attributes that torch defines in Python.
 ABSENT_MEMBERS: dict[str, dict[str, str]] = {
     "CUDAGraph": {
         "get_graph_data": GRAPH_HANDLE,
@@ -179,29 +179,29 @@ ABSENT_MEMBERS: dict[str, dict[str, str]] = {
 }
 CLASSES = ["CUDAGraph", "Event", "ExternalStream", "MemPool", "Stream", "StreamContext", "graph"]
 
-# Parameters that have another name here.
+# Parameters with another name here.
 RENAMED_PARAMETERS = {"cuda_graph": "openreg_graph", "handle": "ipc_handle"}
 
-# Members of classes whose signature is C++'s.
+# Members of classes whose signature is defined in C++.
 WITHOUT_SIGNATURE = {"Stream", "Event"}
 
 
 def ours(name: str) -> Any:
-    """Return the counterpart of a module of torch."""
+    """The counterpart of a module of torch."""
     return importlib.import_module(name.replace("cuda", "openreg"))
 
 
 def public(names: object) -> set[str]:
-    """Return the public names of a module or a class."""
+    """The public names of a module or a class."""
     return {name for name in dir(names) if not name.startswith("_")}
 
 
 def check(theirs: set[str], has: set[str], absent: Mapping[str, str]) -> None:
-    """Fail unless each of torch's names is there or in the table, and none in both."""
+    """Fails unless each of torch's names exists or is in the table, but not both."""
     found = {name for name in theirs if RENAMED.get(name, name) in has}
-    assert theirs - found - absent.keys() == set(), "neither here nor in the table"
-    assert found & absent.keys() == set(), "here, and in the table as well"
-    assert absent.keys() - theirs == set(), "in the table, and not a name of torch"
+    assert theirs - found - absent.keys() == set(), "neither implemented nor in the table"
+    assert found & absent.keys() == set(), "implemented, but in the table"
+    assert absent.keys() - theirs == set(), "in the table, but not a name of torch"
 
 
 @pytest.mark.parametrize("name", ABSENT)
@@ -214,7 +214,7 @@ def test_names(name: str) -> None:
     ("theirs", "has", "absent", "message"),
     [
         ({"a", "b"}, {"a"}, {}, "neither here"),
-        ({"a"}, {"a"}, {"a": ""}, "here, and in"),
+        ({"a"}, {"a"}, {"a": ""}, "implemented, but in"),
         ({"a"}, set(), {"a": "", "b": ""}, "not a name of torch"),
     ],
 )
@@ -226,7 +226,7 @@ def test_the_check_fails(
 
 
 def test_every_module_is_compared() -> None:
-    """A module that torch.cuda and torch.openreg both have is in the table of pairs."""
+    """Each module that torch.cuda and torch.openreg have in common is in the table of pairs."""
     modules = {name for name in public(torch.cuda) if inspect.ismodule(getattr(torch.cuda, name))}
     both = {f"torch.cuda.{name}" for name in modules & public(torch.openreg)}
     assert both - ABSENT.keys() == {"torch.cuda.torch"}
@@ -242,7 +242,7 @@ def test_members(name: str) -> None:
 
 
 def parameters(function: Any) -> list[inspect.Parameter]:
-    """Return the parameters that a caller may give."""
+    """The parameters that a caller can pass."""
     return [
         parameter
         for parameter in inspect.signature(function).parameters.values()
@@ -251,7 +251,7 @@ def parameters(function: Any) -> list[inspect.Parameter]:
 
 
 def signature(function: Any) -> list[inspect.Parameter]:
-    """Return the parameters of a function, or of the constructor of a class."""
+    """The parameters of a function, or of the constructor of a class."""
     if not inspect.isclass(function):
         return parameters(function)
     for constructor in (function.__new__, function.__init__):
@@ -262,7 +262,7 @@ def signature(function: Any) -> list[inspect.Parameter]:
 
 
 def with_signature() -> list[tuple[str, str]]:
-    """Return the functions and classes, with their modules, that both have."""
+    """The functions and classes that both have, with their modules."""
     found = []
     for name, absent in ABSENT.items():
         module = importlib.import_module(name)
@@ -278,7 +278,7 @@ def with_signature() -> list[tuple[str, str]]:
 
 @pytest.mark.parametrize(("module", "name"), with_signature())
 def test_signatures(module: str, name: str) -> None:
-    """What a program for CUDA passes by position or by name means the same here."""
+    """Arguments that a CUDA program passes by position or name have the same meaning here."""
     theirs = signature(getattr(importlib.import_module(module), name))
     here = getattr(ours(module), RENAMED.get(name, name))
     if isinstance(here, type) and issubclass(here, torch.Event):

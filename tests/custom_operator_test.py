@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The ways to give the device an operator (docs/custom_operators.md), each in C++ or Python.
+"""The ways to add an operator to the device (docs/custom_operators.md), in C++ and Python.
 
-``abs`` by torch's DispatchStub, ``torch.ops.openreg`` by TORCH_LIBRARY, and three operators that
-are written in Python.
+``abs`` uses torch's DispatchStub, ``torch.ops.openreg`` uses TORCH_LIBRARY, and three operators are
+written in Python.
 """
 
 from collections.abc import Callable
@@ -31,7 +31,7 @@ HALVING = {
 }
 CUSTOM = {"custom_abs": ops.custom_abs, **HALVING}
 
-# torch's check of the registration of gradients knows no devices but its own ("NYI").
+# torch's check of the registration of gradients supports only torch's own devices ("NYI").
 NOT_OF_DEVICES = ("test_schema", "test_faketensor", "test_aot_dispatch_dynamic")
 
 DTYPES = [
@@ -59,7 +59,7 @@ def leaf(*sizes: int, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def custom_abs(x: Tensor) -> Tensor:
-    """The device's operator, or what it has to be like."""
+    """The device's operator, or the reference for it."""
     result: Tensor = ops.custom_abs(x) if x.device.type == DEVICE else torch.abs(x)
     return result
 
@@ -113,7 +113,7 @@ def test_abs_of_conjugates_and_large_tensors() -> None:
     x = numbers([3, 4], torch.complex64)
     check(lambda x: x.conj().abs(), x)
     check(lambda x: x.conj().imag.abs(), x)
-    check(torch.abs, numbers([400, 500], torch.float32))  # with all threads
+    check(torch.abs, numbers([400, 500], torch.float32))  # uses all threads
 
 
 def test_abs_into_another_dtype() -> None:
@@ -191,7 +191,7 @@ def test_backward_of_custom_abs_does_not_wait() -> None:
 @pytest.mark.parametrize("device", [DEVICE, "cpu"])
 @pytest.mark.parametrize("name", HALVING)
 class TestHalvedGradients:
-    """Of functions whose result shares the memory of their input."""
+    """Functions whose result shares memory with their input."""
 
     def test_forward_and_backward(self, name: str, device: str) -> None:
         x = torch.randn(3, 4, device=device, requires_grad=True)
@@ -208,7 +208,7 @@ class TestHalvedGradients:
         (first,) = torch.autograd.grad(HALVING[name](x).pow(3).sum(), x, create_graph=True)
         torch.testing.assert_close(first, 1.5 * x.square())
         (second,) = torch.autograd.grad(first.sum(), x)
-        torch.testing.assert_close(second, 1.5 * x)  # half of 3x: x is used by the halved one alone
+        torch.testing.assert_close(second, 1.5 * x)  # half of 3x: only the halved function uses x
 
     def test_the_result_is_a_view(self, name: str, device: str) -> None:
         x = torch.randn(3, device=device, requires_grad=True)
@@ -333,7 +333,7 @@ def test_autocast_of_custom_abs() -> None:
     assert ops.custom_abs(x).dtype == torch.float16
 
 
-def test_what_functions_of_cpp_can_not() -> None:
+def test_limits_of_functions_of_cpp() -> None:
     x = leaf(3).detach()
     with pytest.raises(RuntimeError, match="functorch transforms"):
         torch.func.grad(lambda x: ops.custom_abs(x).sum())(x)
@@ -349,7 +349,7 @@ def test_what_functions_of_cpp_can_not() -> None:
 
 @torch.library.custom_op("openreg_test::soft_abs", mutates_args=(), device_types=DEVICE)
 def soft_abs(x: Tensor, softness: float) -> Tensor:
-    """sqrt(x * x + softness), for real x."""
+    """Computes sqrt(x * x + softness) for real x."""
     return (x * x + softness).sqrt()
 
 
@@ -470,7 +470,7 @@ class TestFunction:
 
 
 def test_library_of_python() -> None:
-    """The registrations of C++, one by one, in an operator's namespace that exists already."""
+    """The registrations that C++ makes, one by one, in an existing namespace."""
     library = torch.library.Library("openreg", "FRAGMENT")
     try:
         library.define("test_twice(Tensor x) -> Tensor")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Aids for debugging: implicit waits are told of; errors of kernels name the launch."""
+"""Debugging aids: implicit waits are reported, and errors of kernels name the launch."""
 
 import re
 import threading
@@ -12,12 +12,12 @@ from torch import Tensor
 
 from tests import child
 
-LARGE = 1 << 18  # elements: no copy from the host is put aside at this size
+LARGE = 1 << 18  # elements; a host copy of this size is not staged
 
 
 @pytest.fixture(autouse=True)
 def _usual_settings() -> Iterator[None]:
-    # The first kernel of an operator with new dtypes is waited for: its error would be the call's.
+    # The first kernel with new dtypes is synchronous: the call itself would raise its error.
     fails_in_the_kernel(torch.tensor([0], device="openreg"))
     torch.openreg.synchronize()
     yield
@@ -27,7 +27,7 @@ def _usual_settings() -> Iterator[None]:
 
 
 def bad_index() -> Tensor:
-    """An index that only the kernel finds out of range."""
+    """An index out of range, which only the kernel can detect."""
     return torch.tensor([0, 7], device="openreg")
 
 
@@ -64,7 +64,7 @@ NO_WAITS: dict[str, Callable[[Tensor], object]] = {
     "small from pageable": lambda x: torch.tensor([1.0, 2.0], device="openreg"),
     "from pinned": lambda x: torch.empty(LARGE).pin_memory().to("openreg", non_blocking=True),
     "to pinned": lambda x: torch.empty(4).pin_memory().copy_(x, non_blocking=True),
-    "to cpu, non_blocking": lambda x: x.to("cpu", non_blocking=True),  # which torch pins
+    "to cpu, non_blocking": lambda x: x.to("cpu", non_blocking=True),  # torch pins the result
     "peer copy": lambda x: x.to("openreg:1"),
     "allocation": lambda x: torch.empty(1000, device="openreg"),
     "random": lambda x: torch.rand(100, device="openreg"),
@@ -102,7 +102,7 @@ def test_implicit_waits_are_warned_of_and_done(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NO_WAITS)
-def test_what_does_not_wait_or_is_asked_to_is_no_implicit_wait(name: str) -> None:
+def test_explicit_waits_are_not_implicit_waits(name: str) -> None:
     x = torch.arange(4.0, device="openreg")
     torch.openreg.set_sync_debug_mode("error")
     NO_WAITS[name](x)
@@ -150,7 +150,7 @@ def test_the_mode_is_one_for_all_threads() -> None:
     assert "makes the host wait" in str(caught[0])
 
 
-def test_modes_are_words_or_numbers() -> None:
+def test_modes_are_names_or_numbers() -> None:
     assert torch.openreg.get_sync_debug_mode() == 0
     for number, word in enumerate(("default", "warn", "error")):
         torch.openreg.set_sync_debug_mode(word)
@@ -186,7 +186,7 @@ def test_an_error_names_operator_stream_and_what_to_do() -> None:
     assert "OPENREG_LAUNCH_SITES=1" in message
     assert "OPENREG_LAUNCH_BLOCKING=1" in message
     assert message.count("out of range") == 1
-    torch.openreg.synchronize()  # told once; the device goes on
+    torch.openreg.synchronize()  # reported once; the device continues to work
     assert torch.ones(2, device="openreg").sum().item() == 2
 
 
@@ -210,11 +210,11 @@ def test_an_error_shows_the_launch_site() -> None:
     assert later.tolist() == [2.0] * 3
 
 
-def test_launch_sites_of_many_launches_are_told_apart() -> None:
+def test_launch_sites_of_many_launches_are_distinguished() -> None:
     index = bad_index()
     torch.openreg.set_launch_sites(True)
     x = torch.ones(3, device="openreg")
-    for _ in range(600):  # more than a stream's queue takes
+    for _ in range(600):  # more than fit into a stream's queue
         x = x + 1
     fails_in_the_kernel(index)
     for _ in range(600):
@@ -276,7 +276,7 @@ def test_launch_blocking_of_the_environment(blocking: str) -> None:
         import torch
         index = torch.tensor([7], device="openreg")
         where = "nowhere"
-        torch.ones(3, device="openreg").index_select(0, index - 7)  # its dtypes are new
+        torch.ones(3, device="openreg").index_select(0, index - 7)  # first use of these dtypes
         torch.openreg.synchronize()
         try:
             torch.openreg._sleep(50_000_000)
@@ -301,7 +301,7 @@ def test_launch_sites_of_the_environment() -> None:
         import torch
         def select(index):
             return torch.ones(3, device="openreg").index_select(0, index)
-        select(torch.tensor([0], device="openreg"))  # its dtypes are new
+        select(torch.tensor([0], device="openreg"))  # first use of these dtypes
         select(torch.tensor([7], device="openreg"))
         try:
             torch.openreg.synchronize()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Devices: their number, the current one, what they are, errors that name them."""
+"""Devices: their number, the current device, properties, and errors that name a device."""
 
 import os
 import threading
@@ -181,7 +181,7 @@ def test_devices_reach_the_memory_of_each_other() -> None:
         torch.openreg.can_device_access_peer("cpu", 0)
 
 
-def test_what_a_context_says_of_itself() -> None:
+def test_representation_of_a_context() -> None:
     assert repr(torch.openreg.device("openreg:1")) == "device(1)"
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Test files written for torch's device-generic framework run on the device as they are."""
+"""Test files for torch's device-generic framework run on the device without changes."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from tests import child
 
-# What a test file outside this repository may look like: it knows of no backend but the name.
+# A test file as it may exist outside this repository. It depends only on the name of the backend.
 FILE = """
 import torch
 from torch.testing._internal.common_device_type import (
@@ -149,7 +149,7 @@ def run(folder: Path, name: str, **environment: str) -> dict[str, set[str]]:
     file = folder / "generic_test.py"
     file.write_text(FILE.replace("NAME", repr(name)))
     done = child.script(file, "--verbose", **environment)
-    assert done.returncode == 1, done.stderr  # for the test that is wrong
+    assert done.returncode == 1, done.stderr  # because of the failing test
     found: dict[str, set[str]] = {"ok": set(), "FAIL": set(), "skipped": set()}
     lines = re.findall(r"^(test_\w+) \(__main__\.(\w+)\.\w+\).* \.\.\. (\w+)", done.stderr, re.M)
     for test, case, result in lines:

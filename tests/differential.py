@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Runs a function on the CPU and on the device and compares all that can be seen of the results.
+"""Runs a function on the CPU and on the device and compares everything observable of the results.
 
-Values, dtypes, sizes, strides, gradients; and for calls that fail, the exception and its words.
+It compares values, dtypes, sizes, strides and gradients; for calls that fail, the exception and its
+text.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 DEVICE = torch.device("openreg")
 
-# Kernels run with another number of threads than on the CPU, which changes the order of sums.
+# Kernels use another number of threads than the CPU, which changes the order of sums.
 TOLERANCES = {
     torch.float64: (1e-9, 1e-9),
     torch.float32: (1e-4, 1e-4),
@@ -27,7 +28,7 @@ Function = Callable[..., Any]
 
 
 def to_device(tensor: Tensor) -> Tensor:
-    """A leaf on the device with the tensor's storage, strides, offset and requires_grad."""
+    """A leaf on the device with the same storage contents, strides, offset and requires_grad."""
     flat = torch.empty(0, dtype=tensor.dtype).set_(tensor.untyped_storage())
     with torch.no_grad():
         copy = flat.to(DEVICE).as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
@@ -35,14 +36,14 @@ def to_device(tensor: Tensor) -> Tensor:
 
 
 def _strides(tensor: Tensor) -> list[int]:
-    """Strides that matter: those of dimensions with more than one element, of tensors with any."""
+    """The strides of dimensions with more than one element; empty for a tensor without elements."""
     if tensor.numel() == 0:
         return []
     return [s for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1]
 
 
 def _tolerance(dtypes: Iterable[torch.dtype]) -> tuple[float, float]:
-    """(relative, absolute) of the least precise dtype; integers are exact."""
+    """The (relative, absolute) tolerance for the least precise dtype; integers must be equal."""
     return max((TOLERANCES.get(dtype, (0.0, 0.0)) for dtype in dtypes), default=(0.0, 0.0))
 
 
@@ -53,9 +54,9 @@ def assert_same(
     exact_strides: bool = True,
     computed_in: Iterable[torch.dtype] = (),
 ) -> None:
-    """``actual``, of the device, is what ``expected`` is on the CPU; both may be nested.
+    """Checks that ``actual``, on the device, equals ``expected``, on the CPU; both may be nested.
 
-    ``computed_in``: dtypes of the operands, which may be less precise than a result's.
+    ``computed_in`` lists the dtypes of the operands, which may be less precise than the result's.
     """
     actual_leaves = tree_leaves(actual)
     expected_leaves = tree_leaves(expected)
@@ -75,12 +76,12 @@ def assert_same(
             else _tolerance([theirs.dtype])
         )
         if theirs.dtype.itemsize == 1:
-            rtol, atol = 0.0, 0.0  # float8: torch compares bits
+            rtol, atol = 0.0, 0.0  # float8, which torch compares bitwise
         assert_close(ours.detach().cpu(), theirs.detach(), rtol=rtol, atol=atol, equal_nan=True)
 
 
 def _copy(tensor: Tensor) -> Tensor:
-    """As to_device, on the CPU: what a function changes in place is its own."""
+    """Like to_device, but on the CPU, so that a function cannot change the original."""
     storage = tensor.untyped_storage().clone()
     copy = torch.empty(0, dtype=tensor.dtype).set_(
         storage, tensor.storage_offset(), tensor.size(), tensor.stride()
@@ -89,10 +90,10 @@ def _copy(tensor: Tensor) -> Tensor:
 
 
 def check(function: Function, *tensors: Any, strides: bool = True, backward: bool = True) -> None:
-    """Compare results, arguments that were changed in place, and gradients.
+    """Compares results, arguments that were changed in place, and gradients.
 
-    ``tensors`` are CPU tensors and other arguments; the device gets copies with the same strides.
-    Gradients flow from all results that have one, from random gradients of the same kind.
+    ``tensors`` are CPU tensors and other arguments. The device gets copies with the same strides.
+    Gradients are computed for all differentiable results, from random output gradients.
     """
     theirs = [_copy(a) if isinstance(a, Tensor) else a for a in tensors]
     ours = [to_device(a) if isinstance(a, Tensor) else a for a in tensors]
@@ -134,10 +135,10 @@ def check(function: Function, *tensors: Any, strides: bool = True, backward: boo
 
 
 def check_error(function: Function, *tensors: Any, words: str | None = None) -> None:
-    """The call itself fails on the device as on the CPU: the same exception, the same first line.
+    """Checks that the call fails on both sides with the same exception and the same first line.
 
-    ``words``, if given, is a part of the message that has to be on both sides; messages that name
-    the type of a tensor name its device too, and differ there.
+    If ``words`` is given, both messages must contain it instead. Messages that name the type of a
+    tensor also name its device, and therefore differ.
     """
     failures = []
     for arguments in (tensors, [to_device(a) if isinstance(a, Tensor) else a for a in tensors]):
@@ -150,7 +151,7 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
     theirs, ours = failures
     assert type(ours) is type(theirs), f"{ours!r} is not like {theirs!r}"
     if words is None:
-        # An error that a kernel found names the kernel behind torch's words.
+        # The error of a kernel has torch's text, followed by the name of the kernel.
         words = str(theirs).split("\n")[0]
         first = str(ours).split("\n")[0]
         assert first == words or first.startswith(f"{words} (openreg: kernel ")
@@ -160,9 +161,9 @@ def check_error(function: Function, *tensors: Any, words: str | None = None) -> 
 
 
 def is_queued(function: Function, *tensors: Tensor) -> bool:
-    """Whether the call returns before its kernel runs, with right results in the end."""
+    """Whether the call returns before its kernel runs; the results must be correct in the end."""
     ours: Sequence[Tensor] = [to_device(tensor) for tensor in tensors]
-    function(*ours)  # warm
+    function(*ours)  # warm-up
     torch.openreg.synchronize()
     torch.openreg._sleep(200_000_000)
     actual = function(*ours)

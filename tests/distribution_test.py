@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random numbers follow their distributions, and are independent of each other.
 
-Each test counts a large sample in cells and compares with the exact probabilities (chi-square).
-Seeds are fixed, so a result is the same in every run; the bound is one that a right sampler exceeds
-once in a million.
+Each test counts a large sample in bins and compares the counts with the exact probabilities
+(chi-square). Seeds are fixed, so the result is the same in every run. A correct sampler exceeds the
+bound once in a million seeds.
 """
 
 from collections.abc import Callable, Iterator
@@ -32,11 +32,11 @@ def _seeded() -> Iterator[None]:
 
 
 def check_counts(counts: Any, probabilities: Any) -> None:
-    """How often each of several outcomes was seen, and its probability; these sum to 1."""
+    """Checks the counts of several outcomes against their probabilities, which sum to 1."""
     counts, probabilities = np.asarray(counts).ravel(), np.asarray(probabilities).ravel()
     expected = probabilities * counts.sum()
-    assert not counts[expected == 0].any(), "what has no probability was drawn"
-    rare = expected < 10  # too few for the test one by one
+    assert not counts[expected == 0].any(), "an impossible value was drawn"
+    rare = expected < 10  # too few for the test on their own
     if expected[rare].sum() > 0:
         counts = np.append(counts[~rare], counts[rare].sum())
         expected = np.append(expected[~rare], expected[rare].sum())
@@ -47,9 +47,9 @@ def check_counts(counts: Any, probabilities: Any) -> None:
 
 
 def check_continuous(sample: Tensor, distribution: Any) -> None:
-    """Numbers of any floating dtype, in 100 cells of equal probability and some of the tails.
+    """Checks floating point values in 100 bins of equal probability, and some of the tails.
 
-    A dtype has few numbers, to which draws are rounded: cells end half-way between two of them.
+    Draws are rounded to the values of the dtype, so bins end halfway between two such values.
     """
     assert sample.device.type == DEVICE.type
     assert torch.isfinite(sample).all()
@@ -61,13 +61,13 @@ def check_continuous(sample: Tensor, distribution: Any) -> None:
     cells = torch.bucketize(sample.flatten().cpu().double(), edges)
     counts = np.bincount(cells.numpy(), minlength=len(edges) + 1)
     probabilities = np.diff(distribution.cdf(edges.numpy()), prepend=0.0, append=1.0)
-    for size in (1, 13):  # many cells show a hole or a peak, some large ones a shift
+    for size in (1, 13):  # many bins show holes and peaks, few large bins show shifts
         first = np.arange(0, len(counts), size)
         check_counts(np.add.reduceat(counts, first), np.add.reduceat(probabilities, first))
 
 
 def check_discrete(sample: Tensor, distribution: Any) -> None:
-    """Whole numbers, of any dtype."""
+    """Checks integers of any dtype."""
     assert sample.device.type == DEVICE.type
     values = sample.flatten().cpu().double().numpy()
     assert (values == np.floor(values)).all()
@@ -80,7 +80,7 @@ def check_discrete(sample: Tensor, distribution: Any) -> None:
 
 
 def check_independent(*uniforms: Tensor) -> None:
-    """Numbers that are uniform in [0, 1), by how those of the tensors fall together."""
+    """Checks that values of several tensors, uniform in [0, 1), are jointly independent."""
     cells = [(sample.flatten().cpu().double().numpy() * 8).astype(np.int64) for sample in uniforms]
     together = np.ravel_multi_index(cells, [8] * len(cells))
     size = 8 ** len(cells)
@@ -109,7 +109,7 @@ CONTINUOUS: dict[str, tuple[Callable[[torch.dtype], Tensor], Any]] = {
         lambda dtype: empty(dtype).log_normal_(0.5, 0.25),
         stats.lognorm(0.25, scale=np.exp(0.5)),
     ),
-    # Not contiguous, and of several dimensions: another loop of the kernels.
+    # Not contiguous, with several dimensions: the kernels use another loop.
     "strided normal_": (
         lambda dtype: torch.empty(500, 400, dtype=dtype, device=DEVICE).t()[:, ::2].normal_(),
         stats.norm(),
@@ -131,7 +131,7 @@ def test_continuous(name: str, dtype: torch.dtype) -> None:
 def test_uniform(high: int, dtype: torch.dtype) -> None:
     sample = torch.rand_like(empty(dtype)) if high == 1 else empty(dtype).uniform_(0, high)
     assert 0 <= sample.min() <= sample.max() < high
-    # What would be rounded to the end of the range becomes its start.
+    # Values that would be rounded to the end of the range become its start.
     check_continuous(torch.where(sample == 0, high, sample), stats.uniform(0, high))
 
 
@@ -201,7 +201,7 @@ def test_normal_of_tensors() -> None:
 
 
 def test_complex_normal() -> None:
-    """The variance of a complex number is the sum of those of its parts."""
+    """The variance of a complex value is the sum of the variances of its parts."""
     drawn = torch.view_as_real(torch.randn(COUNT, dtype=torch.complex64, device=DEVICE))
     parts = (drawn * np.sqrt(2)).unbind(-1)
     for part in parts:
@@ -234,7 +234,7 @@ def test_random_of_a_small_range(dtype: torch.dtype) -> None:
     ids=str,
 )
 def test_random_without_a_range(dtype: torch.dtype, bits: int) -> None:
-    """Each bit of a number that is not negative, by itself and with its neighbour."""
+    """Checks each bit of a non-negative value, separately and together with its neighbor."""
     drawn = empty(dtype).random_().long().cpu()
     assert drawn.min() >= 0
     shown = [drawn >> bit & 1 for bit in range(bits)]
@@ -250,7 +250,7 @@ def test_random_without_a_range(dtype: torch.dtype, bits: int) -> None:
     [(torch.float64, 53), (torch.float32, 24), (torch.float16, 11), (torch.bfloat16, 8)],
 )
 def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
-    """Whole numbers up to the last one that the dtype has with all before it."""
+    """Checks integers up to the last one before the dtype has gaps."""
     drawn = empty(dtype).random_().cpu().double()
     assert torch.equal(drawn, drawn.floor())
     assert 0 <= drawn.min() <= drawn.max() <= 2**digits
@@ -264,17 +264,17 @@ def test_random_floats_without_a_range(dtype: torch.dtype, digits: int) -> None:
     ("low", "high"),
     [
         (0, 2**32),
-        (0, 3 * 2**30),  # not a power of two
+        (0, 3 * 2**30),  # the size is not a power of two
         (0, 3 * 2**31),
         (-(2**40), 2**40),
         (-(2**61), 2**61),
-        # The remainder of 64 bits, as on every device of torch: beyond here the lower part of a
-        # range that does not divide 2**64 is drawn more often.
+        # torch uses the remainder of 64 bits on every device. For larger ranges that do not divide
+        # 2**64, the lower part of the range is drawn more often.
         (7, 7 + 5 * 2**48),
     ],
 )
 def test_random_of_a_large_range(low: int, high: int) -> None:
-    """The range in 96 parts, and the remainder by a prime number: both ends of the bits."""
+    """Checks 96 parts of the range, and the remainder modulo a prime: upper and lower bits."""
     drawn = torch.empty(COUNT, dtype=torch.int64, device=DEVICE).random_(low, high).tolist()
     assert low <= min(drawn) <= max(drawn) < high
     parts = [(value - low) * 96 // (high - low) for value in drawn]
@@ -300,7 +300,7 @@ def test_randperm(dtype: torch.dtype) -> None:
 
 
 def test_randperm_of_many() -> None:
-    """A permutation of each number; where the first, one in the middle and the last go to."""
+    """Checks that results are permutations, and where the first, middle and last values are."""
     size = 1000
     drawn = torch.stack([torch.randperm(size, device=DEVICE) for _ in range(2000)])
     assert (drawn.sort(1).values == torch.arange(size, device=DEVICE)).all()
@@ -350,7 +350,7 @@ def test_multinomial_without_replacement(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize("p", [0.0, 0.1, 0.5, 0.9, 1.0])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_dropout(dtype: torch.dtype, p: float) -> None:
-    """What is kept is scaled; elements and calls decide independently which."""
+    """Kept elements are scaled. Elements and calls are dropped independently."""
     drawn = torch.stack([F.dropout(full(3, dtype), p) for _ in range(3)])
     kept = drawn != 0
     scaled = full(3, dtype, 1) * (1 / (1 - p) if p < 1 else 0)
@@ -383,7 +383,7 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
 
 
 def test_attention_dropout() -> None:
-    """With unit vectors as values the result is the weights: each 1/4 before, 0 or 1/2 after."""
+    """With unit vectors as values, the result is the weights: 1/4 each, after dropout 0 or 1/2."""
     tokens = torch.zeros(COUNT // 16, 1, 4, 4, device=DEVICE)
     values = torch.eye(4, device=DEVICE).expand_as(tokens)
     weights = F.scaled_dot_product_attention(tokens, tokens, values, dropout_p=0.5).flatten(0, 2)
@@ -394,7 +394,7 @@ def test_attention_dropout() -> None:
 
 
 def test_leaky_noise() -> None:
-    """rrelu multiplies what is negative by a slope, uniform between two bounds."""
+    """rrelu multiplies negative values by a slope that is uniform between two bounds."""
     slopes = -F.rrelu(full(-1), 0.125, 0.375, training=True)
     check_continuous(slopes.double(), stats.uniform(0.125, 0.25))
     ones = F.rrelu(full(1), 0.125, 0.375, training=True)
@@ -477,7 +477,7 @@ def test_multivariate_normal() -> None:
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 @pytest.mark.parametrize("distance", [1, 2, 4, 8, 16, 624])
 def test_numbers_of_a_call(dtype: torch.dtype, distance: int) -> None:
-    """No number says anything of one nearby, or as far away as the states of the twister."""
+    """No value depends on nearby ones, or on one as far away as the size of the twister's state."""
     uniform = torch.rand(COUNT, dtype=dtype, device=DEVICE)
     normal = torch.special.ndtr(torch.randn(COUNT, dtype=dtype, device=DEVICE).double())
     for sample in (uniform, normal):
@@ -491,7 +491,7 @@ def test_three_neighbours() -> None:
 
 def test_calls() -> None:
     check_independent(*(torch.rand(COUNT, device=DEVICE) for _ in range(3)))
-    # As many calls as numbers: the first one of each is what a training step sees of a scalar.
+    # One value per call, as a training step that draws a scalar.
     firsts = torch.stack([torch.rand(2, device=DEVICE) for _ in range(20_000)])
     check_discrete((firsts * 50).floor(), stats.randint(0, 50))
     check_independent(*firsts.unbind(1))
@@ -499,7 +499,7 @@ def test_calls() -> None:
 
 
 def test_seeds() -> None:
-    """Seeds that differ by one, or in their upper half only."""
+    """Seeds that differ by one, or only in their upper half."""
     samples = []
     for seed in (0, 1, 2**32):
         torch.openreg.manual_seed(seed)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors lent and borrowed by DLPack: the same memory, in order, given back once."""
+"""Tensors exported and imported through DLPack: shared memory, stream order, a single release."""
 
 import copy
 import ctypes
@@ -18,7 +18,7 @@ from torch.utils.dlpack import DLDeviceType
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support is experimental")
 
-NAP = 100_000_000  # ns, long against a launch on a busy machine
+NAP = 100_000_000  # ns, much longer than a launch on a busy machine
 EXT = DLDeviceType.kDLExtDev
 CPU = DLDeviceType.kDLCPU
 
@@ -114,9 +114,9 @@ def test_devices() -> None:
     for index in range(torch.openreg.device_count()):
         tensor = torch.ones(2, device=f"openreg:{index}")
         assert tensor.__dlpack_device__() == (EXT, index)
-        # Whatever device is current.
+        # The current device does not matter.
         assert torch.from_dlpack(tensor).device == tensor.device
-    # Other devices are as torch has them.
+    # The behavior of other devices is torch's.
     assert torch.ones(2).__dlpack_device__() == (CPU, 0)
     with pytest.raises(ValueError, match="Unknown device type meta"):
         torch.ones(2, device="meta").__dlpack_device__()
@@ -188,8 +188,8 @@ def test_pinned_memory() -> None:
         (lambda: torch.tensor([1j], device="openreg").conj(), "conjugate bit"),
         (lambda: torch.tensor([1j], device="openreg").conj().imag, "negative bit"),
         (lambda: numbers(2, 2).to_sparse(), "layout other than torch.strided"),
-        (lambda: TwoTensor(numbers(2), numbers(2)), "without memory of their own: TwoTensor"),
-        (lambda: torch._efficientzerotensor((3,), device="openreg"), "without memory of their own"),
+        (lambda: TwoTensor(numbers(2), numbers(2)), "own no memory: TwoTensor"),
+        (lambda: torch._efficientzerotensor((3,), device="openreg"), "own no memory"),
         (
             lambda: torch.quantize_per_tensor(numbers(2), 0.5, 1, torch.qint8),
             "QInt types are not supported",
@@ -197,7 +197,7 @@ def test_pinned_memory() -> None:
     ],
 )
 @pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
-def test_what_has_no_form_in_dlpack(make: Callable[[], Tensor], message: str) -> None:
+def test_tensors_that_dlpack_cannot_represent(make: Callable[[], Tensor], message: str) -> None:
     tensor = make()
     for export in (tensor.__dlpack__, lambda: torch.from_dlpack(tensor)):
         with pytest.raises(BufferError, match=message):
@@ -250,7 +250,7 @@ def test_streams_that_need_no_order(stream: int | None) -> None:
     taken = torch.from_dlpack(tensor.__dlpack__(stream=stream))
     assert not current.query()
     other.synchronize()
-    assert not current.query()  # nobody waits for it
+    assert not current.query()  # nothing waits for it
     assert (taken + 1).tolist() == [4] * 4
 
 
@@ -269,7 +269,7 @@ def test_a_copy_to_the_cpu_is_complete() -> None:
 
 
 def test_memory_stays_while_the_consumers_stream_uses_it() -> None:
-    """The consumer queued its work and dropped the tensor; nobody gets its memory before."""
+    """The consumer has queued work and dropped the tensor; its memory must not be reused yet."""
     consumer = torch.openreg.Stream(0)
     tensor = torch.ones(1 << 16, device="openreg:0")
     pointer = tensor.data_ptr()
@@ -296,7 +296,7 @@ def test_wrong_streams() -> None:
     with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
         tensor.__dlpack__(stream=12345)
     for no_handle in (-2, 2**64):
-        with pytest.raises(RuntimeError, match=f"{no_handle} is not a stream: a handle has 64"):
+        with pytest.raises(RuntimeError, match=f"{no_handle} is not a stream handle"):
             tensor.__dlpack__(stream=no_handle)
     for no_device in (12, (12,), (12, "a"), (12.5, 0), torch.device("openreg:1")):
         with pytest.raises(TypeError, match="dl_device must be a tuple of two integers"):
@@ -304,7 +304,7 @@ def test_wrong_streams() -> None:
     for wrong in ("stream", 1.0, True, torch.openreg.Stream(1)):
         with pytest.raises(TypeError, match="stream must be ``int`` or ``none``"):
             tensor.__dlpack__(stream=wrong)
-    with pytest.raises(ValueError, match="which has no such stream: pass stream=None"):
+    with pytest.raises(ValueError, match="which has no openreg streams: pass stream=None"):
         tensor.__dlpack__(stream=own, dl_device=(CPU, 0))
     assert torch.from_dlpack(tensor.__dlpack__(stream=own)).tolist() == [0, 1, 2]
 
@@ -314,7 +314,7 @@ def test_wrong_streams() -> None:
 
 @pytest.fixture
 def allocated() -> Callable[[], int]:
-    """Bytes of device 0 in tensors, beyond those at the start of the test."""
+    """Bytes of device 0 in tensors, relative to the start of the test."""
     gc.collect()
     before: int = torch.openreg.memory_allocated(0)
 
@@ -340,7 +340,7 @@ def test_the_consumer_may_outlive_the_producer(allocated: Callable[[], int]) -> 
     assert allocated() == 0
 
 
-def test_capsules_that_nobody_takes(allocated: Callable[[], int]) -> None:
+def test_unused_capsules(allocated: Callable[[], int]) -> None:
     for version in (None, (1, 0)):
         tensor = torch.ones(1 << 20, device="openreg:0")
         capsule = tensor.__dlpack__(max_version=version)
@@ -350,7 +350,7 @@ def test_capsules_that_nobody_takes(allocated: Callable[[], int]) -> None:
         assert allocated() == 0
 
 
-def test_capsules_are_taken_once() -> None:
+def test_capsules_are_consumed_once() -> None:
     tensor = numbers(3)
     for version in (None, (1, 0)):
         capsule = tensor.__dlpack__(max_version=version)
@@ -362,7 +362,7 @@ def test_capsules_are_taken_once() -> None:
 
 
 class Managed(ctypes.Structure):
-    """DLManagedTensor, the tensor in it flat."""
+    """DLManagedTensor, with the fields of its tensor inlined."""
 
     _fields_ = (
         ("data", ctypes.c_void_p),
@@ -381,7 +381,7 @@ class Managed(ctypes.Structure):
 
 
 class ForeignArray:
-    """Two float32 numbers on openreg that another library lends; counts what it gets back."""
+    """Two float32 values on openreg that another library exports; counts calls of the deleter."""
 
     def __init__(self, memory: Tensor, device: int) -> None:
         self.deleted = 0
@@ -400,7 +400,7 @@ class ForeignArray:
         return int(EXT), self.device
 
     def __dlpack__(self, stream: int | None = None) -> Any:
-        """As libraries of before DLPack 1.0 do: no argument but the stream."""
+        """Like libraries before DLPack 1.0: stream is the only argument."""
         self.streams.append(stream)
         new = ctypes.pythonapi.PyCapsule_New
         new.restype = ctypes.py_object
@@ -439,7 +439,7 @@ def test_sizes_that_overflow_leave_a_tensor_as_it_was() -> None:
     assert tensor.resize_(0, 1 << 40).numel() == 0
 
 
-def test_borrowed_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray) -> None:
+def test_imported_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray) -> None:
     assert torch.from_dlpack(foreign, copy=True).tolist() == [2, 3]
     assert torch.from_dlpack(foreign, device="cpu").tolist() == [2, 3]
     taken = torch.from_dlpack(foreign)
@@ -453,7 +453,7 @@ def test_borrowed_memory_can_be_copied_and_used_on_streams(foreign: ForeignArray
     assert foreign.deleted == 3
 
 
-# What goes through torch's methods, which ours stand before
+# Behavior of torch's own methods, which our methods wrap
 
 
 def test_modes_and_subclasses_see_torchs_functions() -> None:
@@ -510,7 +510,7 @@ def test_tensors_of_the_cpu_are_as_before() -> None:
 
 
 class ExchangeApi(ctypes.Structure):
-    """The table of functions in C which a type offers beside the two methods."""
+    """The table of C functions that a type provides in addition to the two methods."""
 
     _fields_ = (
         ("major", ctypes.c_uint32),
@@ -532,7 +532,7 @@ def exchange_api() -> ExchangeApi:
     return ExchangeApi.from_address(found)
 
 
-def test_the_interface_in_c_knows_the_device() -> None:
+def test_the_c_interface_supports_the_device() -> None:
     tensor = numbers(2, 3)
     api = exchange_api()
     export = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.POINTER(ctypes.c_void_p))
@@ -545,7 +545,7 @@ def test_the_interface_in_c_knows_the_device() -> None:
     assert torch.equal(result.value, tensor)
 
 
-def test_the_interface_in_c_knows_the_current_stream() -> None:
+def test_the_c_interface_returns_the_current_stream() -> None:
     query = ctypes.PYFUNCTYPE(
         ctypes.c_int, ctypes.c_int, ctypes.c_int32, ctypes.POINTER(ctypes.c_void_p)
     )(exchange_api().current_work_stream)

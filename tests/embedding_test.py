@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Embeddings and selections: index_select, where, x[i], masks; errors that only the data shows."""
+"""Embeddings and selections: index_select, where, x[i], masks, and errors that depend on data."""
 
 import math
 from typing import Any
@@ -114,7 +114,7 @@ def test_embedding_bag(
 
 @pytest.mark.parametrize("mode", MODES)
 def test_results_of_embedding_bag_are_those_of_an_accelerator(mode: str) -> None:
-    """What torch's compiler expects: sizes do not depend on the mode or on the CPU's short cuts."""
+    """As torch's compiler expects, sizes do not depend on the mode or on fast paths of the CPU."""
     weight = torch.randn(5, 3, device="openreg")
     index = torch.tensor([0, 1, 4, 2], device="openreg", dtype=torch.int32)
     offsets = torch.tensor([0, 0, 2, 4], device="openreg")
@@ -265,7 +265,7 @@ def test_writing_where_a_mask_is_set(
         write(to_device(x), to_device(mask), to_device(values))
         torch.openreg.synchronize()
 
-    # How many elements are set is known when the kernel runs.
+    # The number of selected elements is known only when the kernel runs.
     with pytest.raises((RuntimeError, IndexError), match="shape mismatch"):
         write_and_wait()
 
@@ -277,7 +277,7 @@ def test_writing_where_a_mask_is_set_does_not_wait_and_is_captured(dtype: torch.
         x = torch.zeros(3, dtype=dtype, device="openreg")
         there = mask.to("openreg")
         given_value = value.to("openreg") if isinstance(value, Tensor) else value
-        x[there] = given_value  # warm
+        x[there] = given_value  # warm-up
         torch.openreg.synchronize()
         torch.openreg._sleep(200_000_000)
         x[there] = given_value
@@ -374,7 +374,7 @@ def test_where_with_numbers_and_to_a_given_tensor() -> None:
     check(lambda c: torch.where(c, 1, 2.0), condition)
     check(lambda c, x, o: torch.where(c, x, x + 1, out=o), condition, x, torch.empty(3, 4).t().t())
     check(lambda c, x, o: torch.where(c, x, x + 1, out=o), condition, x, torch.empty(0))
-    # A number that lives on the CPU, and may change right after the call.
+    # A 0-dim CPU tensor, which may change immediately after the call.
     number = torch.tensor(3.0)
     torch.openreg._sleep(50_000_000)
     result = torch.where(condition.to("openreg"), x.to("openreg"), number)
@@ -423,8 +423,8 @@ def test_an_index_out_of_range_is_thrown_at_the_next_synchronization() -> None:
     with pytest.raises(IndexError, match="out of"):
         torch.openreg.synchronize()
     assert result.shape == (1, 4)
-    torch.openreg.synchronize()  # once
-    assert bool((weight + 1).isfinite().all())  # and the stream goes on
+    torch.openreg.synchronize()  # reported once
+    assert bool((weight + 1).isfinite().all())  # and the stream continues to work
 
 
 def test_tensors_of_the_cpu_are_refused() -> None:

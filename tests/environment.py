@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A fresh virtual environment, in which torch is that of this test."""
+"""A new virtual environment that uses the torch of this test."""
 
 import os
 import subprocess
@@ -12,18 +12,18 @@ from tests import child
 
 
 def runfile(*parts: str) -> Path:
-    """The path of a file in this test's data."""
+    """The path of a file in the test's data."""
     return Path(os.environ["TEST_SRCDIR"], os.environ["TEST_WORKSPACE"], *parts)
 
 
 def wheel(folder: str) -> Path:
-    """The wheel that the build has made in a folder; its tag is that of the machine."""
+    """The wheel in a folder of the build; its tag depends on the machine."""
     (path,) = runfile(folder).glob("*.whl")
     return path
 
 
 class Environment:
-    """A virtual environment; nothing of this workspace is in it until it is installed there."""
+    """A virtual environment, which initially contains nothing of this workspace."""
 
     def __init__(self, root: Path) -> None:
         venv.create(root, with_pip=False, symlinks=True)
@@ -34,21 +34,21 @@ class Environment:
         (self.site / "outer.pth").write_text("".join(f"{path}\n" for path in outer))
 
     def pip(self, *arguments: str) -> None:
-        """Run the pip of this test on the environment."""
+        """Runs this test's pip on the environment."""
         command = [sys.executable, "-m", "pip", "--python", str(self.python), *arguments, "--quiet"]
         subprocess.run(command, env=_clean(), check=True)
 
     def install(self, wheel: Path) -> None:
-        """Install a wheel without what it requires."""
+        """Installs a wheel without its dependencies."""
         self.pip("install", "--no-deps", "--no-index", str(wheel))
 
     def run(self, code: str, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        """Run ``code`` there and return what became of it.
+        """Runs ``code`` in the environment and returns the finished process.
 
         Args:
-            code: the program; common indentation is taken off.
-            options: of the interpreter.
-            environment: variables to set.
+            code: the program; common indentation is removed.
+            options: options of the interpreter.
+            environment: environment variables to set.
         """
         return subprocess.run(
             [str(self.python), *options, "-c", textwrap.dedent(code)],
@@ -62,5 +62,5 @@ class Environment:
 
 
 def _clean() -> dict[str, str]:
-    """Variables without those by which this test finds the packages of the source tree."""
+    """The environment variables, without those that lead to packages of the source tree."""
     return {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events: marks that order streams and measure time."""
+"""Events, which order streams and measure time."""
 
 import itertools
 import threading
@@ -29,7 +29,7 @@ def test_elapsed_time_is_that_of_the_work() -> None:
 
 def test_query_and_synchronize() -> None:
     event = torch.openreg.Event()
-    assert event.query()  # never recorded: nothing to wait for
+    assert event.query()  # never recorded, so there is nothing to wait for
     event.synchronize()
     torch.openreg._sleep(NAP)
     event.record()
@@ -59,7 +59,7 @@ def test_wait_orders_streams() -> None:
     second.wait_event(event)
     with torch.openreg.stream(second):
         assert value.tolist() == [5.0] * 4
-    assert not first.query()  # what was queued after the event was not waited for
+    assert not first.query()  # work queued after the event was not waited for
     first.synchronize()
 
 
@@ -136,7 +136,7 @@ def test_the_first_argument_is_that_of_cuda() -> None:
         torch.openreg.Event(external=True)
 
 
-def test_many_events_do_not_pile_up() -> None:
+def test_many_events_do_not_leak() -> None:
     stream = torch.openreg.current_stream()
     for _ in range(20_000):
         stream.record_event()
@@ -205,7 +205,7 @@ def test_many_threads_wait_for_one_event() -> None:
     assert ready == [True] * 8
 
 
-def test_an_event_may_go_before_those_who_wait_for_it() -> None:
+def test_an_event_may_be_destroyed_before_its_waiters() -> None:
     side = torch.openreg.Stream()
     value = torch.zeros(4, device="openreg")
     torch.openreg._sleep(NAP // 3)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The end of a process that has work queued: no hang, no crash, its own exit status."""
+"""Exit of a process with queued work: no hang, no crash, the right exit status."""
 
 import time
 
@@ -7,8 +7,8 @@ import pytest
 
 from tests import child
 
-# 80 s of work, as much as a stream's queue takes without a wait, on a tensor that dies with the
-# interpreter.
+# 80 s of work, as much as a stream's queue holds without blocking, on a tensor that exists until
+# the interpreter exits.
 QUEUE = """
 import atexit, os, sys, threading, torch
 value = torch.zeros(1000, device="openreg")
@@ -19,7 +19,7 @@ for _ in range(100):
     torch.openreg._sleep(800_000_000)
     value.add_(1)
 """
-PATIENCE = 50.0  # seconds: well under the work that is queued
+PATIENCE = 50.0  # seconds, much less than the queued work
 
 
 def finish(tail: str) -> tuple[int, str, str]:
@@ -76,8 +76,8 @@ def test_a_thread_that_waits_does_not_hold_up_the_end() -> None:
     assert returncode == 0, stderr
 
 
-# A graph whose replay is dropped, and memory that dropped work uses: freed before the shutdown, or
-# after it.
+# A graph whose replay is dropped, and memory used by dropped work, freed before or after the
+# shutdown.
 DROPPED = """
 import ctypes
 def say(call):
@@ -124,7 +124,7 @@ def test_nothing_waits_for_work_that_the_shutdown_dropped() -> None:
 
 
 def test_the_end_right_after_a_backward_pass() -> None:
-    # torch's autograd thread may still be dropping Python objects; half of the runs aborted.
+    # torch's autograd thread may still be dropping Python objects. This aborted half of the runs.
     code = """
         import torch
         x = torch.randn(3, 4, device="openreg", requires_grad=True)
@@ -135,7 +135,7 @@ def test_the_end_right_after_a_backward_pass() -> None:
 
 
 def test_functions_of_atexit_may_use_the_device() -> None:
-    # Also those that were registered before torch was imported, which run last.
+    # This includes functions registered before the import of torch, which run last.
     printed = child.output(
         """
         import atexit
@@ -148,7 +148,7 @@ def test_functions_of_atexit_may_use_the_device() -> None:
     assert printed == "3.0"
 
 
-def test_a_failed_kernel_that_nobody_waited_for_does_not_spoil_the_end() -> None:
+def test_a_failed_kernel_does_not_affect_the_exit() -> None:
     child.output(
         """
         import torch

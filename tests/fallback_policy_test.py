@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Whether operators may fall back, and the two ways in which they do."""
+"""The policy of the fallback, and its two modes."""
 
 import warnings
 from collections.abc import Iterator
@@ -23,7 +23,7 @@ def _fresh() -> Iterator[None]:
 
 
 def unique() -> Tensor:
-    """An operator without a kernel of its own."""
+    """An operator without a kernel of the device."""
     result: Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device=DEVICE))
     return result
 
@@ -35,7 +35,7 @@ def test_silent_is_the_default() -> None:
         unique()
 
 
-def test_warn_says_it_once_for_each_operator() -> None:
+def test_warn_warns_once_per_operator() -> None:
     fallback.set_policy("warn")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -46,7 +46,7 @@ def test_warn_says_it_once_for_each_operator() -> None:
     messages = [str(warning.message) for warning in caught]
     assert sum("aten::_unique2 " in message for message in messages) == 1
     assert sum("aten::_logcumsumexp " in message for message in messages) == 1
-    for name in ("_unique2", "aten::sin "):  # sparse: asynchronous for strided tensors alone
+    for name in ("_unique2", "aten::sin "):  # sparse: only strided tensors are asynchronous
         assert "the host waits" in next(message for message in messages if name in message)
 
 
@@ -54,7 +54,7 @@ def test_error_refuses_before_anything_is_done() -> None:
     with fallback.policy("error"):
         with pytest.raises(NotImplementedError, match=r"aten::_unique2 .*set_policy"):
             unique()
-        torch.ones(3, device=DEVICE).add(1)  # has a kernel of its own
+        torch.ones(3, device=DEVICE).add(1)  # has a kernel of the device
     assert fallback.stats() == {}
     assert unique().tolist() == [1, 2, 3]
 
@@ -80,7 +80,7 @@ def test_irreplaceable_operators_have_kernels() -> None:
 
 
 @pytest.mark.parametrize("variable", ["OPENREG_FALLBACK", "OPENREG_FALLBACK_MODE"])
-def test_a_wrong_variable_is_an_error_that_lists_the_words(variable: str) -> None:
+def test_a_wrong_variable_is_an_error_that_lists_the_values(variable: str) -> None:
     done = child.run(
         "import torch; torch.unique(torch.ones(2, device='openreg'))", **{variable: "foo"}
     )
@@ -106,13 +106,13 @@ def both(function, *tensors):
 
 torch.openreg.fallback.reset()
 x = torch.tensor([3., 1., 3., 2.])
-both(torch.unique, x)                                              # a result of its own size
+both(torch.unique, x)                                              # size depends on data
 both(lambda x: torch.logcumsumexp(x, 0), x)                        # asynchronous in the other mode
 both(lambda x: x.reshape(2, 2).clone().t()[1:].lgamma_(), x)       # in place, through a view
 both(lambda x: torch.special.i0(x, out=x.new_empty(0)), x)         # resized
 both(lambda x: torch.linalg.qr(x.reshape(2, 2)), x)                # several results
 both(lambda x: torch.unique(x.expand(3, 4)), x)                    # expanded
-both(lambda x: torch.special.i0(x, out=x.new_empty(9)[1:5]), x)    # out in the middle
+both(lambda x: torch.special.i0(x, out=x.new_empty(9)[1:5]), x)    # out= in the middle of a storage
 both(lambda x: x.to_sparse().to_dense(), x)
 both(lambda x: torch.kron(x[:2], x[2:]), x)                        # one storage, two arguments
 z = torch.complex(torch.eye(3), torch.ones(3, 3))
@@ -123,14 +123,14 @@ for adjoint in (False, True):                                      # sets a conj
 
 torch.openreg._sleep(20_000_000)
 late = torch.ones(3, device="openreg").mul_(2)
-assert torch.unique(late).tolist() == [2.]                         # waits for what came before
+assert torch.unique(late).tolist() == [2.]                         # waits for earlier work
 
 x = torch.zeros(1 << 20, device="openreg")
 side = torch.Stream("openreg")
 with side:
     torch.openreg._sleep(5_000_000)
     x[1 << 19:].fill_(7.)
-x[: 1 << 19].lgamma_()                                             # writes its own half alone
+x[: 1 << 19].lgamma_()                                             # writes only its own half
 torch.openreg.synchronize()
 assert x[1 << 19:].eq(7).all()
 
@@ -151,7 +151,7 @@ def test_both_modes_compute_the_same(mode: str) -> None:
 
 
 def test_an_interrupt_in_a_meta_kernel_of_python_reaches_the_caller() -> None:
-    """Any other exception of it means that the CPU's kernel has to say what it thinks."""
+    """Any other exception of the meta kernel makes the CPU's kernel decide."""
     printed = child.output(
         """
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Counters of the fallback: each operator without a kernel of its own is seen and reported."""
+"""Counters of the fallback: each operator without a kernel is counted and reported."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def _no_records() -> Iterator[None]:
 
 
 def unique() -> torch.Tensor:
-    """An operator whose result's size is known only when it is done."""
+    """An operator whose result has a size that depends on data."""
     result: torch.Tensor = torch.unique(torch.tensor([3, 1, 3, 2], device="openreg"))
     return result
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Random programs that mix the features of the device; tests/feature_program/ has the rules.
 
-They run in a process of their own: one that crashes or hangs fails as any other does, and
-hypothesis shrinks it. ``OPENREG_FEATURE_PROGRAMS`` sets how many programs run (default: 300).
+They run in a separate process. A program that crashes or hangs fails like any other, and hypothesis
+shrinks it. ``OPENREG_FEATURE_PROGRAMS`` sets the number of programs (default: 300).
 """
 
 import faulthandler
@@ -23,12 +23,12 @@ from hypothesis import HealthCheck, given, settings
 from tests.feature_program.features import RULES, RULES_OF_PROCESSES, Step, run
 
 PROGRAMS = int(os.environ.get("OPENREG_FEATURE_PROGRAMS", "300"))
-PATIENCE = 30.0  # seconds after which a program is taken to hang
+PATIENCE = 30.0  # seconds after which a program counts as hung
 
 
 def serve(connection: Connection) -> None:
-    """Run programs until the connection is closed. A program that hangs ends the process."""
-    gc.freeze()  # torch has many objects
+    """Runs programs until the connection is closed. A program that hangs ends the process."""
+    gc.freeze()  # the garbage collector skips torch's many objects
     while True:
         try:
             steps = connection.recv()
@@ -45,10 +45,10 @@ def serve(connection: Connection) -> None:
 
 
 class Runner:
-    """The process; a new one takes its place when a program has failed.
+    """The process that runs programs; it is replaced when a program has failed.
 
-    A program is then shrunk without what earlier ones left behind. If it fails only because of
-    that, hypothesis calls it flaky.
+    A failed program is shrunk in a new process, without the state of earlier programs. If it fails
+    only because of that state, hypothesis reports it as flaky.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Runner:
         self.process: ForkServerProcess | None = None
 
     def run(self, steps: list[Step]) -> None:
-        """Run a program there."""
+        """Runs a program in the process."""
         if self.process is None:
             self.connection, theirs = self.context.Pipe()
             self.process = self.context.Process(target=serve, args=(theirs,))
@@ -72,7 +72,7 @@ class Runner:
             raise AssertionError(f"{failure} (exit code {self.end()})")
 
     def end(self) -> int | None:
-        """End the process and return its exit code."""
+        """Ends the process and returns its exit code."""
         if self.process is None:
             return 0
         self.connection.close()
@@ -93,7 +93,7 @@ def runner() -> Iterator[Runner]:
 
 
 def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[list[Step]]:
-    """Return programs of these rules. One list would have six steps on average."""
+    """Returns programs with these rules. A single list strategy would average only six steps."""
     part = st.lists(st.one_of(*rules.values()), max_size=8)
     begin: st.SearchStrategy[list[Step]] = st.just([("begin", {})])
     first = st.lists(st.one_of(*rules.values()), max_size=2)
@@ -101,7 +101,7 @@ def steps_of(rules: dict[str, st.SearchStrategy[Step]]) -> st.SearchStrategy[lis
 
 
 def programs(number: int, rules: dict[str, st.SearchStrategy[Step]]) -> Callable[..., Any]:
-    """Have hypothesis call a test with so many programs of these rules."""
+    """Makes hypothesis call a test with this number of programs with these rules."""
     quick = settings(max_examples=number, deadline=None, suppress_health_check=list(HealthCheck))
     return lambda test: quick(given(program=steps_of(rules))(test))
 

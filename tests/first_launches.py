@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A plugin of pytest: the first launches of the process happen in a mode of torch.
+"""A pytest plugin that makes the first launches of the process in a mode of torch.
 
     pytest -p tests.first_launches --first-launches inference_mode FILE...
 
-What a launch keeps for later ones (aliases, launch records, output metadata, dtypes) is then made
-in that mode, and the tests run without it. Nothing of the mode may be left in what they get.
+Objects that a launch caches for later ones (aliases, launch records, output metadata, dtypes) are
+then created in that mode, and the tests run without the mode. The mode must not affect the tests.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,7 +18,7 @@ from torch.autograd import forward_ad
 
 DEVICE = torch.device("openreg")
 
-# While the stream is busy no launch can use again what an earlier one has.
+# While the stream is busy, launches cannot reuse the objects of earlier ones.
 BUSY = 20_000_000  # ns
 ROUNDS = 3
 
@@ -47,9 +47,9 @@ def optimizer_step(x: Tensor) -> None:
     )
 
 
-# Some of each path, on a matrix of 4 x 4.
+# Some operators of each path, with a 4 x 4 matrix.
 LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
-    # Generated: pointwise, of several dtypes, reductions, products.
+    # Generated kernels: pointwise, several dtypes, reductions, products.
     "add": lambda x: x + 1,
     "mul": lambda x: x * x,
     "exp": torch.exp,
@@ -68,13 +68,13 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "sort": lambda x: x.sort().values,
     "cumsum": lambda x: x.cumsum(0),
     "tril": torch.tril,
-    # By hand.
+    # Hand-written kernels.
     "linear": lambda x: nn.functional.linear(x, x, x[0]),
     "conv2d": lambda x: nn.functional.conv2d(x[None, None], x[None, None, :2, :2]),
     "layer_norm": lambda x: nn.functional.layer_norm(x, (4,)),
     "embedding": lambda x: nn.functional.embedding(indices(x), x),
     "mse_loss": lambda x: nn.functional.mse_loss(x, x * 2),
-    # The fallback, by output metadata or Meta kernels.
+    # The fallback, with cached output metadata or Meta kernels.
     "median": lambda x: x.median(),
     "median of a dimension": lambda x: x.median(0),
     "kthvalue": lambda x: x.kthvalue(2, 0).values,
@@ -108,7 +108,7 @@ LAUNCHES: dict[str, Callable[[Tensor], Any]] = {
     "fused optimizer": optimizer_step,
 }
 
-# What a mode cannot run, on the CPU either.
+# Operators that a mode does not support, not even on the CPU.
 REFUSED: dict[str, frozenset[str]] = {
     "forward_ad": frozenset({"cdist", "foreach_norm", "unique"}),
     "vmap": frozenset(
@@ -121,7 +121,7 @@ REFUSED: dict[str, frozenset[str]] = {
 
 
 def launch_all(x: Tensor, refused: frozenset[str] = frozenset()) -> None:
-    """Calls every operator some times, behind a busy stream."""
+    """Calls every operator several times on a busy stream."""
     for _ in range(ROUNDS):
         torch.openreg._sleep(BUSY)
         for name, function in LAUNCHES.items():
@@ -130,7 +130,7 @@ def launch_all(x: Tensor, refused: frozenset[str] = frozenset()) -> None:
 
 
 def matrix() -> Tensor:
-    """Made on the CPU: its copy is the first launch."""
+    """A matrix created on the CPU; its copy is the first launch."""
     return torch.linspace(-1, 1, 16).reshape(4, 4)
 
 
@@ -173,12 +173,14 @@ MODES: dict[str, Callable[[], None]] = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Adds the option (a hook of pytest)."""
-    parser.addoption("--first-launches", choices=sorted(MODES), help="the mode of the first ones")
+    """Adds the option (a pytest hook)."""
+    parser.addoption(
+        "--first-launches", choices=sorted(MODES), help="the mode of the first launches"
+    )
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Launches before any test is imported (a hook of pytest)."""
+    """Makes the launches before any test is imported (a pytest hook)."""
     mode = session.config.getoption("--first-launches")
     if mode:
         with seeds_kept():
@@ -188,7 +190,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 @contextmanager
 def seeds_kept() -> Iterator[None]:
-    """Random numbers of tests are those that they would be without the plugin."""
+    """Keeps the random numbers of tests the same as without the plugin."""
     host = torch.get_rng_state()
     yield
     torch.set_rng_state(host)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators after first launches in a mode of torch: see first_launches.py.
+"""Operators after first launches in a mode of torch; see first_launches.py.
 
-Each is called more often than the launches before it left objects to use again, as a part of a
-graph of autograd, under forward AD and under vmap.
+Each operator is called more often than there are cached objects from earlier launches. The calls
+are part of an autograd graph, under forward AD and under vmap.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ from tests.first_launches import LAUNCHES, MODES, REFUSED, matrix
 
 TIMES = 4
 
-# Their values are random, or they take nothing from the matrix.
+# Operators with random results, or whose results do not depend on the matrix.
 WITHOUT_VALUES = frozenset({"dropout", "rand_like", "normal_", "bernoulli", "randperm"})
 
 WITHOUT_RESULTS = frozenset({"foreach_mul_", "fused optimizer"})

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Forks: a child may use the device if its parent had not; else it is told, and harms nothing."""
+"""Forks: a child can use the device only if its parent had not; otherwise it gets an error."""
 
 from tests import child
 
@@ -7,7 +7,7 @@ FORK = """
 import os, sys, torch
 
 def in_child(function):
-    # Runs function in a forked child and gives its exit status: 0 unless it raises.
+    # Runs function in a forked child and returns its exit status: 0 unless it raises.
     sys.stdout.flush()
     pid = os.fork()
     if pid == 0:
@@ -61,7 +61,7 @@ assert not torch.openreg._is_in_bad_fork()
 
 
 def test_child_leaves_the_parent_s_memory_alone() -> None:
-    # Frees, an emptied cache and the end of the interpreter in the child.
+    # The child frees tensors, empties the cache, and exits the interpreter.
     child.output(
         FORK
         + """
@@ -102,7 +102,7 @@ use()
 
 
 def test_child_of_a_parent_that_used_autograd() -> None:
-    # On the CPU alone: torch starts a thread for each device that is registered.
+    # Even if only the CPU is used, torch starts a thread for each registered device.
     child.output(
         FORK
         + """
@@ -133,7 +133,7 @@ assert in_child(lambda: train("openreg")) == 0
 assert not [name for name in names() if name.startswith("pt_autograd_")]
 train("cpu")
 devices = [f"pt_autograd_{index}" for index in range(torch.openreg.device_count())]
-end = time.monotonic() + 60  # a thread has its name when it has begun to run
+end = time.monotonic() + 60  # a thread has its name only after it has started to run
 while [name for name in names() if name.startswith("pt_autograd_")] != devices:
     assert time.monotonic() < end, names()
 assert not torch.openreg.is_initialized()

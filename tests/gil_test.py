@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""No wait and no destructor waits with the GIL held, and no thread of the device takes it.
+"""No wait or destructor holds the GIL while it waits; no thread of the device takes the GIL.
 
-The proof is an event, not a time: what is waited for needs the GIL, in two Python threads. A call
-that holds it while it waits never returns; the process in which it runs is then ended.
+The proof does not depend on time: the awaited work needs the GIL, in two Python threads. A call
+that holds the GIL while it waits never returns; its process is then ended.
 """
 
 from collections.abc import Callable, Iterator
@@ -13,23 +13,25 @@ import pytest
 from tests import waits
 from tests.peer import Peer
 
-PATIENCE = 60.0  # seconds after which a call is taken to hang; importing torch is some of them
+PATIENCE = 60.0  # seconds after which a call counts as hung, including the import of torch
 
 
 class Process:
-    """A process that runs cases, and is replaced by another one when it hangs."""
+    """A process that runs cases; it is replaced if it hangs."""
 
     def __init__(self) -> None:
         self.peer: Peer | None = None
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run ``function`` there."""
+        """Runs ``function`` in the process."""
         if self.peer is None:
             self.peer = Peer()
         self.peer.send(function, *arguments)
         if not self.peer.connection.poll(PATIENCE):
             self.close()
-            pytest.fail("the call never returns: it holds the GIL, which the device waits for")
+            pytest.fail(
+                "the call never returns: it holds the GIL, and the device waits for the GIL"
+            )
         try:
             return self.peer.receive()
         except EOFError:
@@ -37,7 +39,7 @@ class Process:
             pytest.fail("the process died")
 
     def close(self) -> None:
-        """End it."""
+        """Ends the process."""
         if self.peer is not None:
             self.peer.kill()
         self.peer = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.amp.GradScaler on the device: its steps, its state, and how often it waits."""
+"""torch.amp.GradScaler on the device: steps, state, and implicit waits."""
 
 import io
 import warnings
@@ -16,7 +16,8 @@ INF = float("inf")
 
 Optimizers = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-# Each way of a step that torch has. Fused ones take the scale and the infinity to the device.
+# All implementations of a step in torch. Fused ones pass the scale and the infinity flag to the
+# kernel.
 WAYS: dict[str, Optimizers] = {
     "sgd loop": lambda p: torch.optim.SGD(p, lr=0.5, foreach=False),
     "sgd foreach": lambda p: torch.optim.SGD(p, lr=0.5, foreach=True),
@@ -40,7 +41,7 @@ def new_scaler(**options: Any) -> torch.amp.GradScaler:
 
 
 def backward(scaler: torch.amp.GradScaler, weight: Tensor, factor: float = 1.0) -> None:
-    """Scaled gradients: `factor` times 1 for each element."""
+    """Computes scaled gradients: `factor` for each element, before scaling."""
     with torch.autocast(DEVICE):
         loss = (F.linear(ones(1, weight.shape[-1]), weight) * factor).sum()
     torch.autograd.backward(scaler.scale(loss))
@@ -60,7 +61,7 @@ def step(
 
 
 def waits(work: Callable[[], Any]) -> list[str]:
-    """The operators that made the host wait, while everything before was done."""
+    """The operators that made the host wait, after all earlier work was done."""
     torch.openreg.synchronize()
     torch.openreg.set_sync_debug_mode("warn")
     try:
@@ -123,7 +124,7 @@ def test_one_gradient_of_many_is_enough_to_skip() -> None:
 def test_scale_grows_after_enough_good_steps() -> None:
     weight = ones(2, 2, grad=True)
     scaler = new_scaler(init_scale=8.0, growth_interval=2, growth_factor=4.0, backoff_factor=0.25)
-    # The third step is the first of a new row, and the infinity ends that.
+    # The third step starts a new series, which the infinity ends.
     for factor, expected in ((1.0, 8.0), (1.0, 32.0), (1.0, 32.0), (INF, 8.0), (1.0, 8.0)):
         step(scaler, weight, factor=factor)
         assert scaler.get_scale() == expected
@@ -132,7 +133,7 @@ def test_scale_grows_after_enough_good_steps() -> None:
 
 
 def test_gradients_that_float16_loses_are_kept() -> None:
-    # 2**-26 is a fourth of the smallest float16 above zero.
+    # 2**-26 is a quarter of the smallest positive float16 value.
     def gradient(scaler: torch.amp.GradScaler) -> float:
         weight = ones(1, grad=True)
         loss = weight.half().float().sum() * 2.0**-26
@@ -171,7 +172,7 @@ def test_only_the_optimizer_with_an_infinity_skips(way: str) -> None:
     scaler.update()
     assert weights[0].tolist() != ones(2, 2).tolist()
     assert weights[1].tolist() == ones(2, 2).tolist()
-    # One scale for both: one infinity makes it smaller.
+    # Both share one scale, so one infinity reduces it.
     assert scaler.get_scale() == 128.0
 
 
@@ -180,7 +181,7 @@ def test_gradients_on_two_devices() -> None:
     optimizer, scaler = torch.optim.SGD(weights, lr=0.5), new_scaler()
     for factor, expected, scale in ((1.0, 0.5, 256.0), (INF, 0.5, 128.0)):
         optimizer.zero_grad()
-        # The infinity is on the device that the scale is not on.
+        # The infinity is on the device that does not have the scale.
         losses = [weights[0].sum(), weights[1].sum() * factor]
         torch.autograd.backward(scaler.scale(losses))
         scaler.step(optimizer)
@@ -189,7 +190,7 @@ def test_gradients_on_two_devices() -> None:
         assert scaler.get_scale() == scale
 
 
-def test_state_goes_through_a_file_to_a_fresh_scaler() -> None:
+def test_state_is_loaded_from_a_file_into_a_new_scaler() -> None:
     weight = ones(2, 2, grad=True)
     scaler = new_scaler(growth_interval=3)
     for factor in (INF, 1.0, 1.0):
@@ -201,7 +202,7 @@ def test_state_goes_through_a_file_to_a_fresh_scaler() -> None:
     other.load_state_dict(torch.load(file))
     assert other.state_dict() == scaler.state_dict()
     assert other.get_scale() == 128.0
-    # The third good step in a row, counted over the file.
+    # The third good step in a row, counted across the file.
     step(other, weight)
     assert other.get_scale() == 256.0
 
@@ -215,7 +216,7 @@ def test_disabled_scaler_only_steps() -> None:
     assert scaler.state_dict() == {}
     step(scaler, weight)
     assert weight.tolist() == [[0.5, 0.5], [0.5, 0.5]]
-    # Nobody looks at the gradients.
+    # The gradients are not checked.
     step(scaler, weight, factor=INF)
     assert weight.tolist() == [[-INF, -INF], [-INF, -INF]]
 
@@ -224,7 +225,7 @@ def test_disabled_scaler_only_steps() -> None:
 
 
 def counted(way: str, unscale: bool = False) -> list[str]:
-    """What waits in a step, after one that made the states."""
+    """The waits in a step, after another step that created the states."""
     weights = [ones(2, 2, grad=True) for _ in range(3)]
     optimizer, scaler = WAYS[way](weights), new_scaler()
 
@@ -245,7 +246,7 @@ def counted(way: str, unscale: bool = False) -> list[str]:
 @pytest.mark.parametrize("unscale", [False, True])
 @pytest.mark.parametrize("way", WAITING)
 def test_a_step_waits_once(way: str, unscale: bool) -> None:
-    # torch asks whether there was an infinity: item(), on every device.
+    # torch reads the infinity flag with item(), on every device.
     assert counted(way, unscale) == ["aten::_local_scalar_dense"]
 
 
@@ -255,7 +256,7 @@ def test_a_fused_step_never_waits(way: str, unscale: bool) -> None:
     assert counted(way, unscale) == []
 
 
-def test_first_step_waits_no_more_often() -> None:
+def test_first_step_does_not_wait_more_often() -> None:
     weight = ones(2, 2, grad=True)
     assert waits(lambda: step(new_scaler(), weight)) == ["aten::_local_scalar_dense"]
 
@@ -275,10 +276,10 @@ def test_a_step_waits_once_for_each_device() -> None:
 
 def test_reading_the_scale_waits() -> None:
     scaler, weight = new_scaler(), ones(2, 2, grad=True)
-    assert waits(scaler.get_scale) == []  # nothing was scaled yet: a number of Python
+    assert waits(scaler.get_scale) == []  # nothing was scaled yet: it is a Python number
     step(scaler, weight)
     assert waits(scaler.get_scale) == ["aten::_local_scalar_dense"]
-    assert waits(scaler.state_dict) == ["aten::_local_scalar_dense"] * 2  # and of good steps
+    assert waits(scaler.state_dict) == ["aten::_local_scalar_dense"] * 2  # scale and count
 
 
 # --------------------------------------------------------------------------------------- bad input

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A capture of a function, and a check that no test leaves work behind."""
+"""Captures a function, and checks that no test leaves queued work."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,7 +21,7 @@ def quiet_devices() -> Iterator[None]:
 
 
 def capture(work: Callable[[], Any], **options: Any) -> tuple[Any, Any]:
-    """Run `work` once on a stream of its own, then capture it."""
+    """Runs `work` once on a separate stream, then captures it."""
     side = torch.openreg.Stream()
     side.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(side):

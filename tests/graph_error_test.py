@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Errors of graphs: what a capture refuses, and what remains usable after it."""
+"""Errors of graphs: what a capture rejects, and what remains usable afterwards."""
 
 from collections.abc import Callable
 
@@ -50,7 +50,7 @@ def wait_by_event(x: torch.Tensor) -> None:
 @pytest.mark.parametrize(
     ("wait", "reason"),
     [
-        (wait_by_item, "_local_scalar_dense makes the host wait.*asks for a value.*capture"),
+        (wait_by_item, "_local_scalar_dense makes the host wait.*reads a value.*capture"),
         (wait_by_cpu, "makes the host wait.*copies to host memory.*capture"),
         (wait_by_nonzero, "aten::nonzero makes the host wait.*capture"),
         (wait_by_pageable, "makes the host wait.*copies from host memory.*capture"),
@@ -85,14 +85,14 @@ def test_waiting_in_a_capture_is_an_error_and_ends_it(
     assert x.tolist() == [2.0] * 16
 
 
-def test_the_error_of_the_block_is_kept_behind_that_of_the_end() -> None:
+def test_the_error_of_the_block_is_the_context_of_the_final_error() -> None:
     x = torch.zeros(16, device="openreg")
     with (
         pytest.raises(RuntimeError, match="capture is invalid") as caught,
         torch.openreg.graph(torch.openreg.OpenRegGraph()),
     ):
         x.sum().item()
-    assert "asks for a value" in str(caught.value.__context__)
+    assert "reads a value" in str(caught.value.__context__)
 
 
 def test_bad_use_of_a_graph() -> None:
@@ -135,7 +135,7 @@ def test_a_stream_that_is_not_joined_is_an_error() -> None:
     assert x.add_(1).tolist() == [1.0] * 16
 
 
-def test_an_error_of_a_kernel_comes_with_the_replay() -> None:
+def test_an_error_of_a_kernel_is_raised_by_the_replay() -> None:
     index = torch.zeros(2, dtype=torch.long, device="openreg")
     table = torch.randn(3, 2, device="openreg")
     graph, rows = capture(lambda: torch.nn.functional.embedding(index, table))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers in graphs: each replay draws what eager calls would."""
+"""Random numbers in graphs: each replay draws the same numbers as eager calls."""
 
 import pytest
 import torch
@@ -9,7 +9,7 @@ from tests.graph_capture import NAP, capture
 from tests.graph_capture import quiet_devices as quiet_devices
 
 
-def test_each_replay_draws_what_eager_would() -> None:
+def test_each_replay_draws_the_numbers_of_eager_mode() -> None:
     x = torch.empty(100, device="openreg")
 
     def work() -> torch.Tensor:

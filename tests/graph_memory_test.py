@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory of graphs: pools, pinned memory, and what goes back when a graph is gone."""
+"""Memory of graphs: pools, pinned memory, and what is released with a graph."""
 
 import ctypes
 import gc
@@ -41,7 +41,7 @@ def test_graphs_share_a_pool() -> None:
     assert w.tolist() == [9.0] * 1000
 
 
-def test_the_memory_goes_back_with_the_graph() -> None:
+def test_memory_is_released_with_the_graph() -> None:
     x = torch.ones(1000, device="openreg")
     torch.openreg.synchronize()
     torch.openreg.empty_cache()
@@ -81,7 +81,7 @@ def test_memory_that_a_captured_stream_uses_is_freed_during_the_capture() -> Non
     assert not z.any()
 
 
-def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> None:
+def test_a_replay_without_its_input_is_optionally_an_error() -> None:
     x = torch.ones(1000, device="openreg")
     other = torch.ones(1000, device="openreg", requires_grad=True)
     graph = torch.openreg.OpenRegGraph()
@@ -102,7 +102,7 @@ def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> Non
         RuntimeError, match=r"1 of the tensors .*\n.*\(1000,\).*aten.add.Tensor uses"
     ):
         graph.replay()
-    other.data = torch.ones(1000, device="openreg")  # the tensor lives, and has other memory
+    other.data = torch.ones(1000, device="openreg")  # the tensor is alive but has other memory
     with pytest.raises(RuntimeError, match="2 of the tensors"):
         graph.replay()
     graph.reset()
@@ -111,7 +111,7 @@ def test_a_replay_without_its_input_is_an_error_where_that_is_asked_for() -> Non
     graph.replay()
 
 
-def test_results_of_a_graph_in_the_same_pool_are_no_lost_inputs() -> None:
+def test_results_of_a_graph_in_the_same_pool_are_not_lost_inputs() -> None:
     x = torch.ones(1000, device="openreg")
     first, y = capture(lambda: x + 1)
     results = [y]
@@ -123,14 +123,14 @@ def test_results_of_a_graph_in_the_same_pool_are_no_lost_inputs() -> None:
     assert z.tolist() == [4.0] * 1000
 
 
-def test_inputs_are_followed_no_longer_after_a_capture_that_fails() -> None:
+def test_inputs_are_not_tracked_after_a_failed_capture() -> None:
     x = torch.ones(4, device="openreg")
     graph = torch.openreg.OpenRegGraph()
     context = torch.openreg.graph(graph, check_input_liveness=True)
     with pytest.raises(RuntimeError), context:
         x.sum().item()
     assert not torch.utils._python_dispatch._get_current_dispatch_mode_stack()
-    with pytest.raises(NotImplementedError, match="names the operators"):
+    with pytest.raises(NotImplementedError, match="name the operators"):
         torch.openreg.graph(graph, enable_annotations=True)
 
 
@@ -182,7 +182,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _host_bytes() -> int:
-    """Bytes that the process has from malloc."""
+    """Bytes that the process has allocated with malloc."""
     gc.collect()
     function = ctypes.CDLL(None).mallinfo2
     function.restype = _Mallinfo
@@ -235,11 +235,11 @@ def test_nothing_is_left_of_a_capture(work: Callable[[torch.Tensor], None]) -> N
             pinned["allocated_bytes.current"],
         )
 
-    work(x)  # the first call learns what results look like
+    work(x)  # the first call caches output metadata
     captures()
     rounds = [captures() for _ in range(5)]
     growth = [[b - a for a, b in zip(*pair, strict=True)] for pair in itertools.pairwise(rounds)]
-    # The least of several rounds: a table that grows does so once. 32 bytes a capture is less than
-    # any object.
+    # The minimum of several rounds, because a growing table grows once. Any leaked object would be
+    # larger than 32 bytes per capture.
     assert min(host for host, *_ in growth) < CAPTURES * 32, growth
     assert rounds[-1][1:] == rounds[0][1:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch's samples of its operators in graphs, against the CPU."""
+"""torch's operator samples in graphs, compared with the CPU."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -22,9 +22,9 @@ def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# Why an operator of the sweep cannot be captured: its results, their sizes or an error of the
-# matrix are known only when it has run; it makes a tensor of host values; or the sample
-# itself sets the seed.
+# Reasons why an operator of the sweep cannot be captured: results, their sizes or an error in the
+# matrix are known only after it has run; it creates a tensor from host values; or the sample itself
+# sets the seed.
 REFUSALS = ("makes the host wait", "cannot read or change the seed")
 REFUSED = {
     "__getitem__",
@@ -83,11 +83,11 @@ REFUSED = {
 }
 
 
-# How an operator is called: as it is, with out= of its results' dtype or of a wider one, in place.
+# How an operator is called: plainly, with out= of the same or a wider dtype, or in place.
 PLAIN, OUT, WIDER, IN_PLACE = "plain", "out=", "out= of another dtype", "in place"
 
 
-# They resize what they write to, which is not known before they have run.
+# These resize their target, to a size that is known only after they have run.
 RESIZED_IN_PLACE = {"addbmm"}
 
 
@@ -97,7 +97,7 @@ def _widened(result: torch.Tensor) -> torch.Tensor:
 
 
 def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
-    """A function of the arguments; `like` is a result, from which out= is made."""
+    """Returns a function of the arguments; out= is created from `like`, a result."""
     function = op.get_inplace() if way == IN_PLACE else op
     more = {}
     if way in (OUT, WIDER):
@@ -107,7 +107,7 @@ def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
 
 
 def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -> str:
-    """Capture one call, replay it with other inputs and compare with the CPU."""
+    """Captures one call, replays it with other inputs and compares with the CPU."""
     arguments = (sample.input, sample.args, sample.kwargs)
     theirs = _to(arguments, "cpu")
     ours = _to(arguments, "openreg")
@@ -118,13 +118,13 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
         like = _caller(op, PLAIN, None)(copy.deepcopy(theirs))
         expected = _caller(op, way, like)(copy.deepcopy(theirs))
         call = _caller(op, way, _to(like, "openreg"))
-        for _ in range(3):  # the first calls learn what results look like
+        for _ in range(3):  # the first calls cache output metadata
             call(_pytree.tree_map_only(torch.Tensor, torch.clone, ours))
         for tensor in tensors:
-            tensor.zero_()  # what the capture sees is not what the replay gets
+            tensor.zero_()  # the replay gets other values than the capture
         torch.openreg.synchronize()
     except Exception:
-        return "not supported eagerly, or not to be written to"
+        return "not supported eagerly, or the target cannot be written to"
     graph = torch.openreg.OpenRegGraph()
     try:
         with torch.openreg.graph(graph):
@@ -136,7 +136,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
     if any(ours.shape != origin.shape for ours, origin in zip(tensors, kept, strict=True)):
         return "changes sizes in place"
     for _ in range(2):
-        # Results first: in place, they are among the arguments.
+        # Clear results first: in place, they are among the arguments.
         for leaf in _pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and way != PLAIN:
                 leaf.zero_()
@@ -160,13 +160,13 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
     return "same"
 
 
-# Results that are not a function of the arguments: tested above, or undefined.
+# Operators whose results do not depend on the arguments: tested above, or undefined.
 WITHOUT_DEFINED_RESULT = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
 WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
-# Its samples read beyond their tensors, what a copy to the device does not take along.
+# Its samples read outside their tensors; a copy to the device does not include that memory.
 WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
-# The CPU writes past the end of an out= of another dtype.
+# The CPU writes out of bounds for out= of another dtype.
 WITHOUT_OUT = {(WIDER, "tril"), (WIDER, "triu")}
 
 
@@ -221,7 +221,7 @@ def test_operators_replay_as_the_cpu_runs_them(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
-    """With the same seed; two replays draw different numbers."""
+    """With the same seed, results agree; two replays draw different numbers."""
     wrong, same = [], 0
     for op in filter(_is_random, op_db):
         if dtype not in op.dtypes:
@@ -273,7 +273,7 @@ def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
 
 @contextmanager
 def unseeded() -> Iterator[None]:
-    """Many samples seed themselves, which a capture refuses."""
+    """Removes the seeding of many samples, which a capture rejects."""
     with mock.patch.object(
         common_methods_invocations, "wrapper_set_seed", lambda f, *a, **k: f(*a, **k)
     ):
@@ -281,7 +281,7 @@ def unseeded() -> Iterator[None]:
 
 
 def test_errors_during_a_capture_leave_the_stream_usable() -> None:
-    """The wrong inputs of torch's database: at the call, or when the graph is replayed."""
+    """The error inputs of torch's database fail at the call or at the replay."""
     seen, wrong = 0, []
     x = torch.zeros(3, device="openreg")
     for op in op_db:
@@ -329,11 +329,11 @@ def test_errors_during_a_capture_leave_the_stream_usable() -> None:
         (way, layout)
         for way in ("read", "written")
         for layout in ("contiguous", "transposed", "with gaps", "expanded", "empty")
-        if (way, layout) != ("written", "expanded")  # refused: elements share memory
+        if (way, layout) != ("written", "expanded")  # rejected: elements share memory
     ],
 )
 def test_copies_of_pinned_memory_are_replayed(way: str, host: torch.dtype, layout: str) -> None:
-    """Without a wait where torch copies as it is; what waits is refused."""
+    """There is no wait if torch copies directly; copies that wait are rejected."""
     pinned = {
         "contiguous": lambda: torch.zeros(6, 8, dtype=host).pin_memory(),
         "transposed": lambda: torch.zeros(8, 6, dtype=host).pin_memory().t(),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs: nothing runs while they are captured, and a replay does what the program did."""
+"""Graphs: nothing runs during the capture, and a replay does what the program did."""
 
 import gc
 import threading
@@ -13,7 +13,7 @@ from tests.graph_capture import NAP, capture
 from tests.graph_capture import quiet_devices as quiet_devices
 
 
-def test_nothing_runs_during_the_capture_and_a_replay_takes_what_is_in_memory_then() -> None:
+def test_nothing_runs_during_the_capture_and_a_replay_reads_current_memory() -> None:
     x = torch.zeros(4, device="openreg")
     graph = torch.openreg.OpenRegGraph()
     with torch.openreg.graph(graph):
@@ -45,7 +45,7 @@ def test_kernels_of_every_size(size: int) -> None:
         torch.testing.assert_close(result.cpu(), expected)
 
 
-def test_several_replays_are_queued_and_a_graph_may_go_meanwhile() -> None:
+def test_several_replays_are_queued_and_the_graph_may_be_destroyed() -> None:
     x = torch.zeros(8, device="openreg")
     graph, _ = capture(lambda: x.add_(1))
     x.zero_()
@@ -118,7 +118,7 @@ def test_timed_events_measure_each_replay() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 def test_numbers_beside_tensors_are_there_at_each_replay(dtype: torch.dtype) -> None:
-    """The CPU's kernels of 16-bit floats take the number out of the iterator they are given."""
+    """The CPU's kernels for 16-bit floats remove the scalar from the iterator that they get."""
     x = torch.randn(40, device="openreg", dtype=dtype)
 
     def step() -> list[torch.Tensor]:
@@ -211,7 +211,7 @@ def test_the_graph_of_torch_accelerator(tmp_path: Path) -> None:
         graph.replay()
 
 
-def test_what_a_graph_says_of_itself() -> None:
+def test_representation_of_a_graph() -> None:
     graph = torch.openreg.OpenRegGraph()
     assert repr(graph) == "<torch.openreg.OpenRegGraph without a capture>"
     x = torch.ones(3, device="openreg")

@@ -81,19 +81,19 @@ def test_graphed_callables() -> None:
             assert mine.grad is not None
             torch.testing.assert_close(mine.grad.cpu(), other.grad)
     graphed_first.eval()
-    torch.testing.assert_close(  # without its graph, so of any shape
+    torch.testing.assert_close(  # without the graph, so any shape works
         graphed_first(torch.ones(2, 8, device="openreg")).detach().cpu(),
         plain_first(torch.ones(2, 8)).detach(),
     )
 
 
-def test_what_graphed_callables_refuse() -> None:
+def test_arguments_that_graphed_callables_reject() -> None:
     module = torch.nn.Linear(2, 2).to("openreg")
     module.register_forward_hook(lambda *_: None)
     x = torch.ones(2, 2, device="openreg")
     with pytest.raises(RuntimeError, match="has hooks"):
         torch.openreg.make_graphed_callables(module, (x,))
-    with pytest.raises(TypeError, match="tensors only"):
+    with pytest.raises(TypeError, match="only tensors"):
         torch.openreg.make_graphed_callables(lambda t, n: t * n, (x, 3))
     with pytest.raises(ValueError, match="2 callables"):
         torch.openreg.make_graphed_callables((torch.sin, torch.cos), ((x,),))

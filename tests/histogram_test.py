@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""histc: of integers as accelerators have it, of other dtypes as the CPU does."""
+"""histc: integers as on accelerators, other dtypes as on the CPU."""
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ INTEGERS = [torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8]
 
 
 def _expected(values: list[int], bins: int, low: int, high: int) -> list[int]:
-    """In Python's integers, which are exact."""
+    """Computes with Python integers, which are exact."""
     if low == high and values:
         low, high = min(values), max(values)
     if low == high:
@@ -49,7 +49,7 @@ def test_the_largest_integers() -> None:
 
 
 def test_how_often_experts_are_chosen() -> None:
-    """What transformers does on devices that are not the CPU."""
+    """transformers does this on all devices but the CPU."""
     experts = torch.tensor([[0, 3], [3, 1], [3, 7]], device="openreg")
     counts = torch.histc(experts.int().flatten(), bins=8, min=0, max=7)
     assert counts.tolist() == [1, 1, 0, 3, 0, 0, 0, 1]
@@ -73,7 +73,7 @@ def test_views_and_results_with_gaps() -> None:
 
 def test_does_not_wait() -> None:
     x = torch.tensor([1, 2, 2, 9], device="openreg")
-    x.histc(3, 0, 9)  # warm
+    x.histc(3, 0, 9)  # warm-up
     torch.openreg.synchronize()
     torch.openreg._sleep(200_000_000)
     found = x.histc(3, 0, 9)
@@ -90,7 +90,7 @@ def test_does_not_wait() -> None:
         (3, 0, 1000, "cannot be converted to type int8_t without overflow"),
     ],
 )
-def test_errors_come_at_the_call(bins: int, low: int, high: int, words: str) -> None:
+def test_errors_are_raised_by_the_call(bins: int, low: int, high: int, words: str) -> None:
     x = torch.ones(3, dtype=torch.int8, device="openreg")
     with pytest.raises(RuntimeError, match=words):
         x.histc(bins, low, high)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What waits for an import: torch.distributed.tensor learns the device's attention, lazily."""
+"""Actions that wait for an import: attention of the device in torch.distributed.tensor."""
 
 import importlib
 import importlib.util
@@ -30,7 +30,7 @@ LEARNED = """
 
 @pytest.mark.parametrize("first", ["torch", "torch_openreg"])
 @pytest.mark.parametrize("environment", [{}, OFF], ids=["on", "off"])
-def test_torch_learns_when_it_is_asked(first: str, environment: dict[str, str]) -> None:
+def test_torch_is_extended_on_import(first: str, environment: dict[str, str]) -> None:
     child.output(
         f"""
         import {first}, sys, torch, torch.distributed
@@ -82,8 +82,8 @@ def test_threads_that_import_at_once() -> None:
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("torch.__version__ = '2.14.0'", "torch 2.14.0 does not learn"),
-        ("sys.modules['torch_openreg.distributed.attention'] = None", "does not learn"),
+        ("torch.__version__ = '2.14.0'", "of torch 2.14.0"),
+        ("sys.modules['torch_openreg.distributed.attention'] = None", "could not be registered"),
     ],
 )
 def test_another_torch_than_expected(change: str, reason: str) -> None:
@@ -97,9 +97,9 @@ def test_another_torch_than_expected(change: str, reason: str) -> None:
         print(*(warning.message for warning in caught))
         """
     )
-    assert printed.startswith("openreg: torch.distributed.tensor of torch 2.1")
+    assert printed.startswith("openreg: the device's attention could not be registered")
     assert reason in printed
-    assert "attention.py knows torch 2.13" in printed
+    assert "attention.py supports torch 2.13" in printed
 
 
 # -------------------------------------------------------------------------------- the hook alone
@@ -107,7 +107,7 @@ def test_another_torch_than_expected(change: str, reason: str) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of modules, each of which is forgotten afterwards, as are hooks."""
+    """A folder of modules. The modules and the hooks are removed after the test."""
     monkeypatch.setattr(sys, "meta_path", list(sys.meta_path))
     monkeypatch.syspath_prepend(tmp_path)
     before = set(sys.modules)
@@ -130,7 +130,7 @@ def test_the_call_follows_the_import(folder: Path) -> None:
     module = importlib.import_module("hooked")
     importlib.import_module("hooked")
     assert seen == [1]
-    # The module is as it would be without the hook.
+    # The module is the same as without the hook.
     assert type(module.__loader__) is SourceFileLoader
     assert module.__spec__ is not None
     assert module.__spec__.loader is module.__loader__
@@ -140,7 +140,7 @@ def test_the_call_follows_the_import(folder: Path) -> None:
     assert type(module.__loader__) is SourceFileLoader
 
 
-def test_what_is_imported_already(folder: Path) -> None:
+def test_module_that_is_already_imported(folder: Path) -> None:
     write(folder, "early", "value = 2\n")
     importlib.import_module("early")
     seen: list[str] = []
@@ -188,7 +188,7 @@ def test_a_function_that_fails(folder: Path) -> None:
     importlib.import_module("spoiled")
 
 
-def test_two_hooks_and_a_finder_that_asks_back(folder: Path) -> None:
+def test_two_hooks_and_a_reentrant_finder(folder: Path) -> None:
     class AsksBack(MetaPathFinder):
         asked = 0
 

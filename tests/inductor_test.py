@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.compile(model) on the device: generated kernels against the CPU's eager mode.
+"""torch.compile(model) on the device: generated kernels, compared with eager mode on the CPU.
 
-Each compilation of C++ takes seconds: a test compiles as few kernels as its subject needs.
+Each compilation of C++ takes seconds, so a test compiles as few kernels as possible.
 """
 
 import copy
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-import torch._inductor.compile_fx  # then the device is registered
+import torch._inductor.compile_fx  # this registers the device
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch._dynamo.utils import counters
@@ -46,10 +46,10 @@ def moved(value: Any, device: str) -> Any:
 
 
 def check(function: Callable[..., Any], *inputs: Any, device: str = DEVICE, **options: Any) -> str:
-    """Compare the compiled function on the device with the function on the CPU.
+    """Compares the compiled function on the device with the function on the CPU.
 
     Returns:
-        The code that was generated.
+        The generated code.
     """
     tolerance = {name: options.pop(name) for name in ("rtol", "atol") if name in options}
     expected = function(*inputs)
@@ -83,7 +83,7 @@ def test_large_kernels_are_parallel() -> None:
     try:
         code = check(function, random(512, 1024), rtol=1e-4, atol=1e-2)
         assert "#pragma omp parallel num_threads(openreg_generated::team(2))" in code
-        torch.set_num_threads(1)  # the kernels take what a launch gives them
+        torch.set_num_threads(1)  # kernels use the number of threads of the launch
         x = random(512, 1024)
         torch.testing.assert_close(torch.compile(function)(x.to(DEVICE))[0].cpu(), function(x)[0])
     finally:
@@ -99,7 +99,7 @@ def test_results_are_ordered_with_operators_and_streams() -> None:
     with torch.openreg.stream(side):
         torch.openreg._sleep(20_000_000)
         x.add_(1)
-        result = compiled(x)  # behind the addition
+        result = compiled(x)  # after the addition
         assert not side.query()
     torch.openreg.current_stream().wait_stream(side)
     assert result.sum().item() == 3000
@@ -206,7 +206,7 @@ def test_dtypes() -> None:
     check(function, *((random(33, 65) * 4).to(dtype) for dtype in dtypes))
 
 
-def test_behind_passes() -> None:
+def test_after_passes_of_the_backend() -> None:
     def function(x: Tensor) -> Tensor:
         return x * torch.sigmoid(x) * 2 * 3
 
@@ -221,7 +221,7 @@ def test_behind_passes() -> None:
     torch.testing.assert_close(gradient.cpu(), *torch.autograd.grad(expected.sum(), x))
 
 
-def test_what_stays_an_operator() -> None:
+def test_operators_that_are_not_compiled() -> None:
     def function(x: Tensor, weight: Tensor) -> tuple[Tensor, ...]:
         values, indices = (x @ x.t()).sin().topk(2)
         turned = torch.fft.fft(x + 1)
@@ -301,7 +301,7 @@ def test_two_devices_and_the_host_in_one_graph() -> None:
 
 
 def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
-    """torch's fault, for each kind of device; docs/compile.md has the way around it."""
+    """A defect of torch for each kind of device; docs/compile.md has the workaround."""
 
     def without_index(scale: float) -> Tensor:
         return torch.full((3,), scale, device=DEVICE) * 2
@@ -315,7 +315,7 @@ def test_a_device_without_an_index_is_that_of_the_first_call() -> None:
         torch.openreg.set_device(index)
         device = torch.device(DEVICE, torch.openreg.current_device())
         assert second(1.5, device).device == without_index(1.5).device == device
-        # Index 1 where torch has fixed it: then the section in docs/compile.md goes, too.
+        # If torch fixes it, the index is 1; then delete the section in docs/compile.md, too.
         assert first(1.5).device.index == 0
 
 
@@ -350,7 +350,7 @@ def test_loops_that_other_devices_reorder() -> None:
 def test_expensive_results_are_kept() -> None:
     code = check(lambda x: torch.softmax(x * 2 + 1, -1) * x, random(64, 128))
     vectors = [line for line in code.splitlines() if ".exp()" in line and "Vectorized" not in line]
-    assert len(vectors) <= 2  # of the main loop and its tail: not once for each use
+    assert len(vectors) <= 2  # in the main loop and its tail, not once per use
 
 
 @pytest.mark.parametrize("rows", [4, 4096])
@@ -432,8 +432,8 @@ def test_compiled_by_worker_processes() -> None:
     assert launches(code) == 2
 
 
-def test_second_process_takes_the_caches() -> None:
-    # No other program here has this function. The header of vectors is compiled already.
+def test_second_process_uses_the_caches() -> None:
+    # No other program here has this function. The header for vectors is already precompiled.
     program = """
         import torch
         from torch._dynamo.utils import counters
@@ -450,7 +450,7 @@ def test_second_process_takes_the_caches() -> None:
 
 def test_no_compiler_is_said_clearly() -> None:
     def function(x: Tensor) -> Tensor:
-        return x.cos() + 1.1875  # in no cache: nothing else here computes it
+        return x.cos() + 1.1875  # not cached: nothing else here computes it
 
     x = torch.ones(3, device=DEVICE)
     with config.patch({"cpp.cxx": ("no_such_compiler",)}):
@@ -461,7 +461,7 @@ def test_no_compiler_is_said_clearly() -> None:
             torch.testing.assert_close(torch.compile(function)(x), function(x))
 
 
-def test_lines_of_generated_code_do_what_they_say() -> None:
+def test_lines_of_generated_code_are_correct() -> None:
     lines = get_device_op_overrides(DEVICE)
     names: dict[str, Any] = {"torch": torch}
     side = torch.openreg.Stream()
@@ -490,7 +490,7 @@ def _is_ours(value: object) -> bool:
 
 
 def _replaced() -> set[str]:
-    """Functions and classes of ours that stand in modules and classes of torch."""
+    """Our functions and classes that replace others in modules and classes of torch."""
     generated = "torch._inductor.runtime.compile_tasks."
     of_torch = [
         module
@@ -516,7 +516,7 @@ def test_nothing_of_torch_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     options: dict[str, Any] = {"passes": ["fold"]}
     compiled = torch.compile(lambda x: x * 2 * 3, backend="openreg", options=options)
     assert compiled(torch.ones(2, device=DEVICE)).tolist() == [6, 6]
-    # What set_group_algorithm_for_combo_kernels() of torch sets.
+    # torch's set_group_algorithm_for_combo_kernels() sets this.
     given = {"ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels"}
     assert _replaced() == given
     ours: Any = get_scheduling_for_device(DEVICE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Events between processes."""
+"""Events shared between processes."""
 
 from collections.abc import Iterator
 
@@ -30,10 +30,10 @@ def test_another_process_waits_on_the_host(other: Peer) -> None:
     assert event.query()
     assert other.call(peer.query, "e")
     torch.openreg._sleep(NAP)
-    assert torch.openreg.current_stream().record_event(event) is event  # again
+    assert torch.openreg.current_stream().record_event(event) is event  # record it again
     assert not other.call(peer.query, "e")
     other.call(peer.wait, "e")
-    event.synchronize()  # the word of the event is written before the stream's position
+    event.synchronize()  # the event is updated before the stream's position
     assert torch.openreg.current_stream().query()
 
 
@@ -51,7 +51,7 @@ def test_a_stream_waits_for_another_process(other: Peer) -> None:
     assert event.query()
 
 
-def test_an_event_is_sent_as_it_is(other: Peer) -> None:
+def test_an_event_is_sent_unchanged(other: Peer) -> None:
     event = torch.openreg.Event(interprocess=True)
     torch.openreg._sleep(NAP)
     event.record()
@@ -61,7 +61,7 @@ def test_an_event_is_sent_as_it_is(other: Peer) -> None:
     assert other.call(peer.query, "e")
 
 
-def test_a_killed_recorder_leaves_nobody_waiting() -> None:
+def test_a_killed_recorder_ends_waits() -> None:
     with Peer() as third:
         event = torch.openreg.Event.from_ipc_handle("openreg", third.call(peer.make_event, "e"))
         third.call(peer.nap, 60.0)
@@ -75,7 +75,7 @@ def test_a_killed_recorder_leaves_nobody_waiting() -> None:
     torch.openreg.synchronize()
 
 
-def test_what_an_opened_event_can_not_do(other: Peer) -> None:
+def test_limits_of_an_opened_event(other: Peer) -> None:
     handle = other.call(peer.make_event, "e")
     event = torch.openreg.Event.from_ipc_handle("openreg", handle)
     with pytest.raises(RuntimeError, match="only the process that created it can record it"):
@@ -91,7 +91,7 @@ def test_what_an_opened_event_can_not_do(other: Peer) -> None:
         torch.openreg.Event.from_ipc_handle("openreg", handle)
 
 
-def test_what_is_no_handle_is_refused() -> None:
+def test_invalid_handle_is_rejected() -> None:
     with pytest.raises(ValueError, match="expected a handle of 64 bytes, but got 3 bytes"):
         torch.openreg.Event.from_ipc_handle("openreg", b"abc")
     with pytest.raises(RuntimeError, match="no handle"):
@@ -99,7 +99,7 @@ def test_what_is_no_handle_is_refused() -> None:
     event = torch.openreg.Event(interprocess=True)
     with pytest.raises(RuntimeError, match="made by this process: use that event"):
         torch.openreg.Event.from_ipc_handle("openreg", event.ipc_handle())
-    with pytest.raises(ValueError, match="keeps no time"):
+    with pytest.raises(ValueError, match="cannot be timed"):
         torch.openreg.Event(interprocess=True, enable_timing=True)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Legacy types: torch.openreg.FloatTensor, torch.openreg.FloatStorage and their like."""
+"""Legacy types such as torch.openreg.FloatTensor and torch.openreg.FloatStorage."""
 
 import io
 import warnings
@@ -76,12 +76,12 @@ def test_names_of_storage_types(name: str, dtype: torch.dtype) -> None:
     assert tensor.storage_type() is kind
     assert storage.pickle_storage_type() == name
     assert storage.cpu().type() == f"torch.{name}"
-    # As on every device: the object is no instance of the type that it tells.
+    # As on every device, the object is not an instance of the type that it reports.
     assert torch.typename(storage) == "torch.storage.TypedStorage"
     assert torch.typename(tensor.untyped_storage()) == "torch.storage.UntypedStorage"
 
 
-def test_storage_types_take_storages_of_their_device_only() -> None:
+def test_storage_types_accept_only_storages_of_their_device() -> None:
     tensor = torch.arange(4.0, device="openreg")
     storage = torch.openreg.FloatStorage(wrap_storage=tensor.untyped_storage())
     assert storage._untyped_storage.data_ptr() == tensor.data_ptr()
@@ -109,7 +109,7 @@ def test_save_and_load(new_format: bool) -> None:
         assert loaded["again"].untyped_storage()._cdata == loaded["tensor"].untyped_storage()._cdata
 
 
-def test_load_onto_a_device_that_is_not_there() -> None:
+def test_load_onto_a_missing_device() -> None:
     file = io.BytesIO()
     torch.save(torch.ones(2), file)
     file.seek(0)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memcheck finds wrong writes and memory that is not given back, and leaves right programs alone.
+"""Memcheck finds invalid writes and leaks, and does not affect correct programs.
 
-Each test is a process of its own, because a process starts with memcheck. Wrong writes are fills by
-the driver: it only knows the allocator's segments, so it lets them leave a tensor.
+Each test uses a separate process, because memcheck is enabled at process start. Invalid writes are
+made with fills by the driver, which knows only the allocator's segments and therefore permits
+writes outside a tensor.
 """
 
 import subprocess
@@ -41,7 +42,7 @@ def run(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def output(code: str) -> str:
-    """Of a process that succeeds and says nothing on stderr."""
+    """The output of a process that must succeed without output to stderr."""
     done = run(code)
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stderr == ""
@@ -51,13 +52,13 @@ def output(code: str) -> str:
 # ---------------------------------------------------------------------------- faults
 
 
-def test_an_overrun_is_told_at_the_next_wait() -> None:
+def test_an_overrun_is_reported_at_the_next_wait() -> None:
     text = output(
         """
 tensor = make(1000)
 write(tensor.data_ptr() + 990, 30)
 text = error_of(torch.openreg.synchronize)
-torch.openreg.synchronize()  # told once
+torch.openreg.synchronize()  # reported once
 print(text.replace(hex(tensor.data_ptr()), "ADDRESS"))
 """
     )
@@ -109,7 +110,7 @@ print(error_of(torch.openreg.synchronize))
         "torch.openreg.current_stream().record_event().synchronize()",
     ],
 )
-def test_every_wait_tells_what_was_found_at_a_free(wait: str) -> None:
+def test_every_wait_reports_faults_found_at_a_free(wait: str) -> None:
     text = output(
         f"""
 other = torch.ones(100, device="openreg")
@@ -142,7 +143,7 @@ print(error_of(torch.openreg.memcheck.check))
     assert "of openreg:1" in text
 
 
-def test_a_fault_that_nobody_waited_for_is_told_at_exit() -> None:
+def test_a_pending_fault_is_reported_at_exit() -> None:
     done = run(
         """
 tensor = make(1000)
@@ -155,7 +156,7 @@ sys.exit(3)
     assert "in make" in done.stderr
 
 
-def test_the_host_touches_freed_memory() -> None:
+def test_host_access_to_freed_memory() -> None:
     done = run(
         """
 tensor = make(1000)
@@ -172,7 +173,7 @@ ctypes.memset(pointer + 3, 0, 1)
 # ---------------------------------------------------------------------------- leaks
 
 
-def test_what_is_held() -> None:
+def test_leaks_lists_held_memory() -> None:
     printed = output(
         """
 def first():
@@ -190,13 +191,13 @@ print(torch.openreg.memcheck.leaks())
     assert printed.splitlines() == ["0 3 12000 True", "1 1 40 True", "[]"]
 
 
-def test_what_is_never_freed_is_reported_at_exit() -> None:
+def test_leaks_are_reported_at_exit() -> None:
     done = run(
         """
 def lose():
     tensor = torch.zeros(1000, device="openreg")
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(tensor))
-kept = torch.ones(77, device="openreg")  # goes with the interpreter
+kept = torch.ones(77, device="openreg")  # freed with the interpreter
 for _ in range(2):
     lose()
 """
@@ -207,7 +208,7 @@ for _ in range(2):
     assert done.stderr.count("openreg: memcheck:") == 1
 
 
-def test_a_process_that_leaves_nothing_says_nothing() -> None:
+def test_a_process_without_leaks_prints_nothing() -> None:
     output(
         """
 model = torch.nn.Linear(10, 10).to("openreg")
@@ -347,9 +348,9 @@ def test_wrong_values_are_refused() -> None:
     assert 'OPENREG_MEMCHECK is "yes": expected 0 or 1' in done.stderr
 
 
-def test_threads_free_memory_beside_a_full_queue() -> None:
-    # One waits for room in the queue, without the GIL; what the other one then waits for is the
-    # first one's, which needs the GIL to go on.
+def test_threads_free_memory_while_a_queue_is_full() -> None:
+    # One thread waits for room in the queue, without the GIL. The other then waits for the first,
+    # which needs the GIL to continue.
     text = output(
         """
 import threading

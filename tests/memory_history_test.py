@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory history and snapshots: they follow the program, agree with the figures, and torch's own
-tools read them."""
+"""Memory history and snapshots match the program and statistics, and work with torch's tools."""
 
 import gc
 import pickle
@@ -66,7 +65,7 @@ def test_an_allocation_and_its_free() -> None:
     del tensor
     after = time.time_ns() // 1000
     trace = [event for event in events() if event.get("addr") == pointer]
-    # The segment is new, and its first block the tensor's.
+    # The segment is new, and its first block belongs to the tensor.
     assert [event["action"] for event in trace] == [
         "segment_alloc",
         "alloc",
@@ -85,7 +84,7 @@ def test_an_allocation_and_its_free() -> None:
     assert frame["line"] == make.__code__.co_firstlineno + 1
 
 
-def test_segments_that_come_and_go() -> None:
+def test_segments_are_allocated_and_freed() -> None:
     memory._record_memory_history()
     tensor = make(30 * MB)
     del tensor
@@ -215,7 +214,7 @@ def test_stopping_forgets() -> None:
     assert block_at(again.data_ptr())["frames"] == []
 
 
-def test_starting_again_goes_on_or_clears() -> None:
+def test_restart_continues_or_clears() -> None:
     memory._record_memory_history()
     make()
     memory._record_memory_history()
@@ -241,7 +240,7 @@ def test_only_the_state() -> None:
         ("all", True, True, True),
     ],
 )
-def test_whose_stacks_are_kept(context: Any, held: bool, allocated: bool, freed: bool) -> None:
+def test_selection_of_stacks(context: Any, held: bool, allocated: bool, freed: bool) -> None:
     memory._record_memory_history(context=context)
     tensor = make()
     make()
@@ -327,7 +326,7 @@ def test_the_end_of_a_process_that_records() -> None:
 
 
 def train() -> torch.nn.Module:
-    """A little of everything: blocks of all kinds, some of them freed."""
+    """Allocates blocks of all kinds and frees some of them."""
     model = torch.nn.Sequential(
         torch.nn.Linear(300, 2000), torch.nn.ReLU(), torch.nn.Linear(2000, 10)
     ).to("openreg")
@@ -384,7 +383,7 @@ def test_the_events_lead_to_the_state() -> None:
             assert event["addr"] not in held
             held[event["addr"]] = event["size"]
         elif event["action"] == "free_completed":
-            held.pop(event["addr"], None)  # some are older than the history
+            held.pop(event["addr"], None)  # some blocks are older than the history
     blocks = [
         block
         for segment in memory._snapshot(0)["segments"]
@@ -435,7 +434,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
         for block in segment["blocks"]
         if block["state"] == "active_allocated"
     )
-    summary = viz.segsum(snapshot)  # checks the sums itself
+    summary = viz.segsum(snapshot)  # it checks the sums itself
     assert f"total_allocated: {viz.Bytes(allocated)}" in summary
     assert f"segments: {len(snapshot['segments'])}" in summary
 
@@ -455,7 +454,7 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     assert {parameter.data_ptr() for parameter in model.parameters()} <= left
 
     def lines_of(text: str) -> str:
-        return text  # in place of a script that makes a picture
+        return text  # instead of a script that draws an image
 
     flames = viz.memory(snapshot, format_flamegraph=lines_of).splitlines()
     assert all(line.startswith("stream_") for line in flames)
@@ -471,8 +470,8 @@ def test_torchs_tools_read_it(tmp_path: Path) -> None:
     )
 
 
-def test_memory_that_goes_with_a_piece_of_code() -> None:
-    """Torch lets code go, and all that hangs on it, under a lock that each record takes."""
+def test_memory_freed_with_a_code_object() -> None:
+    """torch frees code objects, and everything they own, under a lock that each record takes."""
     printed = child.output(
         """
         import weakref

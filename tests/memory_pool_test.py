@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Private pools: who gets memory of them, what nesting and threads do, when it goes back."""
+"""Private pools: which allocations use them, nesting, threads, and release."""
 
 import gc
 import threading
@@ -30,7 +30,7 @@ def test_a_pool_has_segments_of_its_own() -> None:
         inside = tensor(30)
     address = inside.data_ptr()
     del inside
-    outside = tensor(30)  # the cache has 30 MiB, but not for this
+    outside = tensor(30)  # the cache has 30 MiB, but not for other pools
     assert outside.data_ptr() != address
     with torch.openreg.use_mem_pool(pool):
         again = tensor(30)
@@ -45,7 +45,9 @@ def test_results_in_a_pool_are_right() -> None:
     torch.testing.assert_close(product.cpu(), a @ b)
     del pool
     torch.openreg.empty_cache()
-    torch.testing.assert_close((product * 2).cpu(), (a @ b) * 2)  # outlives the pool's object
+    torch.testing.assert_close(
+        (product * 2).cpu(), (a @ b) * 2
+    )  # the result outlives the pool object
 
 
 def test_ids_and_use_counts() -> None:
@@ -61,7 +63,7 @@ def test_ids_and_use_counts() -> None:
     assert first.use_count() == 1
 
 
-def test_memory_stays_while_the_pool_lives_and_goes_back_after_it() -> None:
+def test_memory_is_kept_while_the_pool_lives_and_released_after_it() -> None:
     before = torch.openreg.memory_reserved()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
@@ -193,7 +195,7 @@ def test_a_pool_that_splits_nothing() -> None:
     assert abs(second.data_ptr() - first.data_ptr()) == 3 * MB  # one segment for both
 
 
-def test_a_pool_lends_before_memory_runs_out() -> None:
+def test_other_allocations_use_a_pool_if_memory_runs_out() -> None:
     code = """
         import torch
         def tensor(megabytes):
@@ -232,7 +234,7 @@ def test_many_pools() -> None:
     assert torch.openreg.memory_reserved() == before
 
 
-def test_a_full_device_gets_back_dropped_pools_and_keeps_live_ones() -> None:
+def test_a_full_device_releases_dropped_pools_and_keeps_live_ones() -> None:
     child.output(
         """
         import torch
@@ -259,7 +261,7 @@ def test_the_name_of_a_pool() -> None:
     assert repr(pool) == f"<torch.openreg.MemPool device=openreg:1 id={pool.id}>"
 
 
-def test_a_dropped_pool_gives_its_memory_back_by_itself() -> None:
+def test_a_dropped_pool_releases_its_memory() -> None:
     before = torch.openreg.memory_reserved()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
@@ -269,7 +271,7 @@ def test_a_dropped_pool_gives_its_memory_back_by_itself() -> None:
     del pool
     assert torch.openreg.memory_reserved() == before + 40 * MB
     del kept
-    other = tensor(30)  # takes a segment
+    other = tensor(30)  # allocates a segment
     assert torch.openreg.memory_reserved() == before + 30 * MB
     del other
 
@@ -278,7 +280,7 @@ def test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait() -> None:
     before = torch.openreg.memory_reserved()
     pool = torch.openreg.MemPool()
     with torch.openreg.use_mem_pool(pool):
-        x = tensor(40).add_(1)  # once for what only a first call waits for
+        x = tensor(40).add_(1)  # only a first call waits
     torch.openreg.synchronize()
     torch.openreg._sleep(300_000_000)
     x.add_(1)
@@ -286,5 +288,5 @@ def test_a_pool_whose_stream_is_busy_is_dropped_without_a_wait() -> None:
     assert not torch.openreg.current_stream().query()
     torch.openreg.synchronize()
     another = torch.openreg.MemPool()
-    del another  # looks at those that were dropped before
+    del another  # checks the pools that were dropped earlier
     assert torch.openreg.memory_reserved() == before

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory figures: they follow tensors, peaks, the cache and the device they are asked of."""
+"""Memory statistics: allocated and reserved bytes, peaks, limits, per device."""
 
 import gc
 import os
@@ -19,7 +19,7 @@ def _fresh_figures() -> None:
     gc.collect()
     for index in range(torch.openreg.device_count()):
         torch.openreg.synchronize(index)
-        torch.empty(1, device=f"openreg:{index}")  # from here on the allocator counts
+        torch.empty(1, device=f"openreg:{index}")  # the allocator counts from its first use
     torch.openreg.empty_cache()
     for index in range(torch.openreg.device_count()):
         torch.openreg.reset_peak_memory_stats(index)
@@ -37,7 +37,7 @@ def test_allocated_goes_up_and_down() -> None:
     assert torch.openreg.memory_allocated() == before
 
 
-def test_peak_stays_until_it_is_reset() -> None:
+def test_peak_is_kept_until_it_is_reset() -> None:
     before = torch.openreg.memory_allocated()
     tensor = torch.empty(8 * MB, dtype=torch.uint8, device="openreg")
     del tensor
@@ -81,7 +81,7 @@ def test_free_and_total() -> None:
     assert torch.openreg.mem_get_info() == (free, total)
 
 
-def test_what_is_used_of_a_device() -> None:
+def test_used_memory_of_a_device() -> None:
     before = torch.openreg.device_memory_used(1)
     pointer = torch.openreg.caching_allocator_alloc(8 * MB, 1)
     assert torch.openreg.device_memory_used(1) >= before + 8 * MB
@@ -137,7 +137,7 @@ def test_an_allocation_beyond_the_capacity_is_an_out_of_memory_error() -> None:
         """
         import torch
         kept = torch.ones(1 << 20, device="openreg")
-        for _ in range(3):  # and the device goes on
+        for _ in range(3):  # the device continues to work
             try:
                 torch.empty(1 << 30, device="openreg")
             except torch.OutOfMemoryError as error:
@@ -147,7 +147,7 @@ def test_an_allocation_beyond_the_capacity_is_an_out_of_memory_error() -> None:
             assert "openreg" in message, message
             assert kept.sum().item() == 1 << 20
         cached = torch.empty(24 << 20, dtype=torch.uint8, device="openreg")
-        del cached  # what the cache holds is given back where it is in the way
+        del cached  # cached memory is released if it is needed
         assert torch.zeros(40 << 20, dtype=torch.uint8, device="openreg").sum().item() == 0
         """,
         OPENREG_DEVICE_MEMORY="64M",
@@ -179,7 +179,7 @@ def test_before_the_first_use_there_is_nothing() -> None:
 
 
 def memory_files() -> int:
-    """Return the bytes that the devices' memory takes of the system: pages of its files."""
+    """The bytes of memory that the devices use: pages of their files."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"
@@ -187,11 +187,11 @@ def memory_files() -> int:
             if "memfd:" in os.readlink(path):
                 total += os.stat(path).st_blocks * 512
         except FileNotFoundError:
-            pass  # closed meanwhile
+            pass  # closed in the meantime
     return total
 
 
-def test_an_empty_cache_gives_the_pages_back() -> None:
+def test_empty_cache_releases_pages() -> None:
     before = memory_files()
     tensor = torch.ones(64 * MB, dtype=torch.uint8, device="openreg")
     torch.openreg.synchronize()
@@ -214,7 +214,7 @@ def test_a_fraction_of_the_memory_is_a_limit() -> None:
                 return str(error)
             return None
         def told(message, asked, free, holds, allowed):
-            # The order that users of CUDA know; accelerate looks for the words at the beginning.
+            # The same order as in CUDA's message; accelerate searches for the first words.
             place = 0
             for part in (
                 "openreg: device 0 is out of memory. Tried to allocate " + asked + ".",
@@ -236,7 +236,7 @@ def test_a_fraction_of_the_memory_is_a_limit() -> None:
         told(message, "80.00 MiB", "128.00 MiB free of 128.00 MiB", "holds 0 B", "64.00 MiB")
         assert fails(60) is None
         kept = torch.ones(60 * MB, dtype=torch.uint8, device="openreg")
-        torch.openreg.set_per_process_memory_fraction(0.1)  # what is held stays
+        torch.openreg.set_per_process_memory_fraction(0.1)  # existing memory stays
         assert kept[-1].item() == 1
         message = fails(20)
         told(message, "20.00 MiB", "68.00 MiB free of 128.00 MiB", "holds 60.00 MiB", "12.80 MiB")
@@ -265,7 +265,7 @@ def test_bad_fractions() -> None:
     assert torch.openreg.get_per_process_memory_fraction() == 1
 
 
-def test_a_training_loop_goes_on_with_smaller_batches() -> None:
+def test_a_training_loop_continues_with_smaller_batches() -> None:
     child.output(
         """
         import torch
@@ -279,7 +279,7 @@ def test_a_training_loop_goes_on_with_smaller_batches() -> None:
             return loss.item()
         failures = 0
         for _ in range(100):
-            batch = 8192  # 8 MiB for each tensor of a step: the third does not fit
+            batch = 8192  # 8 MiB per tensor of a step; the third does not fit
             while True:
                 try:
                     loss = step(batch)
@@ -305,7 +305,7 @@ def test_the_settings_of_the_environment() -> None:
         assert torch.openreg.memory_reserved() == 32 << 20, torch.openreg.memory_reserved()
         assert torch.openreg.get_per_process_memory_fraction() == 0.5
         assert torch.openreg.get_per_process_memory_fraction(1) == 0.5
-        # At run time, too.
+        # Also at run time.
         torch._C._accelerator_setAllocatorSettings("roundup_power2_divisions:1")
         other = torch.empty(5 << 20, dtype=torch.uint8, device="openreg")
         assert torch.openreg.memory_allocated() == 11 << 20
@@ -354,7 +354,7 @@ def test_the_error_of_a_foreign_option_lists_the_known_ones() -> None:
     torch._C._accelerator_setAllocatorSettings("backend:native")
 
 
-def test_garbage_collection_gives_back_before_the_device_is_full() -> None:
+def test_garbage_collection_releases_memory_before_the_device_is_full() -> None:
     child.output(
         """
         import torch
@@ -374,14 +374,14 @@ def test_garbage_collection_gives_back_before_the_device_is_full() -> None:
 def test_the_summary_shows_the_figures() -> None:
     held = torch.empty(12345 << 10, dtype=torch.uint8, device="openreg")
     whole, short = torch.openreg.memory_summary(), torch.openreg.memory_summary(abbreviated=True)
-    row = next(line for line in whole.splitlines() if "In tensors" in line)
+    row = next(line for line in whole.splitlines() if "Allocated" in line)
     assert re.search(r"\b\d+ (KiB|MiB)", row), row
     assert f"{torch.openreg.memory_allocated() / 1024:.0f} KiB" in row or "MiB" in row
     segments = torch.openreg.memory_stats()["segment.all.current"]
     row = next(line for line in short.splitlines() if "Segments" in line)
     assert row.split("|")[2].strip() == str(segments)
     assert len(short.splitlines()) < len(whole.splitlines())
-    assert len({len(line) for line in whole.splitlines()[1:]}) == 1  # columns line up
+    assert len({len(line) for line in whole.splitlines()[1:]}) == 1  # columns are aligned
     assert "openreg:1" in torch.openreg.memory_summary(1)
     del held
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors that several processes use: nothing is copied, and memory lives as long as it is used."""
+"""Tensors shared by several processes: no copies, and memory lives as long as it is used."""
 
 import ctypes
 import gc
@@ -69,7 +69,7 @@ def test_both_sides_use_one_memory(other: Peer) -> None:
         lambda: torch.randn(4, device="openreg").as_subclass(peer.Marked),
     ],
 )
-def test_a_tensor_arrives_as_it_is(other: Peer, make: Callable[[], torch.Tensor]) -> None:
+def test_a_tensor_arrives_unchanged(other: Peer, make: Callable[[], torch.Tensor]) -> None:
     tensor = make()
     other.call(peer.keep, "t", tensor)
     peer.kept["t"] = tensor
@@ -127,7 +127,7 @@ def test_sparse_tensors(other: Peer) -> None:
     other.call(peer.drop, "t")
 
 
-def test_memory_comes_back_when_the_other_side_is_done(other: Peer) -> None:
+def test_memory_is_released_when_the_other_side_is_done(other: Peer) -> None:
     before = allocated()
     tensor = torch.ones(1000, device="openreg")
     other.call(peer.keep, "t", tensor)
@@ -138,7 +138,7 @@ def test_memory_comes_back_when_the_other_side_is_done(other: Peer) -> None:
     assert becomes(before, allocated)
 
 
-def test_memory_waits_for_a_message_that_nobody_has_read(other: Peer) -> None:
+def test_memory_waits_for_an_unread_message(other: Peer) -> None:
     before = allocated()
     other.send(time.sleep, 0.5)
     other.send(peer.keep, "t", torch.full((5000,), 3.0, device="openreg"))
@@ -151,14 +151,14 @@ def test_memory_waits_for_a_message_that_nobody_has_read(other: Peer) -> None:
     assert becomes(before, allocated)
 
 
-def test_what_is_sent_back_is_the_same_memory(other: Peer) -> None:
+def test_returned_tensor_is_the_same_memory(other: Peer) -> None:
     tensor = torch.ones(100, device="openreg")
     pointer = tensor.data_ptr()
     other.call(peer.keep, "t", tensor)
     del tensor
     gc.collect()
     torch.openreg.ipc_collect()
-    back = other.call(peer.give, "t")  # nothing was left of it here
+    back = other.call(peer.give, "t")  # this process had released it
     assert back.data_ptr() == pointer
     other.call(peer.drop, "t")
     assert back.add_(1).tolist() == [2.0] * 100
@@ -198,12 +198,12 @@ def test_memory_outlives_its_killed_owner(other: Peer) -> None:
         torch.openreg.synchronize()
         third.kill()
     assert tensor.add_(1).tolist() == [8.0] * 1000
-    other.call(peer.keep, "t", tensor)  # and it can be passed on
+    other.call(peer.keep, "t", tensor)  # it can be exported again
     assert other.call(peer.values, "t") == [8.0] * 1000
     other.call(peer.drop, "t")
 
 
-def test_work_of_a_killed_owner_is_missed() -> None:
+def test_missing_work_of_a_killed_owner_is_an_error() -> None:
     with Peer() as third:
         third.call(peer.nap, 60.0)
         tensor = third.call(peer.make, "t", 10, 7.0)
@@ -215,7 +215,7 @@ def test_work_of_a_killed_owner_is_missed() -> None:
     del result
 
 
-def test_the_importer_comes_behind_the_exporter_s_work(other: Peer) -> None:
+def test_the_importer_is_ordered_after_the_exporters_work(other: Peer) -> None:
     tensor = torch.zeros(1000, device="openreg")
     torch.openreg._sleep(300_000_000)
     tensor.fill_(9)
@@ -225,7 +225,7 @@ def test_the_importer_comes_behind_the_exporter_s_work(other: Peer) -> None:
     other.call(peer.drop, "t")
 
 
-def test_the_importer_comes_behind_a_stream_of_another_device(other: Peer) -> None:
+def test_the_importer_is_ordered_after_a_stream_of_another_device(other: Peer) -> None:
     tensor = torch.zeros(1000, dtype=torch.uint8, device="openreg:0")
     stream = torch.openreg.Stream("openreg:1")
     tensor.record_stream(stream)
@@ -266,7 +266,7 @@ def test_an_imported_storage_is_not_resized(other: Peer) -> None:
     other.call(peer.keep, "t", tensor)
     with pytest.raises(RuntimeError, match="not resizable"):
         other.call(peer.resize, "t", 4000)
-    tensor.resize_(1000)  # new memory: it is shared no more
+    tensor.resize_(1000)  # new memory, which is not shared
     tensor.fill_(3)
     assert other.call(peer.values, "t") == [1.0] * 10
     other.call(peer.drop, "t")
@@ -282,7 +282,7 @@ def test_one_message_read_twice_is_an_error(other: Peer) -> None:
         ForkingPickler.loads(message)
 
 
-def test_what_is_no_handle_of_the_storage_is_refused(other: Peer) -> None:
+def test_invalid_handle_of_a_storage_is_rejected(other: Peer) -> None:
     from torch_openreg.openreg.sharing import _rebuild_storage
 
     before = allocated()
@@ -305,20 +305,20 @@ def test_what_is_no_handle_of_the_storage_is_refused(other: Peer) -> None:
     with pytest.raises(ValueError, match="400 bytes cannot be imported as a storage of 4000"):
         _rebuild_storage(kind, _C.export_storage(storage), 4000, 0)
     del storage
-    assert allocated() > before  # one handle was never imported: that for the wrong device
+    assert allocated() > before  # one handle was never imported: the one for the wrong device
     other.call(peer.keep, "t", torch.ones(3, device="openreg"))
     assert other.call(peer.values, "t") == [1.0] * 3
     other.call(peer.drop, "t")
 
 
-def test_tensors_that_require_grad_and_are_no_leaves_are_refused(other: Peer) -> None:
+def test_nonleaf_tensors_that_require_grad_are_rejected(other: Peer) -> None:
     tensor = torch.ones(3, dtype=torch.cfloat, device="openreg", requires_grad=True) * 2
     for refused in (tensor, tensor.conj()):
         with pytest.raises(RuntimeError, match="refusing to serialize non-leaf"):
             other.call(peer.keep, "t", refused)
 
 
-def test_shared_is_what_a_tensor_of_the_device_always_is() -> None:
+def test_a_tensor_of_the_device_is_always_shared() -> None:
     tensor = torch.ones(3, device="openreg")
     assert tensor.is_shared()
     assert tensor.share_memory_() is tensor
@@ -342,7 +342,7 @@ def _through(queue: Any, back: Any, tensor: torch.Tensor) -> None:
     received.add_(tensor)
     torch.openreg.synchronize()
     back.put(received)
-    assert queue.get() == "read"  # who sends memory lives until it is read
+    assert queue.get() == "read"  # the sender must live until its memory is read
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver"])
@@ -371,7 +371,7 @@ def _values_of_one(queue: Any, back: Any) -> None:
 @pytest.mark.parametrize("use", ["allocated on", "recorded on"])
 def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None:
     context = torch.multiprocessing.get_context("spawn")
-    queue, back = context.Queue(), context.Queue()  # pickles in a thread of its own
+    queue, back = context.Queue(), context.Queue()  # a Queue pickles in a separate thread
     process = context.Process(target=_values_of_one, args=(queue, back), daemon=True)
     process.start()
     assert back.get() == "ready"
@@ -384,7 +384,7 @@ def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None
         else:
             tensor.record_stream(stream)
         torch.openreg.synchronize()
-        torch.openreg._sleep(1_000_000_000)  # longer than the other process takes to read
+        torch.openreg._sleep(1_000_000_000)  # longer than the other process needs to read
         tensor.fill_(5)
         queue.put(tensor)
     assert back.get() == [5.0] * 4
@@ -392,7 +392,7 @@ def test_a_queue_orders_a_tensor_after_the_streams_that_use_it(use: str) -> None
     assert process.exitcode == 0
 
 
-def test_a_forked_child_is_told() -> None:
+def test_a_forked_child_gets_an_error() -> None:
     printed = child.output(
         """
         import torch

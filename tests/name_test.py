@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The name of the device stands in one place of each Python package, for whoever renames it."""
+"""The device's name is defined in one place of each Python package, so that it can be renamed."""
 
 import ast
 import importlib.util
@@ -11,7 +11,7 @@ import pytest
 
 PACKAGES = ["torch_openreg", "torch_openreg_autoload", "torch_openreg_compile", "openreg_graph"]
 
-# Alone, as that of the module, or with an index. "openreg: " begins the messages of errors.
+# The name alone, as that of the module, or with an index. Error messages start with "openreg: ".
 NAME = re.compile(r"^openreg$|\btorch\.openreg\b|\bopenreg:(\d|$)")
 
 
@@ -24,14 +24,14 @@ def sources(package: str) -> list[Path]:
 
 
 def documentation(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yield the docstrings, and what stands as a statement like one."""
+    """Yields docstrings, and string expressions used as statements."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Expr):
             yield node.value
 
 
 def strays(text: str) -> list[str]:
-    """Return the texts with the name in them, with their lines."""
+    """Returns the strings that contain the name, with their lines."""
     tree = ast.parse(text)
     prose = set(documentation(tree))
     return [
@@ -43,7 +43,7 @@ def strays(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_the_name_stands_in_one_file(package: str) -> None:
+def test_the_name_is_in_one_file(package: str) -> None:
     files = sources(package)
     assert files
     found = [

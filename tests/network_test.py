@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Networks train on the device as on the CPU, step by step, and without waiting for fallbacks."""
+"""Networks train on the device as on the CPU, step by step, without waiting for fallbacks."""
 
 from collections.abc import Callable
 
@@ -14,7 +14,7 @@ STEPS = 4
 
 
 class Residual(nn.Module):
-    """A small residual network with all kinds of convolution."""
+    """A small residual network with all kinds of convolutions."""
 
     def __init__(self, normalization: Callable[[int], nn.Module]) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Residual(nn.Module):
 
 
 class Classifier(nn.Module):
-    """Tokens, positions, a transformer encoder, a mean."""
+    """Token and position embeddings, a transformer encoder, a mean."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -57,7 +57,7 @@ class Classifier(nn.Module):
 
 
 class Recurrent(nn.Module):
-    """A recurrent network over a sequence, its last state classified."""
+    """A recurrent network over a sequence, with a classifier on its last state."""
 
     def __init__(self, kind: Callable[..., nn.Module]) -> None:
         super().__init__()
@@ -146,7 +146,7 @@ def test_trains_like_the_cpu_and_does_not_wait(name: str, optimizer: str) -> Non
     for (key, mine), other in zip(
         ours.state_dict().items(), theirs.state_dict().values(), strict=True
     ):
-        # Adam divides by the size of a gradient: a rounding error becomes a step.
+        # Adam divides by the magnitude of a gradient, so a rounding error becomes a step.
         torch.testing.assert_close(mine.cpu(), other, rtol=2e-2, atol=2e-2, msg=key)
 
 
@@ -191,7 +191,7 @@ def test_parameters_that_move_stay_the_same_objects() -> None:
     layer.to("openreg")
     assert layer.weight is weight
     layer(torch.ones(1, 3, device="openreg")).sum().backward()
-    optimizer.step()  # of the parameters that it was given on the CPU
+    optimizer.step()  # uses the parameters that it got on the CPU
     assert torch.equal(layer.weight.detach().cpu(), before - 1)
     layer.cpu()
     assert layer.weight is weight

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Results that are written to tensors of the caller: out=."""
+"""Results that are written to a caller's tensor: out=."""
 
 import warnings
 from collections.abc import Callable
@@ -8,14 +8,14 @@ import pytest
 import torch
 from torch import Tensor
 
-# Also gives many operators other Meta kernels, in Python: they know less of out= than torch's own.
+# This also registers Python meta kernels, whose checks of out= are weaker than torch's own.
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from tests.differential import DEVICE, assert_same, check, check_error, to_device
 
 
 def warned(function: Callable[..., object], *tensors: Tensor) -> list[str]:
-    """First sentences of the warnings of a call."""
+    """The first sentences of the warnings of a call."""
     with warnings.catch_warnings(record=True) as seen:
         warnings.simplefilter("always")
         function(*tensors)
@@ -72,8 +72,8 @@ def test_a_result_that_overlaps_is_refused() -> None:
     check_error(lambda x, rows: torch.index_select(x, 0, rows, out=x[:2]), square, rows)
 
 
-def test_narrow_copy_minds_the_layout_of_its_result() -> None:
-    # The CPU takes every result for contiguous.
+def test_narrow_copy_respects_the_layout_of_its_result() -> None:
+    # The CPU treats every result as contiguous.
     x = torch.arange(12.0).view(4, 3)
     out = torch.zeros(3, 2, device=DEVICE).t()
     assert torch.narrow_copy(to_device(x), 0, 1, 2, out=out) is out

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators whose results look as they did before: the host waits for the first call only."""
+"""Operators with cached output metadata: the host waits only for the first call."""
 
 from collections.abc import Callable, Iterator
 
@@ -25,12 +25,12 @@ def _fresh() -> Iterator[None]:
 
 
 def reals(*shapes: tuple[int, ...], dtype: torch.dtype = torch.float32) -> Make:
-    """Random arguments, with gradients."""
+    """Random arguments that require gradients."""
     return lambda: tuple(torch.randn(shape, dtype=dtype).requires_grad_() for shape in shapes)
 
 
 def plain(*shapes: tuple[int, ...]) -> Make:
-    """Random arguments, without gradients."""
+    """Random arguments that do not require gradients."""
     return lambda: tuple(torch.randn(shape) for shape in shapes)
 
 
@@ -83,7 +83,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         lambda x, t: torch.ctc_loss(x, t, (9, 8), (3, 2)),
         _ctc,
     ),
-    # torch's gradients of these three look for data on the host.
+    # torch's gradient formulas of these three read data on the host.
     "prod": (lambda x: x.prod(), plain((3, 4))),
     "median": (lambda x: x.median(), plain((3, 5))),
     "masked_scatter": (
@@ -98,7 +98,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
     "logcumsumexp": (lambda x: x.logcumsumexp(1), reals((3, 5))),
     "nansum": (lambda x: x.nansum(1), reals((3, 5))),
     "trace": (lambda x: x.trace(), reals((4, 5))),
-    # One tensor in two places, that requires a gradient.
+    # One tensor as two arguments, which requires gradients.
     "i0_": (lambda x: (x * 1).i0_(), reals((5,))),
     "histc": (lambda x: x.histc(4, -1, 1), plain((20,))),
     "searchsorted": (lambda x, y: torch.searchsorted(x.cumsum(0).abs(), y), plain((9,), (4,))),
@@ -136,7 +136,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         reals((1, 2, 3, 4, 3), (2, 3, 2, 2, 2)),
     ),
     "pixel_shuffle": (lambda x: functional.pixel_shuffle(x, 2), reals((2, 8, 3, 3))),
-    # Structured operators never wait; cached metadata saves them the Meta kernel.
+    # Structured operators never wait; cached metadata replaces their meta kernel.
     "lgamma": (torch.lgamma, reals((3, 4))),
     "lgamma_": (lambda x: x.lgamma_(), plain((4, 3))),
     "upsample": (
@@ -144,7 +144,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
         reals((1, 2, 3, 4, 3)),
     ),
     "linalg.qr": (torch.linalg.qr, reals((4, 3))),
-    # Not linalg.solve: whether the matrix is singular, and an error, is waited for on every device.
+    # Not linalg.solve, which waits on every device to report a singular matrix.
     "linalg.solve_ex": (torch.linalg.solve_ex, reals((3, 3), (3, 2))),
     "lu_solve": (
         lambda x, y: torch.linalg.lu_solve(*torch.linalg.lu_factor_ex(x)[:2], y.mT, adjoint=True),
@@ -163,7 +163,7 @@ CASES: dict[str, tuple[Callable[..., object], Make]] = {
 
 
 def synchronous() -> dict[str, int]:
-    """Operators that waited since the last reset, with how often."""
+    """The number of waits of each operator since the last reset."""
     return {name: r.synchronous for name, r in fallback.stats().items() if r.synchronous > 0}
 
 
@@ -218,7 +218,7 @@ def test_random_numbers_follow_from_the_seed(name: str, function: Callable[[], T
     assert synchronous() == {}
 
 
-def test_what_is_new_waits_once() -> None:
+def test_new_arguments_wait_once() -> None:
     def median(x: Tensor) -> Tensor:
         fallback.reset()
         found: Tensor = x.to(DEVICE).median(0).values
@@ -266,7 +266,7 @@ def test_overlapping_arguments_are_refused_at_the_call() -> None:
     assert base.tolist() == [5, 6, 0, 0, 5, 6]
 
 
-def test_errors_of_arguments_come_at_each_call() -> None:
+def test_errors_of_arguments_are_raised_by_each_call() -> None:
     x = torch.zeros(2, 3, device=DEVICE)
     for _ in range(2):
         with pytest.raises(RuntimeError, match="out of range"):
@@ -275,7 +275,7 @@ def test_errors_of_arguments_come_at_each_call() -> None:
             x.median(5)
 
 
-def test_an_error_of_data_comes_with_the_next_synchronization() -> None:
+def test_an_error_of_data_is_raised_by_the_next_synchronization() -> None:
     x = torch.zeros(3, device=DEVICE)
     x.take(torch.tensor([2], device=DEVICE))
     x.take(torch.tensor([7], device=DEVICE))
@@ -292,7 +292,7 @@ def test_an_assertion_runs_ahead() -> None:
         torch.openreg.synchronize()
 
 
-def test_deterministic_algorithms_are_asked_for_at_the_call() -> None:
+def test_deterministic_mode_is_checked_at_the_call() -> None:
     x, index = torch.zeros(3, device=DEVICE), torch.tensor([1], device=DEVICE)
     x.put_(index, x[:1].clone())
     torch.use_deterministic_algorithms(True)
@@ -315,7 +315,7 @@ def test_arguments_may_change_after_the_call() -> None:
 
 
 def test_sizes_that_depend_on_data() -> None:
-    """For these the host waits each time."""
+    """The host waits for these every time."""
     for data, size in (([1, 1, 2], 2), ([4, 5, 6], 3), ([0, 0, 0], 1)):
         x = torch.tensor(data, device=DEVICE)
         assert torch.unique(x).numel() == size
@@ -324,7 +324,7 @@ def test_sizes_that_depend_on_data() -> None:
         assert torch.masked_select(x, x > 1).numel() == sum(number > 1 for number in data)
         assert torch.repeat_interleave(x).numel() == sum(data)
     assert synchronous()["aten::bincount"] == 3
-    # torch does not say of this one that its size does: the sum of its lengths.
+    # torch does not tag this one, although its size is the sum of its lengths.
     for lengths in ([0, 1, 3], [0, 2, 4], [0, 1, 2]):
         offsets = [torch.tensor(lengths, device=DEVICE)]
         dense = torch.ones(2, 2, 3, device=DEVICE)
@@ -332,7 +332,7 @@ def test_sizes_that_depend_on_data() -> None:
         assert jagged.shape == (lengths[-1], 3)
 
 
-def test_lengths_on_the_cpu_are_looked_at() -> None:
+def test_lengths_on_the_cpu_are_checked() -> None:
     x = torch.randn(9, 2, 5).log_softmax(2)
     for length in (3, 2, 1):
         targets, lengths = torch.ones(2, 3, dtype=torch.int64), torch.tensor([length, 1])
@@ -343,7 +343,7 @@ def test_lengths_on_the_cpu_are_looked_at() -> None:
 
 
 def test_a_broken_promise_is_an_error_and_then_waits() -> None:
-    """A kernel whose result's size depends on data, though torch does not say so."""
+    """A kernel whose output size depends on data, although torch does not tag it."""
     done = child.run(
         """
         import torch
@@ -356,7 +356,7 @@ def test_a_broken_promise_is_an_error_and_then_waits() -> None:
         try:
             torch.openreg.synchronize()
         except RuntimeError as error:
-            assert "aten::trace was expected to have results like" in str(error), error
+            assert "aten::trace returned results whose metadata differs" in str(error), error
         else:
             raise AssertionError
         assert torch.trace(ones * 3).shape == (3,)
@@ -367,7 +367,7 @@ def test_a_broken_promise_is_an_error_and_then_waits() -> None:
     assert done.stdout.strip() == "done", done.stderr
 
 
-def test_a_meta_function_is_asked_once() -> None:
+def test_a_meta_function_is_called_once() -> None:
     done = child.run(
         """
         import torch

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The package: what importing it gives torch, and what it leaves alone."""
+"""The package: what its import adds to torch, and what it does not change."""
 
 import importlib.metadata
 import inspect
@@ -13,7 +13,7 @@ import torch_openreg
 
 from tests import child
 
-# Attributes of the device's module that torch 2.13 reads, or programs written for CUDA.
+# Attributes of the device's module that torch 2.13 or CUDA programs read.
 EXPECTED = [
     "Event",
     "Stream",
@@ -107,7 +107,7 @@ def test_unknown_attribute_is_an_attribute_error() -> None:
     assert not hasattr(torch.openreg, "no_such_thing")
 
 
-def test_public_functions_say_what_they_do() -> None:
+def test_public_functions_have_docstrings() -> None:
     silent = [
         name
         for name in torch.openreg.__all__
@@ -171,7 +171,7 @@ def test_each_library_is_loaded_once() -> None:
         assert len([path for path in mapped if path.endswith("/" + name)]) == 1, (name, mapped)
 
 
-# Threads, open files and shared mappings of the process; and its address space, in MiB.
+# Threads, open files and shared mappings of the process; and its address space in MiB.
 HELD = """
 import os, sys
 
@@ -194,18 +194,18 @@ modules = set(sys.modules)
 before, space_before = held(), space()
 import torch_openreg
 assert held() == before, (before, held())
-# Libraries, and no window for the memory of devices, which has gigabytes.
+# Libraries only: an address window for device memory would take gigabytes.
 assert space() - space_before < 64, space() - space_before
 new = set(sys.modules) - modules
 heavy = [name for name in new if name.startswith(("torch._dynamo", "torch._inductor"))]
 assert not heavy, heavy
 assert not torch.openreg.is_initialized()
 
-# Settings are read at the first use, not before.
+# Settings are read at the first use, not earlier.
 os.environ["OPENREG_DEVICE_COUNT"] = "3"
 assert torch.openreg.device_count() == 3
 
-# What was not there can be seen.
+# After the first use, the checks detect the resources.
 torch.ones(1, device="openreg")
 assert held() > before, (before, held())
 assert space() - space_before > 1024
@@ -273,7 +273,7 @@ def test_seeds_and_queries_initialize_nothing() -> None:
     ids=["empty", "empty-nested", "sparse", "csr", "quantized", "nested"],
 )
 def test_first_use_of_the_device_may_be_a_tensor_with_parts(make: str, use: str) -> None:
-    # Their fallbacks are registered at that moment.
+    # The first use of the device registers the fallbacks for these tensors.
     child.output(
         f"""
         import torch

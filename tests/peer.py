@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Another process, for tests of what processes share: it runs functions of this module."""
+"""Another process, for tests of sharing between processes: it runs functions of this module."""
 
 import gc
 import multiprocessing
@@ -13,54 +13,54 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-#: Seconds after which a process is taken to hang. Importing torch is some of them.
+#: Seconds after which a process counts as hung, including the import of torch.
 PATIENCE = 100.0
 
 
 class Marked(torch.Tensor):
-    """A subclass of torch.Tensor, as programs have them."""
+    """A subclass of torch.Tensor, as programs may define it."""
 
 
-#: What the process has been given, by name.
+#: The objects that the process has received, by name.
 kept: dict[str, Any] = {}
 connections: list[Connection] = []
 
 
 def keep(name: str, value: Any) -> None:
-    """Keep ``value`` in the process."""
+    """Keeps ``value`` in the process."""
     kept[name] = value
 
 
 def give(name: str) -> Any:
-    """Return what is kept."""
+    """Returns a kept object."""
     return kept[name]
 
 
 def drop(name: str) -> None:
-    """Forget what is kept."""
+    """Drops a kept object."""
     del kept[name]
     gc.collect()
 
 
 def values(name: str) -> Any:
-    """Return the tensor as a list."""
+    """Returns a tensor as a list."""
     return kept[name].tolist()
 
 
 def add(name: str, number: float) -> None:
-    """Queue an addition to the tensor."""
+    """Queues an addition to a tensor."""
     with torch.no_grad():
         kept[name].add_(number)
 
 
 def make(name: str, size: int, value: float) -> torch.Tensor:
-    """Keep a new tensor full of ``value``, and return it."""
+    """Keeps and returns a new tensor filled with ``value``."""
     kept[name] = torch.full((size,), value, device="openreg")
     return kept[name]  # type: ignore[no-any-return]
 
 
 def describe(name: str) -> dict[str, Any]:
-    """Return what a tensor is, apart from its elements."""
+    """Returns everything about a tensor except its elements."""
     tensor = kept[name]
     return {
         "type": type(tensor).__name__,
@@ -77,33 +77,33 @@ def describe(name: str) -> dict[str, Any]:
 
 
 def same_storage(first: str, second: str) -> bool:
-    """Tell whether two kept tensors are of one storage."""
+    """Whether two kept tensors share a storage."""
     one, two = kept[first].untyped_storage(), kept[second].untyped_storage()
     return bool(one._cdata == two._cdata)
 
 
 def nap(seconds: float) -> None:
-    """Keep the current stream busy."""
+    """Keeps the current stream busy."""
     torch.openreg._sleep(int(seconds * 1e9))
 
 
 def synchronize() -> None:
-    """Wait for the device."""
+    """Waits for the device."""
     torch.openreg.synchronize()
 
 
 def collect() -> int:
-    """Let go of shared memory."""
+    """Releases shared memory that is no longer used."""
     return int(torch.openreg.ipc_collect())
 
 
 def resize(name: str, size: int) -> None:
-    """Resize the storage of a tensor."""
+    """Resizes the storage of a tensor."""
     kept[name].untyped_storage().resize_(size)
 
 
 def pass_on(name: str, connection: Connection, other: str) -> None:
-    """Have the process at the other end keep what this one has, as ``other``."""
+    """Sends a kept object to the process at the other end, which keeps it as ``other``."""
     connection.send((keep, (other, kept[name])))
     good, value = connection.recv()
     if not good:
@@ -111,7 +111,7 @@ def pass_on(name: str, connection: Connection, other: str) -> None:
 
 
 def on_side_stream(name: str, seconds: float, device: str) -> None:
-    """Use the tensor, after a nap, on a stream of ``device``, not its own, and forget it."""
+    """Uses a tensor on another stream of ``device`` after a delay, and drops it."""
     stream = torch.openreg.Stream(device)
     stream.wait_stream(torch.openreg.current_stream())
     with torch.openreg.stream(stream):
@@ -122,50 +122,50 @@ def on_side_stream(name: str, seconds: float, device: str) -> None:
 
 
 def record(name: str) -> None:
-    """Record the event on the current stream."""
+    """Records an event on the current stream."""
     kept[name].record()
 
 
 def query(name: str) -> bool:
-    """Query the event."""
+    """Queries an event."""
     return bool(kept[name].query())
 
 
 def wait(name: str) -> None:
-    """Wait for the event on the host."""
+    """Makes the host wait for an event."""
     kept[name].synchronize()
 
 
 def make_event(name: str) -> bytes:
-    """Keep a new event and return its handle."""
+    """Keeps a new event and returns its handle."""
     kept[name] = torch.openreg.Event(interprocess=True)
     return kept[name].ipc_handle()  # type: ignore[no-any-return]
 
 
 def open_event(name: str, handle: bytes) -> None:
-    """Keep the event of a handle."""
+    """Opens a handle and keeps the event."""
     kept[name] = torch.openreg.Event.from_ipc_handle("openreg:0", handle)
 
 
 def serve(connection: Connection) -> None:
-    """Run what comes in until the connection is closed."""
+    """Runs requests until the connection is closed."""
     while True:
         try:
             function, arguments = connection.recv()
         except EOFError:
             return
-        except Exception as error:  # what came in could not be opened
+        except Exception as error:  # the request could not be unpickled
             connection.send((False, f"{type(error).__name__}: {error}"))
             continue
         try:
             connection.send((True, function(*arguments)))
-        except Exception as error:  # the test wants to know
+        except Exception as error:  # reported to the test
             connection.send((False, f"{type(error).__name__}: {error}"))
         del function, arguments
 
 
 class Peer:
-    """The process, from the outside. Ends with the ``with`` block."""
+    """The process, as seen by a test. Use it as a context manager, which ends the process."""
 
     def __init__(self, method: str = "spawn") -> None:
         context = torch.multiprocessing.get_context(method)
@@ -177,11 +177,11 @@ class Peer:
         theirs.close()
 
     def send(self, function: Callable[..., Any], *arguments: Any) -> None:
-        """Have it run ``function``."""
+        """Requests a call of ``function``."""
         self.connection.send((function, arguments))
 
     def receive(self) -> Any:
-        """Return what the function returned."""
+        """Returns the result of the function."""
         assert self.connection.poll(PATIENCE), "the process hangs"
         good, value = self.connection.recv()
         if not good:
@@ -189,12 +189,12 @@ class Peer:
         return value
 
     def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Run ``function`` there."""
+        """Runs ``function`` in the process and returns its result."""
         self.send(function, *arguments)
         return self.receive()
 
     def kill(self) -> None:
-        """End it by SIGKILL."""
+        """Ends the process with SIGKILL."""
         assert self.process.pid is not None
         os.kill(self.process.pid, signal.SIGKILL)
         self.process.join(PATIENCE)

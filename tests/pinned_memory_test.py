@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pinned host memory: copies that Python does not wait for, and what keeps their memory."""
+"""Pinned host memory: asynchronous copies, and the lifetime of their memory."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from tests import child
 
-NAP = 300_000_000  # ns, long against a launch on a busy machine
+NAP = 300_000_000  # ns, much longer than a launch on a busy machine
 N = 1 << 18
 
 
@@ -119,7 +119,7 @@ def test_copies_overlap_with_computation(direction: str) -> None:
     torch.openreg.synchronize()
     times = {mark: origin.elapsed_time(mark) for mark in marks}
     assert times[copy_start] < times[copy_end]
-    # The two intervals have a time in common: the copies did not stand behind the computation.
+    # The two intervals overlap: the copies did not wait for the computation.
     assert max(times[compute_start], times[copy_start]) < min(times[compute_end], times[copy_end])
     assert device.sum().item() == (5 * N if direction == "to the device" else 0)
     assert host.sum().item() == (5 * N if direction == "to the device" else 0)
@@ -203,7 +203,7 @@ def test_views_of_pinned_memory() -> None:
         assert torch.equal(tensor.cpu(), values)
 
 
-def test_empty_host_cache_gives_memory_back() -> None:
+def test_empty_host_cache_releases_memory() -> None:
     def pinned_kib() -> int:
         with open("/proc/self/status") as status:
             fields = dict(line.split(":", 1) for line in status)
@@ -230,13 +230,13 @@ def test_memory_in_use_survives_empty_host_cache() -> None:
 
 
 class Squares(Dataset[Tensor]):
-    """0, 1, 4, 9, ..."""
+    """The dataset 0, 1, 4, 9, ..."""
 
     def __len__(self) -> int:
         return 32
 
     def __getitem__(self, index: int) -> Tensor:
-        """Return one number, made without a device."""
+        """Returns one value, created without a device."""
         return torch.tensor(float(index * index))
 
 
@@ -272,7 +272,7 @@ def test_data_loader_pins_structures() -> None:
 # ---------------------------------------------------------------------------------------- captures
 
 
-def test_pinned_memory_of_a_capture_goes_back_with_its_graph() -> None:
+def test_pinned_memory_of_a_capture_is_released_with_its_graph() -> None:
     x = torch.zeros(1000, device="openreg")
     torch.openreg.empty_host_cache()
     before = torch.openreg.host_memory_stats()["allocated_bytes.current"]
@@ -283,7 +283,7 @@ def test_pinned_memory_of_a_capture_goes_back_with_its_graph() -> None:
             x.copy_(host, non_blocking=True)
             host.copy_(x, non_blocking=True)
         graph.replay()
-        x.copy_(host, non_blocking=True)  # and not only by the graph
+        x.copy_(host, non_blocking=True)  # the host memory is used outside the graph too
         torch.openreg.synchronize()
         del graph, host
     torch.openreg.empty_host_cache()
@@ -291,7 +291,7 @@ def test_pinned_memory_of_a_capture_goes_back_with_its_graph() -> None:
 
 
 def test_captures_leave_no_pinned_memory_pending() -> None:
-    # What pends is looked at with each allocation and each free: more of it makes those slower.
+    # Pending memory is checked at each allocation and free, which it makes slower.
     x = torch.zeros(1000, device="openreg")
 
     def capture() -> None:
@@ -333,7 +333,7 @@ def test_memory_that_is_freed_while_its_stream_is_captured() -> None:
         x.copy_(captured, non_blocking=True)
         del captured
     torch.openreg.synchronize()
-    later = torch.ones(1 << 20, pin_memory=True)  # may have what was used before the capture
+    later = torch.ones(1 << 20, pin_memory=True)  # may reuse memory from before the capture
     x.copy_(later, non_blocking=True)
     torch.openreg.synchronize()
     graph.replay()

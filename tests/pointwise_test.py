@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Pointwise operators: the fast path, and the arguments that must not take it.
+"""Pointwise operators: the fast path, and arguments that are not eligible for it.
 
-The operators are those of aten/structured/operators.yaml that name it.
+The operators are those of aten/structured/operators.yaml that use the fast path.
 """
 
 import math
@@ -27,25 +27,25 @@ OPERATORS = [
 
 SHAPES = [(), (1,), (7,), (3, 5), (2, 3, 4, 5), (0, 3), (65, 1001)]
 SPECIAL = [math.nan, math.inf, -math.inf, 0.0, -0.0, 1e-45, -1e-40, 1.0, -1.0, 0.5, 1.5, 88.8, 3e38]
-# Scalars of an operator's schema; a default is left as it is.
+# Values of scalar parameters without a default.
 SCALARS = {"value": 0.7, "weight": 0.3, "beta": 1.3, "threshold": 0.2}
 
 
 def overload(operator: str) -> Any:
-    """The function of an operator's name."""
+    """The function for an operator's name."""
     name, _, rest = operator.partition(".")
     return getattr(getattr(torch.ops.aten, name), rest or "default")
 
 
 def in_place(operator: str) -> Any | None:
-    """Its variant in place; None: torch has none."""
+    """The in-place variant of an operator, or None if there is none."""
     name, _, rest = operator.partition(".")
     packet = getattr(torch.ops.aten, f"{name}_", None)
     return None if packet is None else getattr(packet, rest or "default", None)
 
 
 def arguments(function: Any, shape: tuple[int, ...], dtype: torch.dtype) -> list[Any]:
-    """Arguments without a default: random tensors and a number each."""
+    """Random tensors and scalars for all parameters without a default."""
     return [
         torch.randn(shape, dtype=dtype)
         if str(argument.type) == "Tensor"
@@ -86,7 +86,7 @@ def test_special_values(operator: str) -> None:
 
 @pytest.mark.parametrize("operator", OPERATORS)
 @pytest.mark.parametrize("layout", ["transposed", "sliced", "broadcast", "negative"])
-def test_other_layouts_go_the_long_way(operator: str, layout: str) -> None:
+def test_other_layouts_are_not_eligible(operator: str, layout: str) -> None:
     function = overload(operator)
     given = arguments(function, (4, 4), torch.float32)
     change: dict[str, Callable[[Tensor], Tensor]] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torch.profiler on the device: rows, links, times, and what happens in odd situations."""
+"""torch.profiler on the device: rows, links, times, and unusual situations."""
 
 import json
 import threading
@@ -21,7 +21,7 @@ KERNELS = ("kernel", "gpu_memcpy", "gpu_memset")
 
 
 class Trace:
-    """A trace as it is exported."""
+    """An exported trace."""
 
     def __init__(self, profiler: Any, folder: Path) -> None:
         path = folder / "trace.json"
@@ -99,7 +99,7 @@ def test_arrows_go_from_calls_to_their_work(model: nn.Module, x: Tensor, tmp_pat
 
 
 def test_work_is_linked_to_its_operator(model: nn.Module, x: Tensor, tmp_path: Path) -> None:
-    """In the backward pass, too."""
+    """Work is linked in the backward pass, too."""
     _, trace = run(lambda: step(model, x), tmp_path)
     operators = {e["args"]["External id"]: e["name"] for e in trace.of("cpu_op")}
     linked = [(e["name"], operators.get(e["args"].get("External id"))) for e in trace.work()]
@@ -116,7 +116,7 @@ def test_device_times_are_the_sum_of_the_rows(model: nn.Module, x: Tensor, tmp_p
 
     profiler, trace = run(train, tmp_path)
     rows = sum(e["dur"] for e in trace.work())
-    # torch lists the operators of the CPU, with the time of their kernels, and the kernels.
+    # torch lists operators on the CPU, with the time of their kernels, and the kernels themselves.
     by_operator = [e for e in profiler.key_averages() if e.device_type.name == "CPU"]
     by_kernel = [e for e in profiler.key_averages() if e.device_type.name != "CPU"]
     for told in (by_operator, by_kernel):
@@ -230,7 +230,7 @@ def test_compiled_kernels_have_names_and_links(tmp_path: Path) -> None:
     assert all("External id" in e["args"] for e in kernels)
 
 
-def test_only_what_was_asked_for(tmp_path: Path) -> None:
+def test_only_requested_activities(tmp_path: Path) -> None:
     x = torch.ones(8, device="openreg")
     _, trace = run(lambda: x.mul(2), tmp_path, CPU)
     assert not trace.work()
@@ -325,7 +325,7 @@ def test_an_exception_ends_the_session(tmp_path: Path) -> None:
 def test_a_kernel_that_fails_is_recorded_and_its_error_stays(tmp_path: Path) -> None:
     x = torch.ones(4, device="openreg:1")
     index = torch.tensor([1], device="openreg:1")
-    x.index_select(0, index)  # the first of its kind is waited for
+    x.index_select(0, index)  # the first call with these dtypes waits
     index.fill_(9)
     with profile(activities=(CPU, DEVICE)) as profiler:
         x.index_select(0, index)
@@ -335,7 +335,7 @@ def test_a_kernel_that_fails_is_recorded_and_its_error_stays(tmp_path: Path) -> 
 
 
 def test_threads(tmp_path: Path) -> None:
-    """Device work of all threads; operators of the thread that profiles, as torch has it."""
+    """Records device work of all threads, and operators of the profiling thread, as torch does."""
 
     def work(device: int) -> None:
         x = torch.ones(8, device=f"openreg:{device}")
@@ -368,7 +368,7 @@ def test_device_profiler_range(tmp_path: Path) -> None:
 
     _, trace = run(compute, tmp_path)
     assert [e["name"] for e in trace.of("kernel")] == ["aten::mul.Tensor"]
-    torch.openreg.profiler.start()  # without a session: nothing
+    torch.openreg.profiler.start()  # without a session, it has no effect
 
 
 def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
@@ -380,11 +380,11 @@ def test_the_legacy_profiler(capfd: pytest.CaptureFixture[str]) -> None:
     assert 0 < averages["aten::mm"].device_time_total < 1e6
     assert averages["aten::mm"].count == 3
     said = capfd.readouterr().err.splitlines()
-    assert not [line for line in said if not line.startswith("USDT:")]  # Kineto's own
+    assert not [line for line in said if not line.startswith("USDT:")]  # lines of Kineto
 
 
 def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
-    """A region has that of its work; a call of the driver only its own time on the host."""
+    """A region has the time of its work; a driver call has only its own time on the host."""
 
     def compute() -> None:
         with record_function("region"):
@@ -399,7 +399,7 @@ def test_calls_in_a_region_have_no_time_of_the_device(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("busy", [False, True])
 def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> None:
-    """They run within the launch or later, which is not the program's business."""
+    """Operators that a kernel calls are internal, whether they run in the launch or later."""
     x = torch.randn(64, 64, device="openreg")
     y = torch.empty_like(x)
 
@@ -414,7 +414,7 @@ def test_operators_within_kernels_are_not_shown(tmp_path: Path, busy: bool) -> N
     counts = {e.key: e.count for e in profiler.key_averages()}
     assert counts["aten::copy_"] == 2
     assert counts.get("aten::empty", 0) <= 2
-    # torch's sort calls sort.stable, unless the results' shapes are known from an earlier call.
+    # torch's sort calls sort.stable, unless output metadata are cached.
     sorts = [e for e in profiler.events() if e.name == "aten::sort" and e.cpu_parent is None]
     assert len(sorts) == 1
 
@@ -461,7 +461,7 @@ def test_memory_of_the_device(tmp_path: Path) -> None:
 
 
 def test_memory_without_device_activity(tmp_path: Path) -> None:
-    """In the first session of its process."""
+    """In the first session of a process."""
     file = tmp_path / "memory.json"
     code = f"""
         import torch
@@ -488,14 +488,14 @@ def test_pinned_memory(tmp_path: Path) -> None:
     profiler, trace = run(compute, tmp_path, profile_memory=True)
     events = [e["args"] for e in trace.events if e["name"] == "[memory]"]
     assert [event["Bytes"] for event in events] == [4 << 20, -4 << 20]
-    assert {event["Device Type"] for event in events} == {0}  # memory of the host
+    assert {event["Device Type"] for event in events} == {0}  # host memory
     assert events[0]["Addr"] == events[1]["Addr"]
     assert events[0]["Total Allocated"] - events[1]["Total Allocated"] == 4 << 20
     averages = {e.key: e for e in profiler.key_averages()}
     assert averages["pin"].cpu_memory_usage == 4 << 20
 
 
-def test_memory_that_is_not_there(tmp_path: Path) -> None:
+def test_out_of_memory_in_a_profile(tmp_path: Path) -> None:
     def exhaust() -> None:
         with pytest.raises(torch.OutOfMemoryError):
             torch.empty(1 << 50, dtype=torch.uint8, device="openreg")
@@ -524,7 +524,7 @@ def test_shapes_stacks_and_an_execution_trace(model: nn.Module, x: Tensor, tmp_p
 
 
 def test_four_threads_on_two_devices_lose_nothing(tmp_path: Path) -> None:
-    """As many rows as launches, each once."""
+    """The number of rows equals the number of launches."""
     launches = 3000
 
     def work(device: int, stream: torch.Stream) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of quantized matrices: int8, int4, float8; and what they share with grouped products."""
+"""Products of quantized matrices: int8, int4, float8; and tests shared with grouped products."""
 
 from collections.abc import Callable
 from typing import Any
@@ -47,7 +47,7 @@ def test_int_mm(m: int, k: int, n: int, unsigned: bool, transposed: tuple[bool, 
     right = int8(n, k).t() if transposed[1] else int8(k, n)
     if unsigned:
         left = left.view(torch.uint8)
-    # Not compared with the CPU: of one row with strides (1, 1) it returns uninitialized memory.
+    # Not compared with the CPU, which returns uninitialized memory for one row with strides (1, 1).
     result = torch._int_mm(to_device(left), to_device(right))
     assert result.dtype == torch.int32
     assert result.is_contiguous()
@@ -107,7 +107,7 @@ def test_weight_int8pack_mm(m: int, k: int, n: int, dtype: torch.dtype, gaps: bo
     rtol = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}[dtype]
     assert result.dtype == dtype
     assert_close(result.cpu().double(), expected, rtol=rtol, atol=rtol * float(k) ** 0.5)
-    # The CPU's kernel reads past the end of other widths: it crashes or returns NaN.
+    # For other widths the CPU's kernel reads out of bounds: it crashes or returns NaN.
     if k % 32 == 0:
         check(torch._weight_int8pack_mm, x, weight, scales)
 
@@ -135,12 +135,13 @@ def test_wrong_arguments_of_weight_int8pack_mm(
 
 
 def two_a_byte(numbers: Tensor) -> Tensor:
-    """Pairs of columns in a byte, the first in the upper bits: what the operator packs."""
+    """Packs pairs of columns into bytes as the operator expects, the first one in the upper
+    bits."""
     return (numbers[:, ::2] << 4 | numbers[:, 1::2]).to(torch.uint8)
 
 
 def int4(n: int, k: int, group: int, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor]:
-    """Numbers from 0 to 15, their scales and zeros, and the weight that they stand for."""
+    """Values from 0 to 15, their scales and zero points, and the weight that they represent."""
     numbers = torch.randint(0, 16, (n, k), dtype=torch.int32)
     scales_and_zeros = torch.rand(k // group, n, 2).to(dtype)
     scales, zeros = scales_and_zeros.double().repeat_interleave(group, 0).unbind(2)
@@ -177,7 +178,7 @@ def test_weight_int4pack_mm(
 
 
 def test_weight_int4pack_mm_is_that_of_the_cpu() -> None:
-    """The CPU packs otherwise, under another name. More rows than are unpacked at a time."""
+    """The CPU has another operator and packing. The weight is unpacked in several steps."""
     numbers, scales_and_zeros, _ = int4(1024, 512, 64, torch.bfloat16)
     for m in (1, 33):
         x = torch.randn(m, 512).bfloat16()
@@ -283,7 +284,7 @@ def test_scaled_mm(
             )
         else:
             result = torch._scaled_mm(a, b, scale_a, scale_b, bias=given, out_dtype=out)
-        # No tolerance is known for float8.
+        # torch.testing has no tolerance for float8.
         return result.float() if out == FLOAT8 else result
 
     check(product, a, b, *scales, *([] if extra is None else [extra]))
@@ -461,7 +462,7 @@ def test_does_not_wait_or_fall_back(name: str) -> None:
     function, make = OPERATORS[name]
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
     with torch.openreg.fallback.policy("error"):
-        expected = function(*arguments)  # warm
+        expected = function(*arguments)  # warm-up
         torch.openreg.synchronize()
         torch.openreg._sleep(200_000_000)
         actual = function(*arguments)
@@ -519,7 +520,7 @@ def test_tensors_of_the_cpu_are_refused(name: str) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 def test_compiled(name: str) -> None:
-    """The operator among generated kernels."""
+    """The operator between generated kernels."""
     function, make = OPERATORS[name]
     arguments = [to_device(a) if isinstance(a, Tensor) else a for a in make()]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Quantized tensors, as a whole and per channel: made, moved, computed with; against the CPU."""
+"""Quantized tensors, per tensor and per channel, compared with the CPU."""
 
 import copy
 from collections.abc import Callable
@@ -126,7 +126,7 @@ def test_copies_between_other_kinds_are_refused() -> None:
     for bad in (channels(DEVICE), whole(DEVICE, torch.qint32), numbers().double().to(DEVICE)):
         with pytest.raises(RuntimeError, match=r"[Qq]uantized [Cc]opy"):
             whole(DEVICE).copy_(bad)
-    with pytest.raises(NotImplementedError, match="several numbers in a byte"):
+    with pytest.raises(NotImplementedError, match="several elements per byte"):
         torch.quantize_per_channel(
             torch.rand(4, 8), torch.full((4,), 0.1), torch.zeros(4), 0, torch.quint4x2
         ).to(DEVICE)

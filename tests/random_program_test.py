@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random programs, on the CPU and on the device side by side.
+"""Runs random programs on the CPU and on the device, and compares the results.
 
-A program makes tensors, views and in-place changes of them, gradients and random numbers, copies
-between devices and pinned memory, switches streams, and lets streams fall behind, so that tensors
-are freed, resized and written again while kernels that use them are still queued. After each read,
-and at its end, all values must be those of the CPU, bit for bit: the numbers are small integers, so
-that no sum depends on its order. A call that fails must fail alike.
+A program creates tensors, views, in-place changes, gradients and random numbers. It copies between
+devices and pinned memory, switches streams, and keeps streams busy, so that tensors are freed,
+resized and overwritten while kernels that use them are still queued. After each read and at the
+end, all values must be bitwise equal to the CPU's: the values are small integers, so that sums do
+not depend on their order. A call that fails must fail on both sides.
 
-A step is a method of ``Program``, and a program can be written as text, a step a line. The driver
+A step is a method of ``Program``. A program can be written as text, one step per line. The driver
 aten/random_program/ runs the same programs without Python, for the sanitizers; the tests at the end
-hand programs over in both directions. So a step, or what one can choose from, is changed in both.
+exchange programs in both directions. Steps and their arguments must therefore be changed in both.
 
-``OPENREG_PROGRAMS`` sets how many programs run (default: 40).
+``OPENREG_PROGRAMS`` sets the number of programs (default: 40).
 """
 
 import functools
@@ -40,13 +40,13 @@ DRIVER = Path(
     os.environ.get("TEST_WORKSPACE", ""),
     "aten/random_program/random_program_test",
 )
-MOST = 12  # tensors at a time
+MOST = 12  # maximum number of tensors
 
 Operator = Callable[..., Tensor]
 
 
 def wrap(tensor: Tensor) -> Tensor:
-    """Keep the numbers small, so that floating-point arithmetic stays exact."""
+    """Keeps the values small, so that floating point arithmetic stays exact."""
     return tensor.remainder(97)
 
 
@@ -106,7 +106,7 @@ UNARY: dict[str, Operator] = {
     "sparse": lambda x: x.to_sparse().coalesce().to_dense(),
     "csr": lambda x: x.to_sparse_csr().to_dense(),
     "quantize": lambda x: torch.quantize_per_tensor(x.float(), 1, 0, torch.qint32).dequantize(),
-    # For a team of threads; the sum still fits the 24 bits of a float.
+    # Large enough for a team of threads; the sum still fits into the 24 bits of a float.
     "large": lambda x: wrap(
         wrap(torch.arange(1 << 17, dtype=x.dtype, device=x.device) + wrap(x.sum())).sum()
     ),
@@ -116,7 +116,7 @@ CHANGES: dict[str, Operator] = {
     "add_": lambda x, y: x.add_(y).remainder_(97),
     "sub_": lambda x, y: x.sub_(y).remainder_(97),
     "mul_": lambda x, y: x.mul_(y).remainder_(97),
-    # torch warns and resizes where the shapes differ: views of x would then lie outside.
+    # If the shapes differ, torch warns and resizes; views of x would then be out of bounds.
     "out": lambda x, y: torch.neg(y, out=x) if x.shape == y.shape else x,
     "index_add_": lambda x, y: x.index_add_(
         0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
@@ -133,7 +133,7 @@ CHANGES_BY_NUMBER: dict[str, Operator] = {
     "shrink": lambda x, n: x.resize_(x.numel() // 2) if x.is_contiguous() else x,
 }
 SWAPS: dict[str, Operator] = {
-    # A new tensor: a larger one has elements that nobody wrote.
+    # Makes a smaller tensor: a larger one would have uninitialized elements.
     "resize_": lambda x, y: x.clone().resize_(x.numel() // 2),
     "set_": lambda x, y: torch.empty(0, dtype=y.dtype, device=y.device).set_(y),
     "data": replace,
@@ -146,9 +146,9 @@ DRAWS: dict[str, Operator] = {
 }
 DTYPES = ("int64", "float32", "float64", "int32")
 
-# What steps choose from. Sizes are written as in 2x3; a tensor without dimensions is a "number".
+# Strategies for arguments. Sizes are written like 2x3; the shape of a 0-dim tensor is "number".
 shapes = st.lists(st.integers(0, 4), max_size=3).map(lambda sizes: shape_text(sizes))
-tensors = st.integers(0, MOST - 1)  # modulo those that there are
+tensors = st.integers(0, MOST - 1)  # modulo the number of tensors
 devices = st.integers(0, 1)
 flags = st.integers(0, 1)
 
@@ -158,13 +158,13 @@ def shape_text(sizes: list[int] | torch.Size) -> str:
 
 
 def strides(tensor: Tensor) -> list[int]:
-    """Those that the shape gives a meaning."""
+    """The strides of dimensions where they have a meaning."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return [stride for size, stride in steps if size > 1 and tensor.numel()]
 
 
 class Failed:
-    """What a call raised."""
+    """The exception of a call."""
 
     def __init__(self, error: Exception) -> None:
         self.error = error
@@ -174,7 +174,7 @@ class Failed:
 
 
 def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
-    # The exceptions may be of different classes: others look at that more closely.
+    # The classes of exceptions may differ; other tests compare them.
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError) as error:
@@ -182,7 +182,7 @@ def attempt(function: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def step(function: Callable[..., None]) -> Callable[..., None]:
-    """Write the call down; without the tensor that it wants, nothing else happens."""
+    """Records the call as text. If its tensor does not exist, the call has no effect."""
     parameters = list(inspect.signature(function).parameters)[1:]
 
     @functools.wraps(function)
@@ -199,7 +199,7 @@ wants_tensor = precondition(lambda machine: bool(machine.pairs))
 
 
 class Program(RuleBasedStateMachine):
-    """Pairs of tensors that must stay equal: of the CPU, of the device."""
+    """Pairs of a CPU tensor and a device tensor that must stay equal."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -234,13 +234,13 @@ class Program(RuleBasedStateMachine):
         if theirs.numel() <= 4096:
             self.pairs.append((theirs, ours))
         if len(self.pairs) > MOST:
-            self.pairs.pop(0)  # freed, whatever is still queued
+            self.pairs.pop(0)  # freed, even if work on it is queued
 
     def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
-        """Call it on the device.
+        """Calls a function on the device.
 
-        Some errors come with the next synchronization, even a second one: what was queued may
-        fail, and then what the same step calls next.
+        Some errors are raised by a later synchronization, possibly the second one: first that of
+        queued work, then that of the following call of the same step.
         """
         ours = attempt(function, where, *others)
         if isinstance(theirs, Failed):
@@ -250,7 +250,7 @@ class Program(RuleBasedStateMachine):
         return ours
 
     def both(self, function: Operator, *chosen: int) -> None:
-        """Compute a new tensor of those chosen, all on one device."""
+        """Computes a new tensor from the chosen ones, all on one device."""
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             expected = attempt(function, *theirs)
@@ -259,7 +259,7 @@ class Program(RuleBasedStateMachine):
                 self.keep(expected, found)
 
     def in_place(self, function: Operator, *chosen: int) -> None:
-        """As ``both``, for a function that changes its first argument."""
+        """Like ``both``, for a function that changes its first argument."""
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             self.call(attempt(function, *theirs), function, *ours)
@@ -309,14 +309,14 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, operator=st.sampled_from(sorted(SWAPS)))
     @step
     def swap_storage(self, a: int, b: int, operator: str) -> None:
-        """What is queued keeps the memory that it was launched with."""
+        """Queued work keeps the memory that it was launched with."""
         self.both(SWAPS[operator], a, b)
 
     @wants_tensor
     @rule(a=tensors, operator=st.sampled_from(sorted(DRAWS)), seed=st.integers(0, 9))
     @step
     def draw(self, a: int, operator: str, seed: int) -> None:
-        """The same numbers for the same seed, whatever is queued."""
+        """The same seed gives the same numbers, regardless of queued work."""
         like = self.pick(a)[1]
         generator = torch.Generator(like.device)
         first, second = (DRAWS[operator](like, generator.manual_seed(seed)) for _ in range(2))
@@ -326,7 +326,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, number=st.integers(0, 2))
     @step
     def backward(self, a: int, b: int, number: int) -> None:
-        """Gradients of the sum of x * x * y, the second product on another stream."""
+        """Gradients of the sum of x * x * y, with the second product on another stream."""
 
         def leaf(tensor: Tensor) -> Tensor:
             return tensor.detach().to(torch.float64, copy=True).requires_grad_()
@@ -366,7 +366,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, way=st.sampled_from(["stream", "event", "query"]))
     @step
     def round_trip(self, a: int, way: str) -> None:
-        """Through pinned memory, whose last reference goes while the copy back is queued."""
+        """Copies through pinned memory, whose last reference is dropped during the copy back."""
         theirs, ours = self.pick(a)
         stream = self.current[ours.device.index]
         pinned = torch.empty(ours.shape, dtype=ours.dtype, pin_memory=True)
@@ -387,7 +387,8 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, operator=st.sampled_from(["clone", "forget", "nonzero", "square", "sum"]))
     @step
     def elsewhere(self, a: int, operator: str) -> None:
-        """On a thread that goes on with this one's streams. It outlasts the step only to forget."""
+        """Runs on another thread with the same streams. The thread outlives the step only to drop
+        tensors."""
         if operator == "forget":
             last = [self.pairs.pop(a % len(self.pairs))[1]]
             self.threads.append(threading.Thread(target=last.clear))
@@ -416,18 +417,18 @@ class Program(RuleBasedStateMachine):
     @rule(device=devices, number=st.integers(0, 2), by_event=flags)
     @step
     def switch_stream(self, device: int, number: int, by_event: int) -> None:
-        """The new stream goes on behind all that was queued, on both devices."""
+        """The new stream waits for all queued work on both devices."""
         stream = self.streams[device][number]
         for earlier, event in zip(self.current, self.events, strict=True):
             if by_event:
-                event.record(earlier)  # again, while streams wait for what it recorded before
+                event.record(earlier)  # record again, while streams wait for the earlier record
                 stream.wait_event(event)
             else:
                 stream.wait_stream(earlier)
         self.current[1 - device].wait_stream(stream)
         self.current[device] = stream
         self.make_current()
-        # Memory is used on another stream than the one that it was allocated on.
+        # Memory is used on a different stream than the one of its allocation.
         for _, ours in self.pairs:
             if ours.device == stream.device:
                 ours.record_stream(stream)
@@ -471,7 +472,7 @@ class Program(RuleBasedStateMachine):
     # --------------------------------------------------------------------------------------- text
 
     def results(self) -> list[str]:
-        """What the CPU has, a line for each tensor."""
+        """The values on the CPU, one line per tensor."""
         return [
             " ".join(
                 [
@@ -492,7 +493,7 @@ class Program(RuleBasedStateMachine):
             function(self, **{key: types[key](word) for key, word in arguments})
 
 
-# Old and new ways of torch.
+# Warnings about deprecated and prototype features of torch.
 quiet = pytest.mark.filterwarnings(
     "ignore:An output with one or more elements was resized",
     "ignore:Sparse CSR tensor support",
@@ -515,7 +516,7 @@ TestProgram = quiet(Program.TestCase)
 
 
 def driver(*flags: str) -> list[list[str]]:
-    """What the driver printed: steps and results of each program."""
+    """The output of the driver: steps and results of each program."""
     done = subprocess.run([DRIVER, "--show", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return [program.splitlines() for program in done.stdout.split("\n\n") if program]

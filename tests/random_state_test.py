@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generators: seeds repeat, states come back, devices and the CPU stay apart."""
+"""Generators: seeds are reproducible, states can be restored, generators are independent."""
 
 import copy
 import pickle
@@ -53,7 +53,7 @@ def attend(operator: Callable[..., Any]) -> Any:
 
 
 def layers(kind: Callable[..., torch.nn.Module]) -> Any:
-    """Two recurrent layers with dropout between them, always with the same weights."""
+    """Two recurrent layers with dropout between them and fixed weights."""
     with torch.random.fork_rng(devices=range(torch.openreg.device_count())):
         torch.manual_seed(0)
         network = kind(4, 4, num_layers=2, dropout=0.5).to("openreg")
@@ -62,7 +62,7 @@ def layers(kind: Callable[..., torch.nn.Module]) -> Any:
 
 aten = torch.ops.aten
 
-# Every random operator that the device can reach; their variants take the same way.
+# Every random operator that the device can reach; their variants use the same code.
 DRAWS: dict[str, Callable[[], Any]] = {
     "_fused_dropout": lambda: torch._fused_dropout(tensor(), 0.5),
     "_sample_dirichlet": lambda: torch._sample_dirichlet(tensor(2)),
@@ -106,7 +106,7 @@ DRAWS: dict[str, Callable[[], Any]] = {
         partial(torch.nn.functional.scaled_dot_product_attention, dropout_p=0.5)
     ),
     "uniform": lambda: aten.uniform(tensor()),
-    # In place.
+    # In-place operators.
     "alpha_dropout_": lambda: torch.alpha_dropout_(tensor(), 0.5, True),
     "bernoulli_": lambda: tensor().bernoulli_(),
     "cauchy_": lambda: tensor().cauchy_(),
@@ -123,7 +123,8 @@ DRAWS: dict[str, Callable[[], Any]] = {
     "uniform_": lambda: tensor().uniform_(),
 }
 
-# They draw nothing on this device: the first one chooses, the others take no dropout.
+# These draw nothing on this device: the first selects an implementation, the others have no
+# dropout.
 NOT_RANDOM = {
     "_fused_sdp_choice",
     "_scaled_dot_product_flash_attention_for_cpu",
@@ -132,7 +133,7 @@ NOT_RANDOM = {
 
 
 def drawn(draw: Callable[[], Any]) -> Tensor:
-    """All numbers of the results, as one tensor of the CPU."""
+    """All values of the results, as one CPU tensor."""
     return torch.cat([result.flatten().double().cpu() for result in tree_leaves(draw())])
 
 
@@ -178,7 +179,7 @@ def test_every_random_operator_repeats(name: str) -> None:
     assert torch.equal(drawn(draw), third)
     assert not torch.equal(first, following)
     assert not torch.equal(following, third)
-    # Neither the CPU's generator was used nor that of the other device.
+    # The generators of the CPU and of the other device were not used.
     assert torch.equal(torch.get_rng_state(), states[0])
     assert torch.equal(torch.openreg.get_rng_state(1), states[1])
 
@@ -231,14 +232,14 @@ def test_numbers_do_not_depend_on_threads() -> None:
 
 
 def test_numbers_do_not_depend_on_time() -> None:
-    """Kernels of two streams run in any order; the order of the launches decides."""
+    """Kernels of two streams run in any order; the order of the launches determines the numbers."""
     streams = [torch.openreg.Stream() for _ in range(2)]
     results = []
     for delayed in (0, 1):
         torch.openreg.manual_seed(5)
         sample = []
         with torch.openreg.stream(streams[delayed]):
-            torch.openreg._sleep(20_000_000)  # ns: long enough for all that follows
+            torch.openreg._sleep(20_000_000)  # ns, long enough for all later launches
         for i in range(10):
             with torch.openreg.stream(streams[i % 2]):
                 sample.append(torch.rand(100, device="openreg"))
@@ -247,7 +248,7 @@ def test_numbers_do_not_depend_on_time() -> None:
     assert torch.equal(*results)
 
 
-def test_state_comes_back() -> None:
+def test_state_is_restored() -> None:
     numbers()
     state = torch.openreg.get_rng_state()
     assert state.dtype == torch.uint8
@@ -405,7 +406,7 @@ def test_offsets_of_the_default_generators() -> None:
 @pytest.mark.parametrize("index", [0, 1])
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
-    """What is computed once more in backward drops what it dropped in forward."""
+    """Recomputation in backward must drop the same elements as forward."""
     device = torch.device("openreg", index)
     torch.manual_seed(0)
     network = torch.nn.Sequential(
@@ -429,12 +430,12 @@ def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
         gradients = [start.grad, *(parameter.grad for parameter in network.parameters())]
         network.zero_grad()
         assert all(gradient is not None for gradient in gradients)
-        # Backward leaves the sequence as forward left it.
+        # Backward must not advance the sequence.
         return result, gradients, torch.rand(8, device=device)  # type: ignore[return-value]
 
     plain = train(remembers=True, checkpointed=False)
     torch.testing.assert_close(train(remembers=True, checkpointed=True), plain, rtol=0, atol=0)
-    # The comparison can tell: without the state, other elements are dropped.
+    # The comparison is effective: without the state, other elements are dropped.
     result, gradients, _ = train(remembers=False, checkpointed=True)
     assert torch.equal(result, plain[0])
     assert not torch.allclose(gradients[0], plain[1][0])
@@ -453,7 +454,8 @@ def test_dtypes_without_such_numbers_are_refused(name: str, size: int) -> None:
 
 
 def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]:
-    """What one of four ranks draws as its part of a distributed tensor, and its state after it."""
+    """The numbers that one of four ranks draws for its part of a distributed tensor, and the
+    state."""
     distributed.init_process_group("openreg:fake", rank=rank, world_size=4, store=FakeStore())
     try:
         mesh = init_device_mesh("openreg", (4,))
@@ -469,10 +471,10 @@ def shard_numbers(rank: int, placement: Placement) -> tuple[list[float], Tensor]
 
 
 def test_the_tracker_of_distributed_tensors() -> None:
-    """The real tracker, on each rank in turn: it reads and writes seed and offset in 16 bytes."""
+    """The real tracker, for each rank in turn. It reads and writes seed and offset in 16 bytes."""
     sharded = [shard_numbers(rank, Shard(0)) for rank in range(4)]
     replicated = [shard_numbers(rank, Replicate()) for rank in range(4)]
-    # Parts have numbers of their own, copies the same; the state is everywhere the same.
+    # Shards have different numbers, replicas the same; the state is the same on all ranks.
     assert len({number for numbers, _ in sharded for number in numbers}) == 8 * 4
     assert all(numbers == replicated[0][0] for numbers, _ in replicated)
     for ranks in (sharded, replicated):
@@ -528,7 +530,7 @@ BAD_STATES: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 
 
 @pytest.mark.parametrize(("make", "error", "message"), BAD_STATES.values(), ids=BAD_STATES)
-def test_what_is_wrong_with_a_state(
+def test_errors_of_invalid_states(
     make: Callable[[], Any], error: type[Exception], message: str
 ) -> None:
     generator = torch.Generator(device="openreg").manual_seed(3)

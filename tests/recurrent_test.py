@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Recurrent networks: whole layers by oneDNN (lstm.cc), cells of our own (rnn_cells.cc)."""
+"""Recurrent networks: whole layers with oneDNN (lstm.cc), and our own cells (rnn_cells.cc)."""
 
 from typing import Any
 
@@ -27,7 +27,7 @@ FEATURES, HIDDEN = 5, 4
 
 
 class Network:
-    """A recurrent network as a function of tensors alone, its parameters among them."""
+    """A recurrent network as a function of tensors only, including its parameters."""
 
     def __init__(self, name: str, dtype: torch.dtype = torch.float32) -> None:
         torch.manual_seed(0)
@@ -48,7 +48,7 @@ class Network:
         return [torch.randn(layers, batch, n, dtype=dtype, requires_grad=True) for n in sizes]
 
     def run(self, x: Tensor, *rest: Tensor) -> Any:
-        """One call with states, then parameters."""
+        """Calls the network with states, then parameters."""
         count = len(rest) - len(self.parameters)
         states: Any = rest[:count] if count == 2 else rest[0] if count else None
         return self(x, states, *rest[count:])
@@ -58,7 +58,7 @@ class Network:
 @pytest.mark.parametrize("name", NETWORKS)
 def test_sequences_and_gradients(name: str, dtype: torch.dtype) -> None:
     network = Network(name, dtype)
-    for steps, batch in [(3, 3), (7, 3), (3, 3), (1, 1)]:  # sizes that are new and ones that ran
+    for steps, batch in [(3, 3), (7, 3), (3, 3), (1, 1)]:  # new sizes and repeated sizes
         x = torch.randn(steps, batch, FEATURES, dtype=dtype, requires_grad=True)
         first = x.shape[0] if network.module.batch_first else x.shape[1]
         check(network.run, x, *network.states(first, dtype), *network.parameters, strides=False)
@@ -127,7 +127,7 @@ def test_autocast_computes_in_half_precision() -> None:
 
 
 def wrong_arguments(name: str) -> list[list[Tensor]]:
-    """Arguments of torch.lstm or torch.gru that do not fit each other."""
+    """Arguments of torch.lstm or torch.gru with sizes or dtypes that do not match."""
     network = Network(name)
     x, weights = torch.randn(2, 3, FEATURES), network.parameters
     return [
@@ -144,13 +144,13 @@ def test_errors(number: int) -> None:
         return torch.gru(x, state, list(weights), True, 1, 0.0, True, False, False)
 
     check_error(gru, *wrong_arguments("gru")[number])
-    # The CPU does not look at some sizes and dtypes here, and computes on.
+    # The CPU does not check some sizes and dtypes here.
     x, hx, cx, *weights = (t.to("openreg") for t in wrong_arguments("lstm")[number])
     with pytest.raises(RuntimeError):
         torch.lstm(x, [hx, cx], weights, True, 1, 0.0, True, False, False)
 
 
-def test_the_operator_of_a_layer_says_what_it_can_do() -> None:
+def test_the_operator_of_a_layer_reports_what_it_supports() -> None:
     lstm: Any = nn.LSTM(FEATURES, HIDDEN).to("openreg")
     x, state = torch.randn(2, 3, FEATURES, device="openreg"), torch.zeros(3, HIDDEN).to("openreg")
     tensors = [x, *lstm._flat_weights, state, state]
@@ -163,9 +163,9 @@ def test_the_operator_of_a_layer_says_what_it_can_do() -> None:
 
 @pytest.mark.parametrize("name", list(NETWORKS))
 def test_gradients_of_some_results(name: str) -> None:
-    """A layer gets no gradient for results that nobody used, and none at all."""
+    """A layer gets no gradient for unused results, or for any result."""
     network = Network(name)
-    x = torch.randn(3, 3, FEATURES, requires_grad=True)  # batch first, or not
+    x = torch.randn(3, 3, FEATURES, requires_grad=True)  # valid for both values of batch_first
     states = network.states(3)
 
     def results(x: Tensor, *rest: Tensor) -> list[Tensor]:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that replay captured graphs: ``mode="reduce-overhead"`` and its kin.
+"""Compiled functions that replay captured graphs: ``mode="reduce-overhead"`` and similar modes.
 
-Each function runs through both ways of the device: generated kernels, and operators.
+Each function runs in both ways: with generated kernels, and with operators.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,7 +17,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "operators": {"backend": "openreg", "mode": "reduce-overhead"},
 }
 
-#: The same without graphs.
+#: The same two ways without graphs.
 PLAIN: dict[str, dict[str, Any]] = {
     "generated": {},
     "operators": {"backend": "openreg", "options": {"passes": []}},
@@ -35,7 +35,7 @@ def fresh_compiler() -> Iterator[None]:
 
 @pytest.fixture(params=WAYS)
 def replaying(request: pytest.FixtureRequest) -> Callable[[Any], Any]:
-    """``torch.compile`` in one of the two ways."""
+    """``torch.compile`` for one of the two ways."""
     return lambda function: torch.compile(function, **WAYS[request.param])
 
 
@@ -49,7 +49,7 @@ def random(*shape: int) -> Tensor:
 
 @pytest.fixture
 def calls() -> Iterator[list[int]]:
-    """How often the host ran an operator of the program, which a replay does not do."""
+    """Counts how often the host ran an operator of the program; a replay does not run it."""
     seen: list[int] = []
     library = torch.library.Library("replay_test", "DEF")
     library.define("count(Tensor x) -> Tensor")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that are not captured, and run as they are."""
+"""Compiled functions that cannot be captured and run uncaptured."""
 
 from collections.abc import Callable
 from typing import Any
@@ -25,7 +25,7 @@ def test_dynamic_sizes_may_be_skipped(replaying: Callable[[Any], Any]) -> None:
     assert counters["inductor"]["cudagraph_skips"] > 0
 
 
-def test_sizes_that_never_come_again(
+def test_sizes_that_are_not_repeated(
     replaying: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("torch_openreg_compile.replay.MOST_SIZES", 5)
@@ -37,7 +37,7 @@ def test_sizes_that_never_come_again(
     assert counters["inductor"]["cudagraph_skips"] > 0
 
 
-def test_what_can_not_be_captured_runs_as_it_is(replaying: Callable[[Any], Any]) -> None:
+def test_uncapturable_functions_run_uncaptured(replaying: Callable[[Any], Any]) -> None:
     torch._dynamo.config.capture_dynamic_output_shape_ops = True
     try:
         compiled = replaying(lambda x: (x.nonzero() + 1, x * 2))
@@ -50,7 +50,7 @@ def test_what_can_not_be_captured_runs_as_it_is(replaying: Callable[[Any], Any])
     assert counters["inductor"]["cudagraph_skips"] > 0
 
 
-def test_what_waits_in_a_capture_runs_as_it_is(
+def test_functions_that_wait_run_uncaptured(
     replaying: Callable[[Any], Any], calls: list[int]
 ) -> None:
     library = torch.library.Library("replay_test", "FRAGMENT")
@@ -74,7 +74,7 @@ def test_numbers_on_the_cpu_are_not_frozen(replaying: Callable[[Any], Any]) -> N
     assert captures() == 0
 
 
-def test_an_operator_that_says_it_is_unsafe(replaying: Callable[[Any], Any]) -> None:
+def test_an_operator_tagged_as_unsafe(replaying: Callable[[Any], Any]) -> None:
     library = torch.library.Library("replay_test_unsafe", "DEF")
     library.define("twice(Tensor x) -> Tensor", tags=(torch.Tag.cudagraph_unsafe,))
     library.impl("twice", lambda x: x * 2, "PrivateUse1")
@@ -87,7 +87,7 @@ def test_an_operator_that_says_it_is_unsafe(replaying: Callable[[Any], Any]) -> 
     library._destroy()
 
 
-def test_tensors_of_two_devices_run_as_they_are(replaying: Callable[[Any], Any]) -> None:
+def test_tensors_of_two_devices_run_uncaptured(replaying: Callable[[Any], Any]) -> None:
     compiled = replaying(lambda x, y: x * 2 + y.to("openreg:0"))
     for _ in range(4):
         x, y = random(4), torch.randn(4, device="openreg:1")
@@ -114,7 +114,7 @@ def test_the_cpu_is_as_before() -> None:
     assert captures() == 0
 
 
-def test_an_error_may_be_asked_for() -> None:
+def test_refusals_can_be_errors() -> None:
     with torch._inductor.config.patch("triton.cudagraph_or_error", True):
         compiled = torch.compile(lambda x, y: x * y, mode="reduce-overhead")
         with pytest.raises(RuntimeError, match="several devices: cpu, openreg"):

@@ -15,7 +15,7 @@ from tests.replay_compiler import replaying as replaying
 
 
 def test_within_a_graph_of_the_program(replaying: Callable[[Any], Any]) -> None:
-    """Its kernels become part of that graph."""
+    """The kernels become part of the program's graph."""
     compiled = replaying(lambda x: (x * 2).sin())
     x = random(6)
     for _ in range(3):
@@ -30,7 +30,7 @@ def test_within_a_graph_of_the_program(replaying: Callable[[Any], Any]) -> None:
 
 
 def test_streams(replaying: Callable[[Any], Any]) -> None:
-    """A result that a stream still reads is not overwritten by a replay on another one."""
+    """A result that a stream still reads must not be overwritten by a replay on another stream."""
     compiled = replaying(lambda x: x * 2)
     x = random(100_000)
     for _ in range(3):
@@ -42,7 +42,7 @@ def test_streams(replaying: Callable[[Any], Any]) -> None:
         with torch.openreg.stream(streams[number % 3]):
             given = torch.full_like(x, float(number))
             result = compiled(given)
-            torch.openreg._sleep(1_000_000)  # ns: the next stream comes first, if it may
+            torch.openreg._sleep(1_000_000)  # ns: the next stream runs first unless it must wait
             sums.append((number, result + 1))
             del result
     torch.openreg.synchronize()
@@ -85,7 +85,7 @@ def test_threads(replaying: Callable[[Any], Any]) -> None:
 
 
 def test_a_thread_that_compiles() -> None:
-    """torch's settings belong to a thread; the policy is there in all of them."""
+    """torch's settings belong to a thread; the policy applies to all threads."""
     before = captures()
 
     def work() -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions that replay captured graphs compute what they compute without."""
+"""Compiled functions that replay captured graphs give the same results as without graphs."""
 
 import gc
 from collections.abc import Callable
@@ -27,7 +27,7 @@ def test_a_call_is_a_replay(replaying: Callable[[Any], Any], calls: list[int]) -
         x, y = random(5, 7), random(7)
         result = compiled(x, y)
         assert_close(result, (x * 2 + y).relu())
-        # As it is, captured, and once more while the first capture's result is held.
+        # First uncaptured, then captured, and captured again while the first result is held.
         assert len(calls) == min(number + 1, 3)
     assert captures() == 2
 
@@ -39,7 +39,7 @@ def test_results_stay_as_long_as_they_are_held(replaying: Callable[[Any], Any]) 
     for x, (plus, total) in zip(inputs, results, strict=True):
         assert_close(plus, x + 1)
         assert_close(total, x.sum())
-    # More than are ever recorded at a time: it ran as it is, and said so.
+    # More than the maximum number of captures: the function ran uncaptured, with a warning.
     assert captures() == 8
     assert counters["inductor"]["cudagraph_skips"] > 0
 
@@ -53,20 +53,20 @@ def test_results_stay_as_long_as_they_are_held(replaying: Callable[[Any], Any]) 
     st.sampled_from(sorted(WAYS)),
 )
 def test_any_program_agrees(steps: list[tuple[str, int]], way: str) -> None:
-    """Results are held, dropped, written to and fed back in any order."""
+    """Results are held, dropped, written to and used as inputs in any order."""
 
     def function(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
         z = (x * 2 + y.cumsum(0)) % 997
         return z, (z * y).cumsum(0) % 997
 
     compiled = torch.compile(function, **WAYS[way])
-    held: list[tuple[Tensor, Tensor]] = []  # on the device, and what it has to be
+    held: list[tuple[Tensor, Tensor]] = []  # the device's result and the expected result
 
     def call(x: tuple[Tensor, Tensor], y: tuple[Tensor, Tensor]) -> None:
         held.extend(zip(compiled(x[0], y[0]), function(x[1], y[1]), strict=True))
 
     def fresh() -> tuple[Tensor, Tensor]:
-        x = torch.randint(-9, 9, (6,))  # exact, however often it is fed back
+        x = torch.randint(-9, 9, (6,))  # integers, so repeated calls stay exact
         return x.to("openreg"), x
 
     for action, place in steps:
@@ -98,7 +98,7 @@ def test_a_result_that_is_fed_back(replaying: Callable[[Any], Any]) -> None:
 
 
 class Trained(nn.Module):
-    """Parameters, a buffer that is written to, and random numbers."""
+    """A module with parameters, a buffer that is written to, and random numbers."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -113,7 +113,7 @@ class Trained(nn.Module):
 
 
 def test_training(replaying: Callable[[Any], Any]) -> None:
-    """Gradients are accumulated over two batches, of which the second runs before backward."""
+    """Gradients accumulate over two batches; the second forward runs before the first backward."""
     model, expected = Trained().to("openreg"), Trained().to("openreg")
     expected.load_state_dict(model.state_dict())
     compiled = replaying(model)
@@ -153,7 +153,7 @@ def test_an_optimizer(replaying: Callable[[Any], Any]) -> None:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_random_numbers(way: str) -> None:
-    """They go on from call to call, and are those of the same function without graphs."""
+    """The sequence continues from call to call, and equals that of the function without graphs."""
 
     def function(x: Tensor) -> Tensor:
         return nn.functional.dropout(x, 0.5) + torch.rand_like(x)
@@ -175,7 +175,7 @@ def test_random_numbers(way: str) -> None:
 
 
 def test_dropout_in_training(replaying: Callable[[Any], Any]) -> None:
-    """Backward has the mask of its own forward."""
+    """Each backward uses the mask of its own forward."""
     compiled = replaying(lambda x: nn.functional.dropout(x, 0.5) * 3)
     masks = set()
     for _ in range(6):
@@ -197,7 +197,7 @@ def test_dynamic_sizes(replaying: Callable[[Any], Any]) -> None:
             assert_close(compiled(x), torch.softmax(x * 2, -1).sum(0))
         if repetition == 2:
             before = captures()
-    assert captures() == before  # one for each size by then
+    assert captures() == before  # there is one for each size by then
     assert captures() >= 3
 
 
@@ -254,7 +254,7 @@ def test_results_that_are_inputs_or_parts_of_them(replaying: Callable[[Any], Any
     compiled = replaying(lambda x: (apply(x, weight) * 2, x, x[1:]))
     for _ in range(4):
         pairs = []
-        for _ in range(2):  # the second call is before the first one's backward
+        for _ in range(2):  # the second call runs before the backward of the first
             x = random(5, 4).requires_grad_()
             y, same, rows = compiled(x)
             assert same.data_ptr() == x.data_ptr()
@@ -278,7 +278,7 @@ def test_parameters_that_move(replaying: Callable[[Any], Any]) -> None:
                 parameter.data = random(*parameter.shape)
             x = random(2, 4)
             assert_close(compiled(x), model(x))
-    # Three places of theirs are recorded, then they are copied.
+    # Three addresses are captured; after that, the parameters are copied.
     assert captures() == 4
     before = captures()
     with torch.no_grad():
@@ -304,13 +304,13 @@ def test_inference_mode_and_then_training(replaying: Callable[[Any], Any]) -> No
         assert_close(result, x * 2 + 1)
 
 
-def test_the_memory_goes_back(replaying: Callable[[Any], Any]) -> None:
+def test_memory_is_released_with_the_function(replaying: Callable[[Any], Any]) -> None:
     def use() -> None:
         compiled = replaying(lambda x: (x @ x).relu() @ x)
         for _ in range(4):
             result = compiled(random(64, 64))
         torch._dynamo.reset()
-        assert result.isfinite().all()  # it is its holder's, even now
+        assert result.isfinite().all()  # the result still belongs to its holder
 
     use()
     gc.collect()
@@ -324,7 +324,7 @@ def test_the_memory_goes_back(replaying: Callable[[Any], Any]) -> None:
 
 
 def test_with_cpp_wrapper() -> None:
-    """torch lets it have no graphs while it may cut graphs into parts."""
+    """torch disables graphs with cpp_wrapper if it may partition graphs."""
     with torch._inductor.config.patch(cpp_wrapper=True, graph_partition=False):
         compiled = torch.compile(lambda x: (x * 2).softmax(0) @ x, mode="reduce-overhead")
         for _ in range(4):
@@ -346,8 +346,8 @@ def test_after_passes() -> None:
     assert captures() >= 2
 
 
-def test_what_was_compiled_before_is_replayed_too() -> None:
-    """torch's caches keep the code; whether it is replayed is decided when they are read."""
+def test_cached_code_is_replayed_too() -> None:
+    """torch's caches store the code. Whether it is replayed is decided when it is loaded."""
 
     def function(x: Tensor) -> Tensor:
         return (x * 11).tanh()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`python -m torch_openreg`: its report on a device that works, and on broken ones."""
+"""The report of `python -m torch_openreg`, on a working device and on broken ones."""
 
 import gc
 import json
@@ -78,7 +78,7 @@ def test_flags(flags: list[str], status: int, capsys: pytest.CaptureFixture[str]
 
 
 @pytest.mark.parametrize("index", ["9", "-1"])
-def test_device_that_is_not_there(index: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_missing_device_is_reported(index: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert program.main(["--device", index]) == 1
     printed = capsys.readouterr().out
     assert f"FAIL  IndexError: device index {index} is out of range: 2 devices" in printed
@@ -96,12 +96,12 @@ Fault = Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def gives(value: object) -> Fault:
-    """Replace a function by one that does nothing and returns ``value``."""
+    """Replaces a function with one that only returns ``value``."""
     return lambda _: lambda *_, **__: value
 
 
 def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Change the last element of a result, if the first argument is on the device."""
+    """Changes the last element of a result if the first argument is on the device."""
 
     def function(first: torch.Tensor, *arguments: Any, **named: Any) -> Any:
         result = original(first, *arguments, **named)
@@ -116,7 +116,7 @@ def changes_result(original: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
-    """Keep the results alive."""
+    """Keeps the results alive."""
     kept = []
 
     def function(*arguments: Any, **named: Any) -> Any:
@@ -126,17 +126,18 @@ def leaks_result(original: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-# Which check reports a fault (an object, its attribute, what replaces it), and what it says.
+# Faults: the check that must report it, an object, its attribute, the replacement, and the text of
+# the report.
 FAULTS: list[tuple[str, Any, str, Fault, str]] = [
     ("memory", openreg, "memory_allocated", gives(0), "counts as 0"),
     ("memory", openreg, "mem_get_info", gives((2, 1)), "2 bytes are free, of 1"),
     ("memory", torch, "full", leaks_result, "bytes are still allocated"),
-    ("memory", torch.Tensor, "cpu", changes_result, "memory that was filled"),
+    ("memory", torch.Tensor, "cpu", changes_result, "filled memory"),
     ("copies", torch.Tensor, "cpu", changes_result, "torch.float32 to the device and back"),
     ("copies", torch.Tensor, "is_pinned", gives(False), "did not pin"),
     ("copies", torch.Tensor, "copy_", gives(None), "pinned memory to the device and back"),
     ("copies", torch.Tensor, "to", changes_result, "a copy from openreg:0 to openreg:1"),
-    ("streams", openreg.Stream, "wait_event", gives(None), "what a stream reads"),
+    ("streams", openreg.Stream, "wait_event", gives(None), "the value read"),
     ("streams", openreg, "_sleep", gives(None), "events measure"),
     ("operators", torch.nn.functional, "layer_norm", changes_result, "layer_norm: "),
     ("operators", torch.autograd, "grad", changes_result, "gradient 0: "),
@@ -177,13 +178,13 @@ def test_failure_is_reported_with_advice(
 
 
 def test_checks_leave_everything_as_it_was() -> None:
-    gc.collect()  # exceptions of other tests may hold tensors
+    gc.collect()  # exceptions of other tests may keep tensors alive
     torch.openreg.empty_cache()
     torch.manual_seed(4)
     held = torch.openreg.memory_allocated()
     states = [torch.get_rng_state(), torch.openreg.get_rng_state(0)]
     assert not any(self_test.run(name) for name in self_test.CHECKS)
-    gc.collect()  # what compiled code leaves refers to itself
+    gc.collect()  # compiled code leaves reference cycles
     assert torch.openreg.memory_allocated() == held
     assert torch.equal(torch.get_rng_state(), states[0])
     assert torch.equal(torch.openreg.get_rng_state(0), states[1])
@@ -191,7 +192,7 @@ def test_checks_leave_everything_as_it_was() -> None:
 
 @pytest.fixture
 def broken(tmp_path: Path) -> Path:
-    """A copy of the package, to be broken."""
+    """A copy of the package, which a test can break."""
     source = Path(openreg.__file__).parent.parent
     copy = tmp_path / "torch_openreg"
     for path in source.rglob("*"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Files and copies of what is on the device: values, devices and sharing come back."""
+"""Files and copies of objects on the device: values, devices and sharing are restored."""
 
 import copy
 import io
@@ -60,7 +60,7 @@ def numbers(*shape: int, device: str = "openreg:1") -> Tensor:
 
 
 def assert_same(found: Tensor, expected: Tensor) -> None:
-    """The same values with the same metadata, in other memory."""
+    """Equal values and metadata, in different memory."""
     assert found.device == expected.device
     assert found.dtype == expected.dtype
     assert found.stride() == expected.stride()
@@ -73,7 +73,7 @@ def assert_same(found: Tensor, expected: Tensor) -> None:
 @pytest.mark.parametrize(
     ("dtype", "legacy"),
     [(dtype, False) for dtype in DTYPES]
-    # torch reads no newer ones from a legacy file, of any device.
+    # For any device, torch cannot read newer dtypes from a legacy file.
     + [(dtype, True) for dtype in DTYPES if dtype not in torch.storage._new_dtypes()],
     ids=str,
 )
@@ -161,7 +161,7 @@ def test_tags_of_storages() -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_a_device_that_is_not_there(legacy: bool) -> None:
+def test_missing_device(legacy: bool) -> None:
     with pytest.raises(RuntimeError, match=r"OPENREG device 7 but .*device_count\(\) is 2"):
         round_trip(numbers(2), legacy=legacy, map_location={"openreg:1": "openreg:7"})
     assert torch.equal(round_trip(numbers(2), legacy=legacy), numbers(2))
@@ -196,7 +196,7 @@ assert not hasattr(torch, "openreg")
 
 
 def test_mapped_files(tmp_path: Path) -> None:
-    """With mmap only the host's tensors are the file; the device has a copy."""
+    """With mmap, only host tensors map the file; the device has a copy."""
     path = tmp_path / "tensors.pt"
     torch.save({"device": numbers(1000), "host": torch.ones(1000)}, path)
     before = path.read_bytes()
@@ -224,7 +224,7 @@ def test_untyped_storages() -> None:
     loaded = round_trip(storage)
     assert loaded.device == storage.device
     assert loaded.tolist() == storage.tolist()
-    # From a legacy file, which pickle makes too, torch reads none, of any device.
+    # For any device, torch cannot read them from a legacy file or a pickle.
     attempts: list[Callable[[], Any]] = [
         lambda: round_trip(storage, legacy=True),
         lambda: copy_by_pickle(storage),
@@ -235,7 +235,7 @@ def test_untyped_storages() -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_views_go_on_sharing(legacy: bool) -> None:
+def test_views_still_share_memory(legacy: bool) -> None:
     base = numbers(4, 4)
     loaded = round_trip({"base": base, "row": base[1], "t": base.t(), "o": base + 0}, legacy=legacy)
     loaded["base"].fill_(7)
@@ -245,7 +245,7 @@ def test_views_go_on_sharing(legacy: bool) -> None:
 
 
 @pytest.mark.parametrize("legacy", [False, True], ids=["zip", "legacy"])
-def test_modules_and_optimizers_go_on_where_they_were(legacy: bool) -> None:
+def test_modules_and_optimizers_resume(legacy: bool) -> None:
     x = numbers(4, 3)
 
     def make() -> tuple[torch.nn.Module, torch.optim.Optimizer]:
@@ -324,7 +324,7 @@ def test_nested_tensors(layout: torch.layout) -> None:
     nested = torch.nested.nested_tensor(
         [numbers(2, 3), numbers(1, 3)], layout=layout, device="openreg:1"
     )
-    # weights_only knows no nested tensor with layout jagged.
+    # weights_only does not support nested tensors with jagged layout.
     loaded = round_trip(nested, weights_only=layout == torch.strided)
     assert loaded.device == torch.device("openreg:1")
     for found, expected in zip(loaded.unbind(), nested.unbind(), strict=True):
@@ -409,7 +409,7 @@ def test_safetensors(tmp_path: Path) -> None:
     host = safetensors.torch.load_file(path)
     assert host["y"].dtype == torch.bfloat16
     assert torch.equal(host["x"], tensor.cpu())
-    # A number is the device of the accelerator. Its name is not on safetensors' list.
+    # An integer is an index of the accelerator, whose name is not in safetensors' list.
     loaded = safetensors.torch.load_file(path, device=1)
     assert_same(loaded["x"], tensor)
     with safetensors.safe_open(path, framework="pt", device=0) as file:

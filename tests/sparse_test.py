@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Sparse tensors of every layout: made, moved, computed with, differentiated; against the CPU."""
+"""Sparse tensors of all layouts: construction, copies, operators and gradients as on the CPU."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Sparse")
 
 
 def dense(dtype: torch.dtype = torch.float64) -> Tensor:
-    """4 x 6, half of it zero."""
+    """A 4 x 6 matrix, half of it zero."""
     values = torch.arange(24, dtype=torch.float64).reshape(4, 6)
     return (values * (values.remainder(2) == 0)).to(dtype)
 
@@ -36,7 +36,7 @@ def sparse(layout: torch.layout, dtype: torch.dtype = torch.float64) -> Tensor:
 
 
 def assert_same(ours: Any, theirs: Any) -> None:
-    """What the device returned is what the CPU returned: layout, parts, values."""
+    """The results of device and CPU must agree in layout, parts and values."""
     for actual, expected in zip(tree_leaves(ours), tree_leaves(theirs), strict=True):
         if not isinstance(expected, Tensor):
             assert actual == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a backend keeps with a tensor: where it goes, and what is refused."""
+"""Metadata of a backend on a tensor: which operations keep it, and invalid values."""
 
 import copy
 import io
@@ -76,20 +76,20 @@ def test_setting_and_taking_away() -> None:
         lambda x: pickle.loads(pickle.dumps(Parameter(x))),
     ],
 )
-def test_what_goes_along(derive: Callable[[Tensor], Tensor]) -> None:
+def test_operations_that_keep_metadata(derive: Callable[[Tensor], Tensor]) -> None:
     tensor = tensor_with_meta()
     derived = derive(tensor)
     assert get_meta(derived) == META
-    # One does not see what is set on the other, unless they are the same.
+    # Setting it on one does not change the other, unless they are the same object.
     set_meta(tensor, TensorMeta(version=9))
     assert get_meta(derived) == (TensorMeta(version=9) if derived is tensor else META)
 
 
 class Sub(Tensor):
-    """A subclass with torch's own __torch_function__."""
+    """A subclass with torch's default __torch_function__."""
 
     def new_empty(self, *arguments: Any, **options: Any) -> "Sub":
-        """As copy.deepcopy wants it of a subclass."""
+        """copy.deepcopy requires this method of a subclass."""
         return super().new_empty(*arguments, **options).as_subclass(Sub)
 
 
@@ -99,7 +99,7 @@ def test_subclasses() -> None:
     copied = copy.deepcopy(tensor)
     assert type(copied) is Sub
     assert get_meta(copied) == META
-    # torch makes these by as_subclass, which leaves metadata behind.
+    # torch creates these with as_subclass, which drops metadata.
     for copied in (copy.copy(tensor), pickle.loads(pickle.dumps(tensor))):
         assert type(copied) is Sub
         assert get_meta(copied) is None
@@ -194,13 +194,13 @@ def test_state_of_a_module() -> None:
     assert get_meta(state["weight"]) == META
     assert get_meta(state["bias"]) is None
     other = torch.nn.Linear(3, 2).to("openreg:1")
-    other.load_state_dict(state)  # copies values
+    other.load_state_dict(state)  # copies only values
     assert get_meta(other.weight) is None
     other.load_state_dict(state, assign=True)
     assert get_meta(other.weight) == META
 
 
-def test_lazy_bits_go_along() -> None:
+def test_lazy_bits_are_kept() -> None:
     tensor = torch.tensor([1 + 2j], device="openreg").conj()
     set_meta(tensor, META)
     loaded = round_trip(tensor)
@@ -246,14 +246,14 @@ def test_messages_to_other_processes_have_values_only() -> None:
     assert get_meta(received) is None
 
 
-def test_wrappers_keep_what_is_inside() -> None:
+def test_wrappers_keep_the_metadata_of_inner_tensors() -> None:
     wrapped = TwoTensor(tensor_with_meta(), tensor_with_meta(meta=TensorMeta(version=5)))
     with torch.serialization.safe_globals([TwoTensor]):
         copies = [round_trip(wrapped), copy.copy(wrapped), copy.deepcopy(wrapped)]
     for copied in copies[:2]:
         assert get_meta(copied.a) == META
         assert get_meta(copied.b) == TensorMeta(version=5)
-    assert type(copies[2]) is TwoTensor  # made by clone, which leaves metadata behind
+    assert type(copies[2]) is TwoTensor  # created by clone, which drops metadata
     with pytest.raises(ValueError, match=r"memory of their own.*or wraps others"):
         get_meta(wrapped)
 
@@ -335,7 +335,7 @@ def test_damaged_files(key: str, message: str) -> None:
     assert get_meta(tensor) is None
 
 
-def test_what_other_backends_write_is_left_alone() -> None:
+def test_metadata_of_other_backends_is_kept() -> None:
     tensor = torch.ones(2, device="openreg")
     torch._utils.set_tensor_metadata(tensor, {"another:version=1": True})
     assert get_meta(tensor) is None
@@ -395,7 +395,7 @@ WRITES: dict[str, Callable[[Tensor], Any]] = {
 
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("index", [0, 1])
-def test_a_lazy_clone_has_memory_of_its_own_when_it_is_written_to(name: str, index: int) -> None:
+def test_a_lazy_clone_gets_new_memory_when_it_is_written_to(name: str, index: int) -> None:
     values = torch.tensor([0.5, 1.5, 2.5, 3.5])
     for writes_to_clone in (False, True):
         tensor = values.to(f"openreg:{index}")
@@ -423,7 +423,7 @@ ADDRESSES: dict[str, Callable[[Tensor], Any]] = {
 
 
 @pytest.mark.parametrize("name", ADDRESSES)
-def test_a_lazy_clone_gives_its_address_while_another_device_is_current(name: str) -> None:
+def test_the_address_of_a_lazy_clone_while_another_device_is_current(name: str) -> None:
     tensor = torch.ones(4, device="openreg:1")
     assert torch.openreg.current_device() == 0
     before = torch.openreg.memory_allocated(0)
@@ -436,7 +436,7 @@ def test_a_lazy_clone_gives_its_address_while_another_device_is_current(name: st
     assert clone.tolist() == [1.0] * 4
 
 
-def test_a_lazy_clone_looks_as_the_original() -> None:
+def test_a_lazy_clone_has_the_metadata_of_the_original() -> None:
     tensor = torch.arange(6.0, device="openreg").reshape(2, 3).t()[1:]
     clone = tensor._lazy_clone()
     assert clone.tolist() == tensor.tolist()
@@ -451,7 +451,7 @@ def test_a_lazy_clone_looks_as_the_original() -> None:
     assert original.grad.tolist() == [3.0, 3.0]
 
 
-def test_a_lazy_clone_is_the_last_that_is_written_to() -> None:
+def test_the_last_lazy_clone_is_not_copied() -> None:
     tensor = torch.ones(4, device="openreg")
     clone = tensor._lazy_clone()
     del tensor
@@ -466,9 +466,9 @@ def test_a_lazy_clone_outlives_the_original_on_another_stream() -> None:
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(100_000_000)
-        clone.add_(1)  # copies, late
+        clone.add_(1)  # copies late
     del tensor
-    for _ in range(20):  # takes the memory of the original, at once
+    for _ in range(20):  # reuses the memory of the original immediately
         torch.full((1000,), -1.0, device="openreg")
     side.synchronize()
     assert clone.unique().tolist() == [4.0]

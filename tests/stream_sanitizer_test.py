@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The stream sanitizer: races are found whatever the timing, ordered programs are left alone."""
+"""The stream sanitizer finds races regardless of timing, and accepts ordered programs."""
 
 import gc
 import threading
@@ -29,7 +29,7 @@ def _sanitizer() -> Iterator[None]:
 
 
 def side_stream(device: int = 0) -> torch.Stream:
-    """A stream that has seen nothing of the test."""
+    """A stream without any ordering with the test's other streams."""
     return torch.Stream(f"openreg:{device}")
 
 
@@ -64,7 +64,7 @@ def test_a_read_of_what_another_stream_writes() -> None:
 
 def test_a_race_does_not_depend_on_timing() -> None:
     x = torch.zeros(N, device="openreg")
-    time.sleep(0.1)  # by now it is written, but the program has not asked
+    time.sleep(0.1)  # it is written by now, but the program has not synchronized
     with (
         torch.openreg.stream(side_stream()),
         pytest.raises(RuntimeError, match="aten::add_ writes"),
@@ -219,7 +219,7 @@ def test_the_backward_pass_is_watched() -> None:
         x.grad.sum()
 
 
-def test_warnings_go_on() -> None:
+def test_warnings_do_not_stop_the_program() -> None:
     stream_sanitizer.enable("warn")
     assert stream_sanitizer.action() == "warn"
     x = torch.zeros(N, device="openreg")
@@ -331,7 +331,7 @@ def test_autograd_across_streams() -> None:
             halves.append((x * 3).relu())
     for stream in (left, right):
         torch.openreg.current_stream().wait_stream(stream)
-    (halves[0] * halves[1]).sum().backward()  # back over the same streams
+    (halves[0] * halves[1]).sum().backward()  # backward uses the same streams
     assert x.grad is not None
     assert x.grad.tolist() == [18.0] * N
 
@@ -397,7 +397,7 @@ def test_out_of_use_memory_of_other_streams() -> None:
         torch.openreg.empty_cache()
 
 
-def test_captured_work_is_no_use_of_memory() -> None:
+def test_captured_work_does_not_use_memory() -> None:
     x = torch.zeros(N, device="openreg")
     torch.openreg.synchronize()
     graph = torch.openreg.OpenRegGraph()
@@ -415,7 +415,7 @@ def test_captured_work_is_no_use_of_memory() -> None:
 # ---------------------------------------------------------------------------- settings
 
 
-def test_when_it_is_off_nothing_is_seen() -> None:
+def test_disabled_sanitizer_reports_nothing() -> None:
     stream_sanitizer.disable()
     assert stream_sanitizer.action() == "off"
     x = torch.zeros(N, device="openreg")

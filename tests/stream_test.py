@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams: work runs while Python goes on, in order within a stream, apart from other streams."""
+"""Streams: Python runs ahead, work of a stream is in order, streams are independent."""
 
 import ctypes
 import threading
@@ -12,7 +12,7 @@ import pytest
 import torch
 import torch_openreg
 
-# Long against what a launch takes on a busy machine.
+# Much longer than a launch on a busy machine.
 NAP = 300_000_000  # ns
 
 
@@ -23,7 +23,7 @@ def _quiet_devices() -> None:
         torch.openreg.synchronize(index)
 
 
-def test_python_goes_on_while_the_device_works() -> None:
+def test_python_continues_while_the_device_works() -> None:
     value = torch.zeros(4, device="openreg")
     start = time.monotonic()
     torch.openreg._sleep(NAP)
@@ -60,7 +60,7 @@ def test_streams_are_independent() -> None:
     assert value.tolist() == [2.0] * 4
 
 
-def test_default_stream_waits_for_nobody() -> None:
+def test_default_stream_does_not_wait_for_others() -> None:
     slow = torch.openreg.Stream()
     with torch.openreg.stream(slow):
         torch.openreg._sleep(NAP)
@@ -208,7 +208,8 @@ def test_priorities() -> None:
 
 
 def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
-    # The tensor dies before its stream has run; a new one of its size must not see the write.
+    # The tensor is freed before its stream has run. A new tensor of its size must not see the
+    # write.
     side = torch.openreg.Stream()
     with torch.openreg.stream(side):
         torch.openreg._sleep(NAP // 3)
@@ -220,7 +221,7 @@ def test_memory_freed_under_a_kernel_is_not_given_away() -> None:
 
 @contextmanager
 def foreign_stream(device: int) -> Iterator[int]:
-    """The handle of a stream that was made without torch."""
+    """The handle of a stream that was not created by torch."""
     library = Path(torch_openreg.__file__).parent / "lib" / "libopenreg.so"
     driver = ctypes.CDLL(str(library))
     handle = ctypes.c_void_p()
@@ -278,7 +279,7 @@ def test_wrong_handles_are_refused() -> None:
         with pytest.raises(RuntimeError, match="belongs to device openreg:0"):
             torch.openreg.ExternalStream(handle, device=1)
         stream = torch.openreg.ExternalStream(handle, device=0)
-    for wrong in (12345, handle):  # no stream; a dead one
+    for wrong in (12345, handle):  # not a stream; a destroyed stream
         with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
             torch.openreg.ExternalStream(wrong, device=0)
     with pytest.raises(RuntimeError, match="is not a stream, or it was destroyed"):
@@ -369,7 +370,9 @@ def test_a_backward_pass_runs_on_the_streams_of_the_forward_pass() -> None:
     (y * 5).sum().backward()
     assert seen == [side]
     assert x.grad is not None
-    assert x.grad.tolist() == [30.0] * 1000  # read on the default stream, which waits for the side
+    assert (
+        x.grad.tolist() == [30.0] * 1000
+    )  # read on the default stream, which waits for the side stream
 
 
 def test_a_backward_pass_in_another_thread() -> None:
@@ -391,7 +394,7 @@ def test_peer_copies_are_in_the_order_of_both_streams() -> None:
             with torch.openreg.device(0):
                 torch.openreg._sleep(NAP // 30)
             x.fill_(value)
-            y.copy_(x, non_blocking=True)  # behind the fill, before the next one
+            y.copy_(x, non_blocking=True)  # after the fill, before the next one
             with torch.openreg.device(1):
                 torch.openreg._sleep(NAP // 30)
             y.mul_(2)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Eight threads, two devices and four streams of each: every result is checked.
+"""Eight threads, two devices and four streams each; every result is checked.
 
-The length in seconds is that of OPENREG_STRESS_SECONDS: ``./bazelw test //tests:stress_test
---test_env=OPENREG_STRESS_SECONDS=60``, some seconds without it.
+OPENREG_STRESS_SECONDS sets the duration in seconds; the default is a few seconds: ``./bazelw test
+//tests:stress_test --test_env=OPENREG_STRESS_SECONDS=60``.
 """
 
 import os
@@ -22,7 +22,7 @@ N = 512
 
 
 class Worker:
-    """What one thread does. All numbers are small integers, so that sums of them are exact."""
+    """The work of one thread. All values are small integers, so that their sums are exact."""
 
     def __init__(self, number: int, streams: list[list[torch.Stream]]) -> None:
         self.random = random.Random(number)
@@ -58,7 +58,7 @@ class Worker:
             assert x.tolist() == [total] * N
 
     def gradients(self) -> None:
-        """A backward pass over two streams."""
+        """Runs a backward pass over two streams."""
         device, first = self.place()
         second = self.random.choice(self.streams[device])
         value = self.value()
@@ -73,7 +73,7 @@ class Worker:
             assert x.grad.tolist() == [8 * value] * N
 
     def peers(self) -> None:
-        """There and back again, between the streams of two devices."""
+        """Copies back and forth between the streams of two devices."""
         device, stream = self.place()
         other = (device + 1) % DEVICES
         value = self.value()
@@ -86,7 +86,7 @@ class Worker:
             assert y.tolist() == [4 * value] * N
 
     def pinned(self) -> None:
-        """Through pinned memory that is given up at once."""
+        """Copies through pinned memory that is freed immediately."""
         device, stream = self.place()
         value = self.value()
         with torch.openreg.stream(stream):
@@ -98,7 +98,7 @@ class Worker:
         assert back.tolist() == [2 * value] * N
 
     def short_lives(self) -> None:
-        """Memory goes from use to use; nothing of an earlier one may be seen."""
+        """Reuses memory repeatedly; no earlier contents may be visible."""
         device, stream = self.place()
         with torch.openreg.stream(stream):
             kept = []
@@ -111,7 +111,7 @@ class Worker:
                 assert tensor.eq(expected).all().item()
 
     def parallel(self) -> None:
-        """A kernel with a team."""
+        """Runs a kernel with a team of threads."""
         device, stream = self.place()
         value = self.value()
         with torch.openreg.stream(stream):
@@ -159,9 +159,9 @@ def test_threads_devices_and_streams() -> None:
 
 
 def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
-    """Threads whose kernels fail, beside others: each error goes where its stream is waited for."""
+    """Kernels of some threads fail. Each error must be raised by a wait for its own stream."""
     index = torch.tensor([N], device="openreg")
-    torch.ones(N, device="openreg").index_select(0, index - 1)  # its dtypes are new
+    torch.ones(N, device="openreg").index_select(0, index - 1)  # first use of these dtypes
     torch.openreg.synchronize()
     seen: list[bool] = []
 
@@ -179,7 +179,7 @@ def test_an_error_reaches_the_thread_that_waits_for_its_stream() -> None:
                     failed += 1
         seen.append(failed == (20 if fails else 0))
 
-    # No two of them have a stream in common: the pool has more of them than there are threads.
+    # The threads do not share streams, because the pool has more streams than there are threads.
     threads = [threading.Thread(target=work, args=(number % 2 == 0,)) for number in range(THREADS)]
     for thread in threads:
         thread.start()

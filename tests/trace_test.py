@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""python -m torch_openreg.trace: what it finds, counts and rewrites."""
+"""python -m torch_openreg.trace: its checks, counts and conversions."""
 
 import copy
 import gzip
@@ -85,10 +85,10 @@ def incomplete(document: Document) -> None:
         (overlapping, "begins on device 0"),
         (backwards, "ends before it begins"),
         (without_call, "has no call of correlation 999999"),
-        (without_operator, "is linked to operator 999999, which is not there"),
+        (without_operator, "is linked to operator 999999, which does not exist"),
         (without_arrow, "no arrow begins"),
         (doubled_call, "2 calls have the correlation"),
-        (empty, "there is no work of the device in it"),
+        (empty, "the trace contains no work of the device"),
         (incomplete, "7 records are missing"),
     ],
 )
@@ -156,7 +156,7 @@ def test_names_of_cuda(path: Path, tmp_path: Path) -> None:
     calls = [e for e in converted.document["traceEvents"] if e.get("cat") == "cuda_runtime"]
     names = {call["name"] for call in calls}
     assert {"cudaLaunchKernel", "cudaMemcpyAsync"} <= names
-    assert not any("stream" in call["args"] for call in calls)  # it would be work for HTA
+    assert not any("stream" in call["args"] for call in calls)  # HTA would treat it as work
     assert not converted.calls
     original = read(path)
     assert len(converted.work) == len(original.work)
@@ -169,7 +169,7 @@ def test_the_original_stays(path: Path) -> None:
     assert document == before
 
 
-def test_files_that_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_files_that_are_not_traces(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for text in ("[]", "{}", "not json"):
         file = tmp_path / "file.json"
         file.write_text(text)
@@ -179,7 +179,7 @@ def test_files_that_are_no_traces(tmp_path: Path, capsys: pytest.CaptureFixture[
     for events in ([1], [{"ph": "X", "cat": "kernel", "name": "add"}]):
         file.write_text(json.dumps({"traceEvents": events}))
         assert program.main(["check", str(file)]) == 1
-        assert "damaged" in capsys.readouterr().err
+        assert "malformed" in capsys.readouterr().err
     cut = tmp_path / "cut.json.gz"
     cut.write_bytes(gzip.compress(b'{"traceEvents": []}')[:-9])
     assert program.main(["check", str(cut)]) == 1

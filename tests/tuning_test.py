@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Measured candidates (max_autotune) and frozen weights (freezing) in generated code.
 
-Each compilation of C++ takes seconds: a test compiles as few kernels as its subject needs.
+Each compilation of C++ takes seconds, so a test compiles as few kernels as possible.
 """
 
 import copy
@@ -44,14 +44,14 @@ def random(*shape: int) -> Tensor:
 
 
 class Images(nn.Module):
-    """A convolution with statistics of its own to fold into it, and a product."""
+    """A convolution followed by a normalization that can be folded into it, and a product."""
 
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Conv2d(3, 16, 3, padding=1)
         self.norm = nn.BatchNorm2d(16)
         self.head = nn.Linear(16, 10)
-        # Other than those of a new one, with which there would be nothing to fold.
+        # Nontrivial statistics: with those of a new layer there would be nothing to fold.
         with torch.no_grad():
             for name, value in self.norm.state_dict().items():
                 if name in ("weight", "running_var"):
@@ -72,14 +72,14 @@ def images() -> nn.Module:
     return Images().eval()
 
 
-#: How a model is made, and what it takes.
+#: A function that creates the model, and its input.
 MODELS = {"linear": (features, random(4, 16)), "conv": (images, random(2, 3, 8, 8))}
 
 
 def prepared(
     name: str, dtype: torch.dtype = torch.float32, device: str = DEVICE
 ) -> tuple[nn.Module, Tensor]:
-    """Return a model and its input, both on the device."""
+    """Returns a model and its input, both on the device."""
     make, x = MODELS[name]
     return make().to(device, dtype), x.to(device, dtype)
 
@@ -111,7 +111,7 @@ def test_measured_training_agrees_with_eager() -> None:
 
 
 def test_product_with_a_repeated_bias_is_one_operator() -> None:
-    # torch knows two operators for it, and would measure them on CUDA.
+    # torch has two operators for it, and would measure them on CUDA.
     def function(bias: Tensor, x: Tensor, weight: Tensor) -> Tensor:
         return torch.addmm(bias.expand(x.shape[0], -1), x, weight)
 
@@ -135,7 +135,7 @@ def test_dynamic_shapes_compile_once(frozen: bool) -> None:
 
 @torch.library.custom_op("openreg_tuning_test::shifted", mutates_args=())
 def shifted(x: Tensor) -> Tensor:
-    """Takes a long time on the device, and none on the host."""
+    """A kernel that takes long on the device, and a fast launch."""
     torch.openreg._sleep(50_000_000)
     return x + 1
 
@@ -149,7 +149,7 @@ def added(x: Tensor) -> Tensor:
     return x + 1
 
 
-# Times are remembered for all devices of a type, so sizes differ.
+# Times are cached for all devices of a type, so sizes differ.
 @pytest.mark.parametrize(("device", "size"), [("openreg:0", 8), ("openreg:1", 9)])
 def test_candidates_are_measured_until_the_device_is_done(device: str, size: int) -> None:
     measured: dict[str, float] = {}
@@ -171,12 +171,12 @@ def test_candidates_are_measured_until_the_device_is_done(device: str, size: int
     (slow,) = (time for name, time in measured.items() if "fallback" in name)
     (fast,) = (time for name, time in measured.items() if "fallback" not in name)
     assert slow >= 50 > fast > 0
-    assert "torch.ops.openreg_tuning_test" not in codes[-1]  # the other one was taken
+    assert "torch.ops.openreg_tuning_test" not in codes[-1]  # the other candidate was selected
 
 
 @pytest.mark.parametrize("options", [{"mode": MEASURED}, {"options": {"freezing": True}}])
 def test_changed_weights_count_unless_they_are_frozen(options: dict[str, Any]) -> None:
-    # torch freezes while it traces, when the options of a call are not yet known.
+    # torch freezes during tracing, when the options of a call are not known yet.
     model, x = prepared("conv")
     assert isinstance(model, Images)
     compiled = torch.compile(model, fullgraph=True, **options)
@@ -200,12 +200,12 @@ def test_frozen_convolution_has_its_normalization_folded(device: str, dtype: tor
     assert result.device == torch.device(device)
     same(result, expected)
     assert counters["inductor"]["binary_folding_conv"] == 4  # - mean, * scale, * weight, + bias
-    assert re.search(r"^ +\w+, = args$", code, re.MULTILINE)  # the image alone
+    assert re.search(r"^ +\w+, = args$", code, re.MULTILINE)  # only the image
     index = torch.device(device).index
     constants = re.findall(r"^_frozen_param\d+ = None  # (device\(.*?\))", code, re.MULTILINE)
     assert constants
     assert set(constants) == {f"device(type='openreg', index={index})"}
-    # The folded weight is another tensor.
+    # The folded weight is a separate tensor.
     model.conv.weight.zero_()
     assert torch.equal(compiled(x), result)
 
@@ -250,11 +250,11 @@ def test_frozen_products_of_one_input_are_one() -> None:
 
 
 @pytest.mark.usefixtures("freezing")
-def test_cached_code_takes_the_constants_of_its_own_model() -> None:
+def test_cached_code_uses_the_constants_of_each_model() -> None:
     for cached in (False, True):
         torch._dynamo.reset()
         counters.clear()
-        model, x = prepared("linear")  # each has weights of its own
+        model, x = prepared("linear")  # each has its own weights
         result, (code,) = run_and_get_code(torch.compile(model, fullgraph=True), x)
         same(result, model(x))
         assert "_frozen_param" in code

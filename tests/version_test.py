@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Version counters: autograd sees each write to a tensor that it saved."""
+"""Version counters: autograd detects every write to a tensor that it saved."""
 
 from collections.abc import Callable
 from typing import Any
@@ -58,7 +58,7 @@ def test_foreach_operators_count_one_write_a_tensor(name: str) -> None:
             square.sum().backward()
 
 
-def test_a_tensor_that_stands_twice_is_written_to_twice() -> None:
+def test_a_repeated_tensor_counts_two_writes() -> None:
     x = torch.ones(3, device="openreg")
     torch._foreach_add_([x, x], 1.0)
     assert x._version == 2
@@ -93,7 +93,7 @@ def test_a_graph_ends_with_the_step_of_an_optimizer(kind: Any, options: dict[str
             loss.backward()
 
 
-def test_fused_optimizers_count_what_those_of_the_cpu_count() -> None:
+def test_fused_optimizers_count_the_same_writes_as_on_the_cpu() -> None:
     versions = []
     for device in ("cpu", "openreg"):
         weight = torch.ones(3, device=device, requires_grad=True)

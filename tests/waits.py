@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Calls that wait for the device while a kernel needs the GIL; tests/gil_test.py runs them.
 
-Each case is a generator: what stands before its ``yield`` prepares the call, what follows is the
-call. In between a function of the host is queued on the current stream, which ends only when
-another Python thread has run. A call that waits with the GIL held never returns, so the cases run
-in a process of their own.
+Each case is a generator. The code before its ``yield`` prepares the call; the code after it is the
+call. In between, a host function is queued on the current stream, which returns only after another
+Python thread has run. A call that waits while it holds the GIL never returns, so the cases run in a
+separate process.
 """
 
 import copy
@@ -23,17 +23,17 @@ import torch
 
 Case = Callable[[], Generator[None, None, Any]]
 
-#: Calls that return only when the work that is queued is done.
+#: Calls that return only after the queued work is done.
 WAITING: dict[str, Case] = {}
-#: Calls that may return before.
+#: Calls that may return earlier.
 OTHERS: dict[str, Case] = {}
-#: Work that no thread of the device needs the GIL for.
+#: Work for which no thread of the device needs the GIL.
 WORK: dict[str, Callable[[], Any]] = {}
 
 DEVICE = "openreg"
-NAP = 30_000_000  # ns: the call has begun to wait when the function of the host begins
-QUEUE = 600  # more commands than a stream's queue has room for
-LARGE = 1 << 20  # elements: a copy from pageable memory is not staged
+NAP = 30_000_000  # ns; the call waits already when the host function starts
+QUEUE = 600  # more commands than fit into a stream's queue
+LARGE = 1 << 20  # elements; a copy of this size from pageable memory is not staged
 
 _driver = ctypes.CDLL("libopenreg.so")
 _driver_with_gil = ctypes.PyDLL("libopenreg.so")
@@ -42,11 +42,11 @@ _driver.orLaunchHostFunc.argtypes = [ctypes.c_void_p, _HostFunction, ctypes.c_vo
 _driver.orGetHostWaitHooks.restype = ctypes.c_void_p
 _driver.orSetHostWaitHooks.argtypes = [ctypes.c_void_p]
 _driver.orSetHostWaitHooks.restype = None
-_functions: list[Any] = []  # the driver may call them until the end of the process
+_functions: list[Any] = []  # the driver may call them until the process ends
 
 
 def queue_python(stream: torch.Stream | None = None) -> threading.Event:
-    """Queue a function which ends when another Python thread has run; returns what it sets then."""
+    """Queues a function that returns after another Python thread has run; returns its event."""
     started, ticked, done = threading.Event(), threading.Event(), threading.Event()
 
     def tick() -> None:
@@ -69,11 +69,11 @@ def queue_python(stream: torch.Stream | None = None) -> threading.Event:
 
 
 def run(name: str) -> bool:
-    """Run a case; returns whether the work was done when the call returned."""
+    """Runs a case; returns whether the work was done when the call returned."""
     case = (WAITING | OTHERS)[name]()
     next(case)
     torch.openreg.synchronize()
-    sys.setswitchinterval(1000)  # the GIL is released by calls only
+    sys.setswitchinterval(1000)  # only calls release the GIL
     try:
         done = queue_python()
         next(case, None)
@@ -88,8 +88,8 @@ def run(name: str) -> bool:
 
 
 def run_without_gil(name: str) -> None:
-    """Queue work, and wait for it with the GIL held: its threads must not need it."""
-    WORK[name]()  # once for what only a first call does
+    """Queues work and waits for it with the GIL held; threads of the device must not need it."""
+    WORK[name]()  # a first call does additional work
     torch.openreg.synchronize()
     torch.openreg._sleep(NAP)
     kept = WORK[name]()
@@ -103,24 +103,24 @@ def run_without_gil(name: str) -> None:
 
 
 def waiting(case: Case) -> Case:
-    """Add a call that waits."""
+    """Registers a call that waits."""
     WAITING[case.__name__] = case
     return case
 
 
 def other(case: Case) -> Case:
-    """Add a call that may wait."""
+    """Registers a call that may wait."""
     OTHERS[case.__name__] = case
     return case
 
 
 def ones(*shape: int, **options: Any) -> torch.Tensor:
-    """A tensor of the device."""
+    """A tensor on the device."""
     return torch.ones(shape, device=DEVICE, **options)
 
 
 def _add_calls(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
-    """Add calls with a small tensor."""
+    """Registers calls with a small tensor."""
 
     def case_of(call: Callable[[torch.Tensor], Any]) -> Case:
         def case() -> Generator[None, None, Any]:
@@ -236,7 +236,7 @@ def interprocess_event() -> Generator[None, None, Any]:
 
 
 def _full_device() -> torch.Tensor:
-    """Fill the device except for a segment that is free on another stream: allocations wait."""
+    """Fills the device except for a segment that is free on another stream, so allocations wait."""
     torch.openreg.empty_cache()
     torch.openreg.set_per_process_memory_fraction(1e9 / torch.openreg.mem_get_info()[1])
     stream = torch.openreg.Stream()
@@ -292,7 +292,7 @@ def accelerator_empty_cache() -> Generator[None, None, Any]:
 
 @waiting
 def a_lock_whose_holder_waits() -> Generator[None, None, Any]:
-    """Another thread empties the cache; this one wants memory meanwhile, with the GIL."""
+    """Another thread empties the cache; meanwhile this thread allocates with the GIL held."""
     x = ones(LARGE)
     ready = threading.Event()
 
@@ -305,7 +305,7 @@ def a_lock_whose_holder_waits() -> Generator[None, None, Any]:
     del x
     thread.start()
     ready.wait()
-    for _ in range(3):  # the other thread goes on when this one waits
+    for _ in range(3):  # the other thread continues when this one waits
         threading.Event().wait(0.003)
     torch.UntypedStorage(1 << 30, device=DEVICE)
     thread.join()
@@ -471,7 +471,7 @@ def graph_in_a_cycle_goes() -> Generator[None, None, Any]:
 
 
 def _add_full_queues(calls: dict[str, Callable[[torch.Tensor], Any]]) -> None:
-    """Add calls that queue commands until there is no room left."""
+    """Registers calls that queue commands until the queue is full."""
 
     def case_of(call: Callable[[torch.Tensor], Any]) -> Case:
         def case() -> Generator[None, None, Any]:
@@ -540,7 +540,7 @@ def full_queue_of_replays_of_two_threads() -> Generator[None, None, Any]:
 
 
 def _known(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor that Python knows, and that only C++ keeps in the end."""
+    """A tensor that Python has seen, and that only C++ owns in the end."""
     tensor.mark = []
     return tensor
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The wheel: what is in it; it installs, loads by itself and computes in a fresh environment."""
+"""The contents of the wheel; it installs, autoloads and computes in a new environment."""
 
 import os
 import re
@@ -19,8 +19,8 @@ NAME = "torch_openreg-0.1.0"
 WHEEL = wheel("python")
 TAG = WHEEL.name.removeprefix(f"{NAME}-").removesuffix(".whl")
 
-# What a library may export without another of ours that uses it: interfaces in C, and modules of
-# Python; members of classes, which are exported as a whole.
+# Symbols that a library may export although no other library of ours uses them: C interfaces,
+# Python modules, and members of classes, which are exported as a whole.
 INTERFACES = re.compile(r"(or[A-Z]|occl|aoti_torch_openreg_|openreg_kernel_|PyInit_)\w+")
 OF_A_CLASS = re.compile(r"((typeinfo( name)?|vtable) for )?openreg::(\w+::)*[A-Z]\w*(::|$)")
 
@@ -33,7 +33,7 @@ def members() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    """A fresh environment with the wheel."""
+    """A new environment with the wheel."""
     environment = Environment(tmp_path_factory.mktemp("environment"))
     environment.install(WHEEL)
     return environment
@@ -87,7 +87,7 @@ def test_members(members: dict[str, bytes]) -> None:
 
 def test_metadata(members: dict[str, bytes]) -> None:
     text = members[f"{NAME}.dist-info/METADATA"]
-    metadata = Metadata.from_email(text)  # raises for what is not valid
+    metadata = Metadata.from_email(text)  # raises an error if it is invalid
     assert [str(requirement) for requirement in metadata.requires_dist or []] == ["torch==2.13.0"]
     assert metadata.license_expression == "BSD-3-Clause"
     assert metadata.description_content_type == "text/markdown"
@@ -100,7 +100,7 @@ def test_metadata(members: dict[str, bytes]) -> None:
     assert compiler in entry_points
 
 
-def test_the_tag_says_which_glibc_it_needs(members: dict[str, bytes], tmp_path: Path) -> None:
+def test_the_tag_names_the_required_glibc(members: dict[str, bytes], tmp_path: Path) -> None:
     interpreter, abi, platform = TAG.split("-")
     assert interpreter == abi == "cp311"
     found = re.fullmatch(r"manylinux_2_(\d+)_\w+", platform)
@@ -114,7 +114,7 @@ def test_the_tag_says_which_glibc_it_needs(members: dict[str, bytes], tmp_path: 
 
 
 def libraries(members: dict[str, bytes], folder: Path) -> list[Path]:
-    """Write the shared libraries of the wheel to a folder."""
+    """Writes the shared libraries of the wheel to a folder."""
     paths = []
     for name, data in members.items():
         if name.endswith(".so"):
@@ -136,7 +136,7 @@ def test_libraries_are_stripped(members: dict[str, bytes], tmp_path: Path) -> No
 
 
 def symbols(library: Path, which: str) -> set[str]:
-    """Return what a library exports or imports, in the words of C++."""
+    """The demangled names that a library exports or imports."""
     lines = tool("nm", "--dynamic", "--extern-only", "--demangle", which, library).splitlines()
     return {re.split(r" [A-Za-z] ", line, maxsplit=1)[1].partition("@")[0] for line in lines}
 
@@ -151,7 +151,7 @@ def test_libraries_export_what_others_use(members: dict[str, bytes], tmp_path: P
         for symbol in of_library - used
         if not INTERFACES.fullmatch(symbol) and not OF_A_CLASS.match(symbol)
     }
-    # block_of(), which is inline in device_allocator.h, compares with it.
+    # The inline function block_of() in device_allocator.h compares with it.
     assert unused <= {("libopenreg_c10.so", "openreg::free_block(void*)")}
     assert exported["libopenreg_amp.so"] == set()
 
@@ -175,7 +175,7 @@ def test_packing_twice_gives_the_same_bytes(members: dict[str, bytes], tmp_path:
     assert again.read_bytes() == WHEEL.read_bytes()
 
 
-def test_import_torch_finds_it(environment: Environment) -> None:
+def test_import_torch_loads_it(environment: Environment) -> None:
     code = "import torch; print(torch.openreg.is_available(), torch.openreg.__file__)"
     available, path = run(environment, code).split()
     assert available == "True"
@@ -190,7 +190,7 @@ def test_it_trains(environment: Environment) -> None:
     assert "device='openreg:0'" in run(environment, code)
 
 
-# The driver's headers need nothing; those of operators need torch's.
+# The driver's headers have no dependencies; those of operators need torch's headers.
 @pytest.mark.parametrize(("folder", "others"), [("runtime", []), ("aten", include_paths())])
 def test_the_headers_compile_alone(
     environment: Environment, tmp_path: Path, folder: str, others: list[str]
@@ -206,7 +206,7 @@ def test_the_headers_compile_alone(
 
 
 def test_uninstalling_leaves_a_working_torch(environment: Environment) -> None:
-    # The last test of this file: the environment has no device afterwards.
+    # This must be the last test of the file, because it removes the device.
     environment.pip("uninstall", "--yes", "torch_openreg")
     assert run(environment, "import torch; print(hasattr(torch, 'openreg'))") == "False\n"
     assert not list(environment.site.glob("torch_openreg*"))

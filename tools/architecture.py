@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Proves which way dependencies point: ./bazelw run //tools:architecture
+"""Checks the direction of dependencies: ./bazelw run //tools:architecture
 
-Each rule is a query of Bazel's graph, so that a #include alone cannot break it unseen: what is not
-in deps is not there to be included. Inside a package, where all files see each other, the #includes
-themselves are read.
+Each rule is a query of Bazel's graph. An #include alone cannot break a rule unnoticed, because a
+header that is not in deps cannot be included. Within a package, where all files can include each
+other, the #includes themselves are checked.
 """
 
 import graphlib
@@ -21,30 +21,30 @@ _ABOVE_RUNTIME = f"//(aten|{_FEATURES})[:/]"
 
 @dataclass(frozen=True)
 class Arrow:
-    """Targets, and what none of them may depend on."""
+    """Targets, and the dependencies that they must not have."""
 
     text: str
-    # A query expression.
+    # Query expression.
     targets: str
-    # A regular expression over labels.
+    # Regular expression over labels.
     forbidden: str
 
     def query(self) -> str:
-        """The query whose answer has to be empty."""
+        """The query whose result must be empty."""
         return f"filter('^({self.forbidden})', deps({self.targets}))"
 
 
 def libraries(package: str) -> str:
-    """The targets of a package that are not tests."""
+    """The targets of a package, without tests."""
     return f"({package} except kind('_test rule', {package}))"
 
 
 def included(package: str) -> str:
-    """What the C++ of a package is compiled against: not the code that it is linked with."""
+    """The targets that the C++ code of a package is compiled with, but not only linked with."""
     return f"labels(deps, kind('cc_.* rule', {libraries(package)}))"
 
 
-# What a vendor keeps.
+# Packages that a vendor keeps.
 _PORTABLE = [
     "//runtime/allocator/...",
     "//runtime/c10/...",
@@ -61,12 +61,12 @@ _PORTABLE = [
 
 ARROWS = [
     Arrow(
-        "the device stands alone",
+        "the device depends on no other component",
         "//runtime/device/...",
         f"{_TORCH}|//runtime/(allocator|c10|diagnostics)|{_ABOVE_RUNTIME}",
     ),
     Arrow(
-        "the core of the allocator needs the device alone",
+        "the core of the allocator depends only on the device",
         "//runtime/allocator/...",
         f"{_TORCH}|//runtime/(c10|diagnostics)|{_ABOVE_RUNTIME}",
     ),
@@ -82,21 +82,21 @@ ARROWS = [
     ),
     *(
         Arrow(
-            f"{package} needs nothing of the emulation",
+            f"{package} does not depend on the emulation",
             included(package),
             "//runtime/emulation[:/]|//runtime/device:emulation_headers",
         )
         for package in _PORTABLE
     ),
     Arrow(
-        "operators need no feature above them",
+        "operators depend on no feature above them",
         libraries("//aten/..."),
         f"//({_FEATURES})[:/]",
     ),
     Arrow("tensors need no kernels", "//aten/tensors/...", f"{_KERNELS}|//aten/fallback[:/]"),
     Arrow("the host fallback needs no kernels", "//aten/fallback:host", _KERNELS),
     Arrow(
-        "a launch knows no operators",
+        "launches depend on no operators",
         "//aten/launch:launch",
         "//aten/(structured|fallback|kernels)[:/]",
     ),
@@ -106,7 +106,7 @@ ARROWS = [
     Arrow("the collective library needs no torch", libraries("//distributed/occl/..."), _TORCH),
     Arrow("collectives need no operators of ours", libraries("//distributed/..."), "//aten[:/]"),
     Arrow(
-        "the conformance kit needs nothing of ours",
+        "the conformance kit depends on nothing of this project",
         "//conformance:torch_device_conformance",
         "//(?!conformance[:/])",
     ),
@@ -114,12 +114,12 @@ ARROWS = [
 ]
 
 
-# Packages whose files must not depend on each other in a circle.
+# Packages whose files must not have circular dependencies.
 _LAYERED = ["runtime/device"]
 
 
 def include_circle(package: str) -> list[str]:
-    """Files of a package that include each other in a circle, if any.
+    """Files of a package that form an include cycle; empty if there is none.
 
     A header and its .cc count as one file.
     """
@@ -135,11 +135,11 @@ def include_circle(package: str) -> list[str]:
 
 
 def main() -> int:
-    """Checks each rule; the exit status is the number of those that do not hold."""
+    """Checks each rule. The exit status is the number of broken rules."""
     failed = 0
     for package in _LAYERED:
         circle = include_circle(package)
-        print(f"{'BROKEN' if circle else 'holds':<7} {package} has no circle of includes")
+        print(f"{'BROKEN' if circle else 'holds':<7} {package} has no include cycle")
         if circle:
             failed += 1
             print(f"        {' -> '.join(circle)}")

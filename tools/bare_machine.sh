@@ -1,24 +1,24 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 #
-# Builds and tests a clone of this tree on a machine that has nothing but Debian's base system:
+# Builds and tests a clone of this tree on a machine that has only Debian's base system:
 #
 #   sudo tools/bare_machine.sh [--suite SUITE] [--mirror URL] [--share PATH]... FOLDER [COMMAND...]
 #   sudo tools/bare_machine.sh /tmp/bookworm
 #   sudo tools/bare_machine.sh --suite sid /tmp/sid ./bazelw test //runtime/...
 #
-# FOLDER must not exist: Debian is installed into it (debootstrap), HEAD of this tree is cloned into
-# FOLDER/root/torch_openreg, and COMMAND runs there as the first command ever; without one, the two
-# commands of the README and the build of the wheel. Nothing of the caller's environment reaches it
-# except the settings of pip and of proxies. Afterwards FOLDER stays, to look at or to delete.
+# FOLDER must not exist. Debian is installed into it (debootstrap), HEAD of this tree is cloned into
+# FOLDER/root/torch_openreg, and COMMAND runs there as the first command. The default for COMMAND is
+# the two commands of the README and the build of the wheel. Of the caller's environment, only the
+# settings of pip and of proxies are passed. FOLDER is not deleted afterwards.
 #
-#   --suite SUITE  the release of Debian (bookworm). Another one has no Python 3.11, so this
-#                  machine's is mounted into it: there must be Debian's own, with venv and headers
-#   --mirror URL   where debootstrap finds Debian
-#   --share PATH   a file or folder that the machine sees too, at the same path and read-only: give
-#                  here what says where this machine's apt and pip find packages (/etc/apt/..., a
-#                  pip.conf, a folder of wheels), if they do not find them by default; a file that
-#                  one of Debian's packages writes (the list of certificates) cannot be shared
+#   --suite SUITE  Debian release (bookworm). Other releases have no Python 3.11; the one of this
+#                  machine is mounted into FOLDER. It must be Debian's, with venv and headers.
+#   --mirror URL   the mirror for debootstrap
+#   --share PATH   a file or folder to mount at the same path, read-only. Share the settings of
+#                  this machine's apt and pip (/etc/apt/..., a pip.conf, a folder of wheels) if
+#                  the defaults do not find packages. A file that a Debian package writes (the
+#                  list of certificates) cannot be shared.
 set -eu
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 die() {
@@ -46,8 +46,8 @@ fi
 command -v debootstrap >/dev/null || die "debootstrap is missing: apt-get install debootstrap"
 [[ ! -e $folder ]] || die "$folder is there already: name a new one, or delete it"
 
-# What Debian's packages of Python 3.11 consist of. The libraries that its modules are linked with
-# are those of the suite's own Python.
+# Contents of Debian's packages of Python 3.11. The libraries that its modules link with are those
+# of the suite's own Python.
 include=()
 if [[ $suite != bookworm ]]; then
   include=(--include=python3)
@@ -82,8 +82,7 @@ for name in $(compgen -e); do
   esac
 done
 
-# With namespaces of its own: the mounts, and a Bazel server left behind, end with the command.
-# shellcheck disable=SC2016 # the inner shell expands its own variables
+# Separate namespaces end the mounts and a remaining Bazel server with the command.
 exec unshare --mount --pid --fork --kill-child --propagation private bash -c '
 set -eu
 folder=$1 shares=$2

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The workspace, as a program sees it that `./bazelw run` started."""
+"""The workspace, for a program that was started by `./bazelw run`."""
 
 import os
 import subprocess
@@ -14,18 +14,18 @@ def root() -> Path:
     """
     folder = os.environ.get("BUILD_WORKSPACE_DIRECTORY")
     if folder is None:
-        raise SystemExit("start this with ./bazelw run, which tells it where the source tree is")
+        raise SystemExit("start this program with ./bazelw run, which passes the path of the tree")
     return Path(folder)
 
 
 def bazel(*args: str) -> subprocess.CompletedProcess[str]:
-    """Runs ./bazelw in the output base that this program was built in.
+    """Runs ./bazelw in the output base in which this program was built.
 
-    `bazel run` starts a program in its runfiles, below OUTPUT_BASE/execroot, and has let go of the
-    server by then.
+    `bazel run` starts a program in its runfiles, below OUTPUT_BASE/execroot. The Bazel server is
+    free by then.
 
     Args:
-        *args: command and arguments of Bazel.
+        *args: Bazel's command and its arguments.
 
     Returns:
         The finished process, with stdout and stderr.

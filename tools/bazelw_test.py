@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""bazelw, and tools/bazel: what they install and run, and what they say when they cannot.
+"""Tests of bazelw and tools/bazel: what they install and run, and their error messages.
 
-A machine is a folder: bazelw is copied into it with the folder before each /usr/ of its text. All
-programs that it finds there are links to the real ones or scripts that note how they were called.
+A machine is a folder. bazelw is copied into it, and each /usr/ in its text is prefixed with that
+folder. All programs there are links to the real ones, or scripts that record their calls.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ PACKAGES = (
 
 PYTHON = """
 case "$*" in
-  "-I -c"*) exit 0 ;;  # may an environment be made from it? yes
+  "-I -c"*) exit 0 ;;  # can an environment be created from it? yes
   "-m venv --clear "*) mkdir -p "$4/bin" && cp "$0" "$4/bin/python" && touch "$4/bin/pip" ;;
   "-m pip"*) [[ ! -e $machine/no-index ]] || [[ $* == *torch && $* != *--index-url* ]] ;;
 esac
@@ -30,7 +30,7 @@ esac
 
 
 class Machine:
-    """A folder with programs, and a workspace in it."""
+    """A folder with programs and a workspace."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -45,11 +45,11 @@ class Machine:
             (self.bin / name).symlink_to(real)
         for name in ("requirements.lock", "requirements.torch"):
             (self.workspace / name).write_text(name)
-        self.program("timeout", "exit 1")  # PyTorch's index does not answer
+        self.program("timeout", "exit 1")  # PyTorch's index does not respond
         self.write_bazelw(root=True)
 
     def write_bazelw(self, root: bool) -> None:
-        """``root``: who runs it."""
+        """Writes bazelw; ``root`` is whether root runs it."""
         text = SOURCE.read_text().replace("/usr/", f"{self.root}/usr/")
         assert text.count("EUID") == 1
         script = self.workspace / "bazelw"
@@ -57,7 +57,7 @@ class Machine:
         script.chmod(0o755)
 
     def program(self, name: str, code: str = "", folder: Path | None = None) -> None:
-        """A program that notes its call and goes on with ``code``."""
+        """Adds a program that records its call and then runs ``code``."""
         path = (folder or self.bin) / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(
@@ -82,7 +82,8 @@ class Machine:
         (headers / "json.hpp").touch()
 
     def apt_get(self, works: bool = True) -> None:
-        """Have an apt-get which brings all that may be missing, or reaches no server."""
+        """Adds an apt-get that installs everything that may be missing, or that reaches no
+        server."""
         store = self.root / "store"
         for name in ("bazel", "g++"):
             self.program(name, folder=store)
@@ -100,7 +101,7 @@ class Machine:
         )
 
     def complete(self) -> None:
-        """Have all that bazelw would install, and the environment."""
+        """Installs everything that bazelw would install, including the environment."""
         self.googletest()
         self.benchmark()
         self.json()
@@ -114,7 +115,7 @@ class Machine:
 
     @property
     def environment(self) -> Path:
-        """What .venv leads to, and that of other clones."""
+        """The environment that .venv links to, in the folder shared by all clones."""
         return self.root / "home/.cache/torch_openreg" / f"python-{self.wanted()[:16]}"
 
     @property
@@ -127,7 +128,7 @@ class Machine:
         return hashlib.sha256(content).hexdigest()
 
     def run(self, *arguments: str, status: int = 0, **environment: str) -> str:
-        """What bazelw says."""
+        """Runs bazelw and returns its output."""
         self.log.unlink(missing_ok=True)
         done = subprocess.run(
             [str(self.workspace / "bazelw"), *arguments],
@@ -141,7 +142,7 @@ class Machine:
         return done.stderr
 
     def calls(self, *programs: str) -> list[str]:
-        """How these programs were called, in order; by default all."""
+        """The recorded calls of these programs, or of all programs, in order."""
         lines = self.log.read_text().splitlines() if self.log.exists() else []
         return [line for line in lines if not programs or line.split()[0] in programs]
 
@@ -173,7 +174,7 @@ def test_everything_is_missing(machine: Machine) -> None:
     assert "--index-url" not in torch
     assert calls[-1] == "bazel version"
     assert machine.state.read_text().strip() == machine.wanted()
-    # Once more: all is there.
+    # The second run has nothing to install.
     assert machine.run("version") == ""
     assert machine.calls() == ["bazel version"]
 
@@ -211,7 +212,7 @@ def test_without_root(machine: Machine) -> None:
     said = machine.run("version", status=1)
     assert f"have root run 'apt-get install {PACKAGES}'" in said
     assert machine.calls() == []
-    machine.program("sudo", "exit 1")  # not allowed to
+    machine.program("sudo", "exit 1")  # sudo is not permitted
     assert f"have root run 'apt-get install {PACKAGES}'" in machine.run("version", status=1)
     assert machine.calls() == ["sudo -v"]
 
@@ -240,7 +241,7 @@ def test_no_server_of_packages(machine: Machine) -> None:
 def test_no_python_3_11(machine: Machine) -> None:
     machine.complete()
     shutil.rmtree(machine.environment)
-    machine.program("python3.11", "exit 1")  # without venv, say
+    machine.program("python3.11", "exit 1")  # as if venv is missing
     said = machine.run("version", status=1)
     assert "Debian's packages: python3.11 python3.11-venv python3.11-dev." in said
 
@@ -263,7 +264,7 @@ def test_a_folder_of_an_earlier_bazelw_is_replaced(machine: Machine) -> None:
 
 
 def test_no_package_index(machine: Machine) -> None:
-    """What was begun is gone on with, next time."""
+    """The next run continues an incomplete installation."""
     machine.complete()
     machine.state.unlink()
     (machine.root / "no-index").touch()
@@ -287,7 +288,7 @@ def test_the_index_of_pytorch(machine: Machine) -> None:
 
 
 def test_the_index_of_pytorch_is_behind_a_wall(machine: Machine) -> None:
-    """Connections to it are taken, but it gives nothing: the other build will do."""
+    """A server accepts connections but sends nothing: the other build of PyTorch is installed."""
     machine.complete()
     machine.state.unlink()
     machine.program("timeout")
@@ -329,7 +330,7 @@ def test_bazelisk_cannot_fetch_bazel(machine: Machine) -> None:
 
 
 def test_a_bazel_without_a_script_is_run_by_ours(machine: Machine) -> None:
-    """Only scripts run tools/bazel by themselves."""
+    """Only scripts call tools/bazel themselves."""
     machine.complete()
     (machine.bin / "bazel").unlink()
     binary = shutil.which("true")

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""C++ rules of this workspace: one way to build a shared library, and to use it."""
+"""C++ rules of this workspace, to build shared libraries and to link with them."""
 
 load("@rules_cc//cc:defs.bzl", "cc_binary", "cc_library")
 
-# Options of all code of ours (the language is set for every compilation in .bazelrc). Symbols are
-# hidden unless a header exports them.
+# Options for all of our code. (.bazelrc sets the language version for every compilation.) Symbols
+# are hidden unless a header exports them.
 COPTS = [
     "-Wall",
     "-Wextra",
@@ -13,9 +13,9 @@ COPTS = [
     "-fvisibility-inlines-hidden",
 ]
 
-# Options of code that includes PyTorch's headers. Those are system headers and warn of nothing,
-# but what the compiler inlines from them into ours does: g++ 12 takes the small-size buffers of
-# c10's containers for reads of what was never written.
+# Options for code that includes PyTorch's headers. System headers do not cause warnings, but code
+# that the compiler inlines from them does: g++ 12 reports reads of uninitialized memory in the
+# small-size buffers of c10's containers.
 TORCH_COPTS = COPTS + [
     "-Wno-array-bounds",
     "-Wno-maybe-uninitialized",
@@ -24,20 +24,20 @@ TORCH_COPTS = COPTS + [
 ]
 
 def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"], extension = False, linkopts = [], **kwargs):
-    """A shared object as it is installed: with our own RUNPATH only, stripped, few exports.
+    """A shared object for installation: stripped, with few exports and only our own RUNPATH.
 
-    libs are files on the link line and not deps: for each .so in deps Bazel adds a RUNPATH into
-    its own output tree, which has no place in a package, and no feature turns that off.
+    libs are files on the link line, not deps. For each .so in deps, Bazel adds a RUNPATH into its
+    output tree, which must not be in a package, and no feature disables that.
 
-    exports.lds says what it exports. `-c dbg` and `--strip=never` keep the symbols.
+    exports.lds lists the exports. `-c dbg` and `--strip=never` keep the symbols.
 
     Args:
       name: file name of the output.
-      libs: .so files to link against; each has a SONAME.
-      soname: its own SONAME; an extension module needs none.
+      libs: .so files to link with; each has a SONAME.
+      soname: the SONAME of the output; not needed for an extension module.
       rpaths: entries of RUNPATH.
-      extension: whether it is a module of Python, whose symbols the interpreter resolves.
-      linkopts: more options of the linker.
+      extension: whether it is a Python module, whose symbols the interpreter resolves.
+      linkopts: more linker options.
       **kwargs: as for cc_binary; deps give headers, or code to link into it.
     """
     cc_binary(
@@ -60,32 +60,33 @@ def openreg_shared_object(name, libs = [], soname = None, rpaths = ["$$ORIGIN"],
     )
 
 def _expand(label):
-    """//a/b -> //a/b:b, so that a suffix can be put to its name."""
+    """//a/b -> //a/b:b, so that a suffix can be appended to the name."""
     return label if ":" in label else label + ":" + label.split("/")[-1]
 
 def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = [], torch = False, linkopts = [], visibility = None, **kwargs):
-    """A component that is installed as a shared library of its own.
+    """A component that is installed as a separate shared library.
 
-    Makes these targets:
+    Defines these targets:
       NAME: headers and code, with those of libs, to link statically: what a gtest or a benchmark
         depends on; it sees the hidden symbols too.
       NAME_headers: to compile against.
       NAME_shared: the library that is installed, also under the name SONAME.
 
-    Of another component only headers are compiled against, and its shared library is linked: no
-    code is twice in a process.
+    Only the headers of other components are compiled against, and their shared libraries are
+    linked. Thus a process contains all code only once.
 
     Args:
       name: of the component.
       srcs: sources and private headers.
-      hdrs: headers that others may include.
+      hdrs: headers that other components may include.
       soname: file name of the library and its SONAME.
-      libs: other components (targets of openreg_library) that this one needs.
+      libs: other components (targets of openreg_library) that this component needs.
       deps: other cc_library targets; their code becomes part of this component.
-      objects: cc_library targets (alwayslink) whose code becomes part of this component, and whose
-        headers do not: they see more than the rest of it, or register something with what is below.
+      objects: cc_library targets (alwayslink) whose code becomes part of this component, but not
+        their headers. Their headers see more than the rest of the component, or the code registers
+        something.
       torch: whether it needs PyTorch.
-      linkopts: more options of the linker, for all that link it.
+      linkopts: more linker options, for everything that links this component.
       visibility: of all targets.
       **kwargs: as for cc_library (defines, tags...).
     """
@@ -98,7 +99,8 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
         deps = deps + lib_headers + (["@torch//:headers"] if torch else []),
     )
 
-    # All of this component's code and none of another's. alwayslink: registrations have no caller.
+    # Contains the code of this component and none of others. alwayslink is necessary because
+    # nothing calls registrations.
     cc_library(
         name = name + "_objects",
         srcs = srcs,
@@ -117,7 +119,7 @@ def openreg_library(name, srcs, hdrs, soname, libs = [], deps = [], objects = []
     openreg_shared_object(
         name = soname,
         libs = [lib + "_shared" for lib in libs],
-        # Where a wheel puts it: torch_openreg/lib, and torch/lib beside that.
+        # The location in a wheel: torch_openreg/lib, next to torch/lib.
         rpaths = ["$$ORIGIN"] + (["$$ORIGIN/../../torch/lib"] if torch else []),
         soname = soname,
         visibility = visibility,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules that lay out a Python package as it is installed, and pack it into a wheel."""
+"""Rules that arrange a Python package as it is installed, and pack it into a wheel."""
 
 load("@python//:defs.bzl", "PYTHON", "WHEEL_TAG")
 
@@ -8,7 +8,7 @@ def _copy_files_impl(ctx):
     for target, path in ctx.attr.srcs.items():
         files = target[DefaultInfo].files.to_list()
         if len(files) != 1:
-            fail("%s: gives %d files, and one is needed" % (target.label, len(files)))
+            fail("%s: provides %d files, must be exactly one" % (target.label, len(files)))
         out = ctx.actions.declare_file(path)
         ctx.actions.run(
             outputs = [out],
@@ -25,19 +25,19 @@ copy_files = rule(
     attrs = {
         "srcs": attr.label_keyed_string_dict(
             allow_files = True,
-            doc = "Targets of one file each, and the path of its copy in this package.",
+            doc = "Maps targets of one file each to the path of the copy in this package.",
             mandatory = True,
         ),
     },
-    doc = "Copies files of other packages to where the installed package has them.",
+    doc = "Copies files of other packages to their locations in the installed package.",
 )
 
 def _file_name(distribution):
-    """The name as it stands in file names."""
+    """The form of the name that is used in file names."""
     return distribution.replace("-", "_").replace(".", "_").lower()
 
 def _write_metadata(ctx, path, fields):
-    """METADATA: the fields, and the description as their body."""
+    """Writes METADATA: the fields, followed by the description."""
     metadata = ctx.actions.declare_file(path)
     if not ctx.file.description:
         ctx.actions.write(metadata, fields)
@@ -92,7 +92,7 @@ dist_info = rule(
         "description": attr.label(allow_single_file = True, doc = "A page in Markdown."),
         "distribution": attr.string(doc = "Name of the distribution.", mandatory = True),
         "entry_points": attr.string_list_dict(
-            doc = "Group to entries, each 'NAME = MODULE:OBJECT'.",
+            doc = "Maps groups to entries 'NAME = MODULE:OBJECT'.",
         ),
         "keywords": attr.string_list(),
         "license": attr.string(doc = "SPDX expression.", mandatory = True),
@@ -102,10 +102,10 @@ dist_info = rule(
         "summary": attr.string(doc = "One line.", mandatory = True),
         "version": attr.string(mandatory = True),
     },
-    doc = """The folder NAME-VERSION.dist-info without what only an archive has (WHEEL, RECORD).
+    doc = """The folder NAME-VERSION.dist-info without the files of an archive (WHEEL, RECORD).
 
-In runfiles beside the package it makes importlib.metadata find its entry points, as if the package
-were installed; the wheel packs the same files.""",
+With it in the runfiles, importlib.metadata finds the package's entry points as if it were
+installed. The wheel packs the same files.""",
 )
 
 def _wheel_impl(ctx):
@@ -142,11 +142,11 @@ wheel = rule(
         "distribution": attr.string(doc = "As in the dist_info.", mandatory = True),
         "srcs": attr.label_list(
             allow_files = True,
-            doc = "Targets whose files and runfiles in this package are packed, a dist_info among them.",
+            doc = "Targets whose files and runfiles in this package are packed; one is a dist_info.",
             mandatory = True,
         ),
         "tag": attr.string(
-            doc = "PYTHON-ABI-PLATFORM; that of this build unless given ('py3-none-any' for Python alone).",
+            doc = "PYTHON-ABI-PLATFORM; by default that of this build ('py3-none-any' for pure Python).",
         ),
         "version": attr.string(doc = "As in the dist_info.", mandatory = True),
         "_archive": attr.label(
@@ -154,8 +154,8 @@ wheel = rule(
             default = "//tools/wheel:archive.py",
         ),
     },
-    doc = """A wheel (PEP 427), for the interpreter and platform of this build unless `tag` says else.
+    doc = """A wheel (PEP 427), by default for the interpreter and platform of this build.
 
-It holds the files of srcs that lie in the rule's own package, under their paths in it; what they
-need from elsewhere (torch) is no part of it. The same contents give the same bytes.""",
+It contains the files of srcs that are in the rule's own package, under their paths in it, but not
+their dependencies from elsewhere (torch). The same contents give the same bytes.""",
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""openreg_py_test: a py_test whose files pytest runs."""
+"""openreg_py_test: a py_test that runs its files with pytest."""
 
 load("@rules_python//python:defs.bzl", "py_test")
 
@@ -10,8 +10,8 @@ def openreg_py_test(name, srcs, args = [], data = [], deps = [], **kwargs):
 
     Args:
       name: of the test.
-      srcs: test files (a conftest.py of theirs goes to data).
-      args: more arguments of pytest.
+      srcs: test files (list a conftest.py in data).
+      args: more arguments for pytest.
       data: as for py_test.
       deps: as for py_test.
       **kwargs: as for py_test.

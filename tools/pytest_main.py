@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The main program of each openreg_py_test: pytest on the files given, as Bazel asks for it."""
+"""The main program of each openreg_py_test: runs pytest on the given files under Bazel."""
 
 import os
 import sys
@@ -10,7 +10,7 @@ import pytest
 
 
 class Shard:
-    """Keeps every total-th test, beginning with the index-th."""
+    """Selects every total-th test, starting with the index-th."""
 
     def __init__(self, index: int, total: int) -> None:
         self.index = index
@@ -20,7 +20,7 @@ class Shard:
     def pytest_collection_modifyitems(
         self, config: pytest.Config, items: list[pytest.Item]
     ) -> None:
-        """Drops the others (a hook of pytest)."""
+        """Deselects the other tests (a pytest hook)."""
         kept = items[self.index :: self.total]
         dropped = [item for n, item in enumerate(items) if n % self.total != self.index]
         items[:] = kept
@@ -32,15 +32,15 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     """Runs pytest.
 
     Args:
-        argv: test files relative to the workspace, and arguments of pytest.
-        env: what Bazel tells a test (its "test encyclopedia").
+        argv: test files relative to the workspace, and arguments for pytest.
+        env: environment that Bazel sets for a test (see its "test encyclopedia").
 
     Returns:
         The exit status.
     """
     root = Path(env["TEST_SRCDIR"], env["TEST_WORKSPACE"])
     args = ["-p", "no:cacheprovider", "--rootdir", str(root), "-c", str(root / "pyproject.toml")]
-    # The same examples in each run of hypothesis: Bazel remembers what a test said.
+    # hypothesis must use the same examples in each run, because Bazel caches test results.
     args.append("--hypothesis-profile=ci")
     if "XML_OUTPUT_FILE" in env:
         args += ["--junitxml", env["XML_OUTPUT_FILE"]]
@@ -50,12 +50,12 @@ def main(argv: list[str], env: Mapping[str, str]) -> int:
     plugins = []
     total = int(env.get("TEST_TOTAL_SHARDS", "1"))
     if total > 1:
-        # Its presence tells Bazel that the test knows how to shard.
+        # This file tells Bazel that the test supports sharding.
         Path(env["TEST_SHARD_STATUS_FILE"]).touch()
         plugins.append(Shard(int(env["TEST_SHARD_INDEX"]), total))
     files = [str(root / arg) if arg.endswith(".py") else arg for arg in argv]
     status = pytest.main(args + files, plugins)
-    # A shard or a filter may leave nothing of a file; a file without tests is a mistake.
+    # A shard or a filter may select no tests of a file. A file without tests is a mistake.
     if status == pytest.ExitCode.NO_TESTS_COLLECTED and (total > 1 or chosen):
         return 0
     return int(status)

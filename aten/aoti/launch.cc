@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launches of generated kernels out of generated C++ (compile/torch_openreg_compile/kernel_call.h,
-// which declares these functions). They throw, as all that generated C++ calls.
+// Launches generated kernels from generated C++ (these functions are declared in
+// compile/torch_openreg_compile/kernel_call.h). They throw exceptions, like all functions that
+// generated C++ calls.
 #include <cstddef>
 #include <cstdint>
 
@@ -24,8 +25,7 @@ const orAddressWindow& address_window() {
 
 }  // namespace
 
-// The address at which kernels see what the program sees at `data`, into `word`. False for memory
-// of the host.
+// Stores the kernel address of `data` in `word`. Returns false for host memory.
 extern "C" OPENREG_API bool openreg_kernel_address(const void* data, uint64_t* word) {
   const orAddressWindow& window = address_window();
   const auto address = reinterpret_cast<uintptr_t>(data);
@@ -33,7 +33,7 @@ extern "C" OPENREG_API bool openreg_kernel_address(const void* data, uint64_t* w
   return address - window.base < window.size;
 }
 
-// As openreg::launch_compiled.
+// Calls openreg::launch_compiled.
 extern "C" OPENREG_API void openreg_kernel_launch(const char* name, bool parallel, bool pointwise,
                                                   int64_t device, int64_t cost,
                                                   void (*run)(void* arguments),

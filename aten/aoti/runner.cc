@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What torch's loader of compiled packages makes for device openreg: a model whose kernels are
-// launched on the device's current streams. Registered by being loaded.
+// The runner that torch's loader of compiled packages creates for device openreg: it launches the
+// kernels of a model on the device's current streams. Registered when the library is loaded.
 #include <c10/core/Device.h>
 #include <c10/core/Stream.h>
 #include <torch/csrc/inductor/aoti_runner/model_container_runner.h>
@@ -16,8 +16,8 @@
 namespace openreg {
 namespace {
 
-// torch's code in the package reads a device's name, and knows its own devices only: the index
-// travels as that of a CPU, and the code that is generated for openreg puts the type right
+// torch's code in the package parses a device name and supports only its own devices. Therefore the
+// index is passed as that of a CPU, and the code generated for openreg corrects the type
 // (compile/torch_openreg_compile/cpp_wrapper.py).
 std::string name_for_model(const c10::Device& device) {
   return "cpu:" + std::to_string(resolve_device(device.index()));
@@ -31,7 +31,7 @@ class Runner final : public torch::inductor::AOTIModelContainerRunner {
         device_(device.type(), resolve_device(device.index())) {}
 
  protected:
-  // `stream`: the driver's handle; null is the current one.
+  // `stream`: the driver's handle; null means the current stream.
   std::vector<at::Tensor> run_impl(std::vector<AtenTensorHandle>& inputs, void* stream) override {
     const DeviceScope scope(device_.index());
     if (stream == nullptr) {

@@ -26,8 +26,8 @@ Mode mode() {
   return mode;
 }
 
-// On aliases: in the stream's order and on the thread that the driver chooses, like every kernel.
-// It may use this frame, which waits for it.
+// Runs the kernel on aliases, in stream order and on a thread chosen by the driver, like every
+// kernel. The kernel may reference this frame, which waits for it.
 void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                   Stack* stack) {
   if (mode() == Mode::kCopy) {
@@ -48,13 +48,13 @@ void run_and_wait(AliasOperator& op, const c10::OperatorHandle& handle, const Ca
   run_on_host(op, handle, call, stack, execution);
 }
 
-// Whether an earlier call may say what the results of this one look like. Lengths on the CPU may be
-// sizes of results.
+// Returns whether the metadata of an earlier call may be used. It may not if there are CPU tensors,
+// because their values, such as lengths, may determine the sizes of results.
 bool uses_cache(const AliasOperator& op, const Call& call) {
   return op.cacheable && !op.inconsistent.load(std::memory_order_relaxed) && !call.on_host;
 }
 
-// Whether the host waits for this call, whatever came before.
+// Returns whether the host waits for this call regardless of earlier calls.
 bool always_waits(const AliasOperator& op, const Call& call) {
   return (op.path == MetaPath::kUnknown && !uses_cache(op, call)) || call.has_parts ||
          call.to_cpu || mode() == Mode::kCopy;

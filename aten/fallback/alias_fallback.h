@@ -1,19 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The fallback of the emulation: the CPU's kernel works on device memory itself, through aliases
-// (aten/launch/alias.h), in the order of the stream. It makes the results on the device and queues
-// the kernel where it can know the metadata of the results before the kernel has run:
+// The fallback of the emulation: the CPU kernel works on device memory directly, through aliases
+// (aten/launch/alias.h), in stream order. If the metadata of the results can be known before the
+// kernel has run, it allocates the results on the device and queues the kernel:
 //
-//   by cache   operators whose results follow from the metadata of their arguments
-//              (output_metadata.h): as in an earlier call with the same key.
-//   by meta    structured operators of torch: their Meta kernel says it. (Where that is written in
-//              Python it takes a tenth of a millisecond: the cache goes first.)
+//   by cache   operators whose result metadata depends only on the metadata of their arguments
+//              (output_metadata.h): the same as in an earlier call with the same key.
+//   by meta    structured operators of torch: their Meta kernel computes it. (A Meta kernel in
+//              Python takes a tenth of a millisecond, so the cache is tried first.)
 //
-// All others, and calls that are new to the cache, wait: their kernel is queued like any other,
-// with aliases, and its results are taken over when it is done (host_fallback.h).
+// All other operators, and calls that are not in the cache, wait: the kernel is queued like any
+// other, with aliases, and its results are adopted when it has finished (host_fallback.h).
 //
-// OPENREG_FALLBACK_MODE=copy: everything goes through the host fallback, by copies.
-// Threads: any.
+// With OPENREG_FALLBACK_MODE=copy every call uses the host fallback, which copies. Any thread may
+// call it.
 #ifndef ATEN_FALLBACK_ALIAS_FALLBACK_H_
 #define ATEN_FALLBACK_ALIAS_FALLBACK_H_
 
@@ -22,7 +22,8 @@
 
 namespace openreg {
 
-// The boxed kernel. Registered for all operators without one; others may ask for it by name.
+// The boxed kernel, registered for all operators without a device kernel. Other kernels may call it
+// directly.
 void alias_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
 }  // namespace openreg

@@ -18,23 +18,22 @@ namespace {
 
 using c10::DispatchKey;
 
-// Operators for which torch has one function for all devices, which would go first. It refuses
-// devices that it does not know by name, or wants a loop of theirs, or reads their memory; of
-// _linalg_solve_ex it makes results on the devices of two arguments before anything has compared
-// these.
-constexpr const char* kBeforeTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
-                                        "choose_qparams_optimized", "conj_physical_",
-                                        "mode.values"};
+// Operators for which torch has a device-independent function that would take precedence over the
+// fallback. It rejects unknown device names, requires a loop from the device, or reads the device's
+// memory. The one of _linalg_solve_ex creates results on the devices of two arguments before these
+// are compared.
+constexpr const char* kOverridingTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
+                                            "choose_qparams_optimized", "conj_physical_",
+                                            "mode.values"};
 
-// What is registered for sparse, quantized and nested tensors, and what torch has for such tensors
-// of the CPU.
+// Our dispatch keys of sparse, quantized and nested tensors, and the corresponding CPU keys.
 constexpr std::pair<DispatchKey, DispatchKey> kKeys[] = {
     {DispatchKey::SparsePrivateUse1, DispatchKey::SparseCPU},
     {DispatchKey::SparseCsrPrivateUse1, DispatchKey::SparseCsrCPU},
     {DispatchKey::QuantizedPrivateUse1, DispatchKey::QuantizedCPU},
     {DispatchKey::NestedTensorPrivateUse1, DispatchKey::NestedTensorCPU}};
 
-// The registrations last as long as the process: what they register may be called as it exits.
+// Never destroyed, because the registered functions may be called while the process exits.
 struct Registrations {
   c10::BoxedKernel fallback;
   std::vector<torch::Library> libraries;
@@ -52,7 +51,7 @@ torch::Library& add_library(torch::Library::Kind kind, const char* name,
   return registrations().libraries.emplace_back(kind, name, key, __FILE__, __LINE__);
 }
 
-// All operators for which the CPU has kernels of its own, except those that have one here.
+// Registers the fallback for all operators for which the CPU has a kernel and the device has none.
 void register_one_by_one() {
   torch::Library& aten = add_library(torch::Library::FRAGMENT, "aten", std::nullopt);
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
@@ -69,10 +68,10 @@ void register_one_by_one() {
   }
 }
 
-// torch goes through its thousands of operators for each key, some milliseconds each time: so this
-// waits for the first use of the device, without which there is no such tensor. Other threads may
-// be calling operators meanwhile: what is written here is of keys that no tensor has yet, or stays
-// what it was.
+// torch iterates over its thousands of operators for each key, which takes some milliseconds each
+// time. Therefore this is deferred to the first use of the device, before which no such tensor
+// exists. Other threads may call operators during it: it only changes entries of keys that no
+// tensor has yet, or rewrites entries with the same value.
 void register_at_first_use() {
   register_one_by_one();
   for (const auto& [ours, cpu] : kKeys) {
@@ -102,7 +101,7 @@ void fall_back(const FallbackKind& kind, Operator& op, const c10::OperatorHandle
 void register_fallback(const c10::BoxedKernel& fallback) {
   registrations().fallback = fallback;
   torch::Library& aten = add_library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1);
-  for (const char* name : kBeforeTorch) {
+  for (const char* name : kOverridingTorch) {
     aten.impl(name, registrations().function());
   }
   add_library(torch::Library::IMPL, "_", DispatchKey::PrivateUse1)

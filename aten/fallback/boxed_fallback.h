@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What every boxed fallback does, whichever way it runs the CPU's kernel: its registration, and the
-// checks and counters around a call. Threads: any.
+// The parts common to all boxed fallbacks: registration, and the checks and counters around a call.
+// Any thread may call it.
 #ifndef ATEN_FALLBACK_BOXED_FALLBACK_H_
 #define ATEN_FALLBACK_BOXED_FALLBACK_H_
 
@@ -18,17 +18,18 @@ namespace openreg {
 struct FallbackKind {
   void (*run)(Operator& op, const c10::OperatorHandle& handle, const Call& call,
               torch::jit::Stack* stack);
-  // For the warning: when the host waits for such a call (policy.h).
+  // Returns the part of the warning that says when the host waits for the call (policy.h).
   const char* (*wait)(const Operator& op, const Call& call);
 };
 
-// One call: refuses what the fallback cannot do or the policy forbids, runs the operator, counts.
+// Runs one call: rejects what the fallback does not support or the policy forbids, runs the
+// operator and updates the counters.
 void fall_back(const FallbackKind& kind, Operator& op, const c10::OperatorHandle& handle,
                torch::jit::Stack* stack);
 
-// Registers `fallback` for all operators without a kernel: of plain tensors at once, of sparse,
-// quantized and nested ones at the first use of the device. Called once, while the library that has
-// the fallback is loaded.
+// Registers `fallback` for all operators without a kernel: immediately for strided tensors, at the
+// first use of the device for sparse, quantized and nested tensors. Called once, when the library
+// with the fallback is loaded.
 void register_fallback(const c10::BoxedKernel& fallback);
 
 }  // namespace openreg

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The tensors among boxed arguments, in lists too. Threads: any.
+// Visits and replaces the tensors in boxed arguments, including lists. Any thread may call it.
 #ifndef ATEN_FALLBACK_BOXED_TENSORS_H_
 #define ATEN_FALLBACK_BOXED_TENSORS_H_
 
@@ -13,7 +13,7 @@
 
 namespace openreg {
 
-// Calls visit(tensor) for every tensor of the value, undefined ones too.
+// Calls visit(tensor) for every tensor of the value, including undefined ones.
 template <class Visit>
 void for_each_tensor(const c10::IValue& value, Visit&& visit) {
   if (value.isTensor()) {

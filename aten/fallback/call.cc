@@ -27,7 +27,7 @@ Call inspect(const Operator& op, const Stack& stack, size_t first) {
   call.reports =
       op.reports || (op.check_errors.has_value() && stack[first + *op.check_errors].toBool());
   bool on_device = false;
-  std::optional<c10::Device> other;  // than the device's: of a tensor that has to be on it
+  std::optional<c10::Device> other;  // the device of a tensor that must be on openreg but is not
   for (size_t i = first; i < stack.size(); ++i) {
     const c10::IValue& value = stack[i];
     if (value.isDevice()) {

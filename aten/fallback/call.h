@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// One call of an operator that falls back, as its boxed arguments tell: on which device it runs,
-// how much there is to do, whether its tensors may meet. Threads: any.
+// Analyzes the boxed arguments of a call that falls back: its device, the amount of work, and
+// whether its tensors may be combined. Any thread may call it.
 #ifndef ATEN_FALLBACK_CALL_H_
 #define ATEN_FALLBACK_CALL_H_
 
@@ -23,22 +23,23 @@ struct Call {
   int64_t numel = 0;       // of all device tensors
   bool has_parts = false;  // a tensor is sparse, quantized or nested (tensor_parts.h)
   bool sparse = false;     // a tensor is sparse
-  bool on_host = false;    // a tensor with dimensions is the CPU's
-  bool to_cpu = false;     // the operator was asked for a result on the CPU
-  bool reports = false;    // the caller wants to know at once if the data is wrong
+  bool on_host = false;    // a CPU tensor is not 0-dim
+  bool to_cpu = false;     // the call requests a result on the CPU
+  bool reports = false;    // the caller expects errors about the data at once
 };
 
-// One pass over the arguments. Tensors of several openreg devices are refused, and tensors of other
-// devices, except 0-dim CPU tensors, which count as scalars, and arguments that may be on the host.
+// Inspects the arguments in one pass. Throws for tensors on several openreg devices, and for
+// tensors on other devices, except 0-dim CPU tensors, which count as scalars, and arguments that
+// may be on the host.
 Call inspect(const Operator& op, const torch::jit::Stack& stack, size_t first);
 
-// A generator that an operator's CPU kernel gets, made where and when that runs.
+// A generator argument of an operator's CPU kernel, created when the kernel runs.
 struct Draw {
   size_t argument;
   PhiloxState state;
 };
 
-// Replaces arguments that are not tensors but name the device. Returns what is to be drawn.
+// Replaces device arguments. Returns the generators to be created.
 std::vector<Draw> replace_places(const Operator& op, const c10::FunctionSchema& schema,
                                  const Call& call, torch::jit::Stack& stack, size_t first);
 

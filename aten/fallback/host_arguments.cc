@@ -17,7 +17,7 @@
 namespace openreg {
 namespace {
 
-// What of a tensor's keys chooses a kernel, below autograd.
+// The keys of a tensor that select a kernel, below autograd.
 constexpr c10::DispatchKeySet kKernelKeys =
     c10::backend_functionality_keys | c10::DispatchKeySet(c10::DispatchKey::NestedTensor);
 
@@ -40,7 +40,7 @@ at::Tensor HostArguments::to_host(const at::Tensor& tensor, bool written) {
   const at::Tensor host = !is_device(tensor)  ? tensor
                           : has_parts(tensor) ? parts_to_host(tensor, written)
                                               : strided_to_host(tensor, written);
-  // Some kernels keep what only their gradient needs if they see that there will be one.
+  // Some kernels save what their gradient needs only if an argument requires grad.
   if (tensor.requires_grad() && !host.requires_grad()) {
     host.set_requires_grad(true);
   }
@@ -58,7 +58,7 @@ at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written
 }
 
 at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) {
-  // Kernels ask whether two arguments are the same tensor.
+  // Some kernels check whether two arguments are the same tensor.
   const auto known =
       std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& argument) {
         return argument.has_parts && argument.tensor.is_same(tensor);
@@ -73,7 +73,7 @@ at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) 
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_from_parts(tensor, parts);
-  // Behind its parts.
+  // Must follow its parts.
   arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }
@@ -87,7 +87,7 @@ const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
   const auto bytes = static_cast<int64_t>(storage.nbytes());
   const at::Tensor memory = at::detail::empty_cpu({bytes}, at::kByte);
   if (bytes != 0) {
-    // Waits, since the host's memory is pageable.
+    // Waits, because the host memory is pageable.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), storage.data(), storage.nbytes(),
                                 orMemcpyDeviceToHost, current_native_stream(device_)));
   }
@@ -111,7 +111,7 @@ void HostArguments::finish() {
   }
 }
 
-// The bytes from the first element to the last.
+// Copies the bytes from the first element to the last.
 void HostArguments::write_back(const Argument& argument) {
   const at::Tensor& host = argument.host;
   const size_t bytes =
@@ -124,8 +124,8 @@ void HostArguments::write_back(const Argument& argument) {
   bytes_out_ += bytes;
 }
 
-// The kernel resized its output: the device tensor follows. Its storage grows if necessary, and
-// gets the data if the kernel took memory of the CPU.
+// Resizes the device tensor like its host tensor. Its storage grows if necessary, and receives the
+// data if the kernel allocated CPU memory.
 void HostArguments::follow_resize(const Argument& argument) {
   const at::Tensor& tensor = argument.tensor;
   const at::Tensor& host = argument.host;
@@ -140,7 +140,7 @@ void HostArguments::follow_resize(const Argument& argument) {
   }
 }
 
-// The kernel may have given a sparse argument other indices and values, or other sizes.
+// Adopts new indices, values or sizes that the kernel gave a sparse argument.
 void HostArguments::follow_parts(const Argument& argument) {
   if (!argument.written) {
     return;
@@ -180,8 +180,8 @@ at::Tensor HostArguments::parts_to_device(const at::Tensor& result) {
   return make_from_parts(result, parts);
 }
 
-// Byte for byte, so that strides stay as they are, expanded and overlapping ones too. Results that
-// share memory go on sharing it.
+// Copies bytes, so that strides are preserved, including expanded and overlapping ones. Results
+// that share memory still share it afterwards.
 at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   const c10::StorageImpl* const source = result.storage().unsafeGetStorageImpl();
   const auto known = std::find_if(copied_out_.begin(), copied_out_.end(),
@@ -192,7 +192,7 @@ at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   const auto bytes = static_cast<int64_t>(source->nbytes());
   const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
   if (bytes != 0) {
-    // In the order of the stream: other threads may have queued work that still uses this memory.
+    // In stream order, because other threads may have queued work that still uses this memory.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), source->data(), source->nbytes(),
                                 orMemcpyHostToDevice, current_native_stream(device_)));
   }

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// HostArguments: the tensors of one call as a kernel of the CPU gets them, and the way back.
+// HostArguments: converts the tensors of one call to CPU tensors for a CPU kernel, and back.
 //
-// The one place where the fallback decides how host and device memory meet:
+// All transfers between host and device memory in the fallback happen here:
 //
-//   by copies    storages are copied to host memory before the kernel, and what it wrote is copied
-//                back after it: what a device needs whose memory the CPU cannot reach. Whole
-//                storages go to the host, so that views keep their offsets and tensors that share
-//                memory go on sharing it; back goes the range of a tensor that was written. (Of one
-//                with gaps, the gaps too: what another stream writes there meanwhile is lost.)
-//   by aliases   the kernel works on device memory itself, through CPU tensors that the caller
-//                makes. Nothing is copied except results that the kernel made in memory of its own.
+//   by copies    storages are copied to host memory before the kernel, and written tensors are
+//                copied back afterwards: for devices whose memory the CPU cannot access. Whole
+//                storages are copied to the host, so that views keep their offsets and tensors that
+//                share memory still share it. Only the range of a written tensor is copied back.
+//                (This includes gaps between its elements: concurrent writes of another stream to
+//                the gaps are lost.)
+//   by aliases   the kernel works on device memory directly, through CPU tensors that the caller
+//                makes. Only results in memory that the kernel allocated are copied.
 //
-// Sparse, quantized and nested tensors go through their parts (tensor_parts.h).
-// Owns the host tensors until it ends; one call, one thread: the one that called the operator.
+// Sparse, quantized and nested tensors are converted through their parts (tensor_parts.h). Owns the
+// host tensors. Used for one call, on the thread that called the operator.
 #ifndef ATEN_FALLBACK_HOST_ARGUMENTS_H_
 #define ATEN_FALLBACK_HOST_ARGUMENTS_H_
 
@@ -29,9 +30,9 @@
 
 namespace openreg {
 
-// A kernel wrote to `host`, which stands for a tensor that the caller has already: a conjugate or
-// negative bit that it set there (linalg.lu_solve does) would be lost, so what the bit says is
-// done, and the bits are those of the caller's tensor again.
+// Applies the conjugate and negative bits that a kernel set on `host` (as linalg.lu_solve does),
+// and restores the bits of the caller's tensor that `host` represents. Otherwise the bits would be
+// lost.
 void materialize_lazy_bits(const at::Tensor& host, bool conj, bool neg);
 
 class HostArguments {
@@ -39,30 +40,31 @@ class HostArguments {
   // Makes a CPU tensor over the memory of a strided device tensor.
   using MakeAlias = std::function<at::Tensor(const at::Tensor&)>;
 
-  // Without `alias`: by copies.
+  // Copies if `alias` is null.
   explicit HostArguments(c10::DeviceIndex device, MakeAlias alias = nullptr)
       : device_(device), alias_(std::move(alias)) {}
 
-  // The host tensor for an argument; tensors that are not on the device stay. `written`: the
-  // operator writes to it. Reads device memory in the order of the current stream.
+  // Returns the host tensor for an argument; tensors that are not on the device are returned
+  // unchanged. `written`: the operator writes to it. Reads device memory in the order of the
+  // current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
-  // The dispatch keys of all host tensors: CPU, and SparseCPU, QuantizedCPU... where there are
-  // such.
+  // The dispatch keys of all host tensors: CPU, and for such tensors SparseCPU, QuantizedCPU, ...
   c10::DispatchKeySet keys() const { return keys_; }
 
-  // After the kernel: what it wrote or resized reaches the device tensors.
+  // Called after the kernel: applies its writes and resizes to the device tensors.
   void finish();
 
-  // After finish(): the device tensor for a result. A result that is an argument is that argument;
-  // one over the memory of an argument is a view of it; any other is copied.
+  // Called after finish(): returns the device tensor for a result. A result that is an argument
+  // gives that argument, a result in the memory of an argument gives a view of it, and any other
+  // result is copied.
   at::Tensor to_device(const at::Tensor& result);
 
   uint64_t bytes_in() const { return bytes_in_; }
   uint64_t bytes_out() const { return bytes_out_; }
 
  private:
-  // One argument, with what its host tensor looked like before the kernel ran.
+  // One argument, and the state of its host tensor before the kernel ran.
   struct Argument {
     at::Tensor tensor;
     at::Tensor host;

@@ -12,7 +12,7 @@ void run_on_host(Operator& op, const c10::OperatorHandle& handle, const Call& ca
   op.synchronous.fetch_add(1, std::memory_order_relaxed);
   announce_wait(
       op.name.c_str(),
-      "it has no kernel of the device, and its results are known only when the CPU's has run",
+      "it has no device kernel, and its results are known only after the CPU kernel has run",
       call.device);
   const c10::FunctionSchema& schema = handle.schema();
   const size_t first = stack->size() - schema.arguments().size();

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The fallback through the host: copies the arguments to the CPU, runs the CPU's kernel there and
-// copies the results back. It needs copies of the driver and nothing else, so a backend starts with
-// it: with factories, views and copies (//aten/tensors) it runs nearly every operator of torch.
-// Threads: any.
+// The fallback through the host: copies the arguments to the CPU, runs the CPU kernel there and
+// copies the results back. It needs only the driver's copies, so it is the starting point of a
+// backend: together with factories, views and copies (//aten/tensors) it runs nearly every operator
+// of torch. Any thread may call it.
 #ifndef ATEN_FALLBACK_HOST_FALLBACK_H_
 #define ATEN_FALLBACK_HOST_FALLBACK_H_
 
@@ -18,15 +18,15 @@
 
 namespace openreg {
 
-// How a kernel of the CPU runs for a device. By default it works on copies, in the calling thread.
+// How a CPU kernel runs for a device. By default it works on copies, on the calling thread.
 struct HostExecution {
   HostArguments::MakeAlias alias;
-  // Runs the function it is given in the order of the current stream, and returns when it is done.
+  // Runs the given function in the order of the current stream, and returns when it has finished.
   std::function<void(const std::function<void()>&)> run;
 };
 
-// Runs the CPU's kernel of `handle` on the arguments at the top of the stack, puts its results in
-// their place and returns when all is done.
+// Runs the CPU kernel of `handle` on the arguments at the top of the stack, replaces them by its
+// results, and returns when everything has finished.
 void run_on_host(Operator& op, const c10::OperatorHandle& handle, const Call& call,
                  torch::jit::Stack* stack, const HostExecution& execution = {});
 

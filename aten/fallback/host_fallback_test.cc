@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A device that has factories, views, copies and the host fallback, and no kernel.
+// Tests a device that has factories, views, copies and the host fallback, but no kernels.
 #include "aten/fallback/host_fallback.h"
 
 #include <ATen/TensorOperators.h>
@@ -57,7 +57,7 @@ TEST(HostFallbackTest, ResultsAreTheCpus) {
   EXPECT_TRUE(same(to_device(x).t() + 1, x.t() + 1));
 }
 
-TEST(HostFallbackTest, AnInPlaceOperatorWritesToItsViewAlone) {
+TEST(HostFallbackTest, AnInPlaceOperatorWritesOnlyToItsView) {
   const at::Tensor x = at::arange(12.0).view({3, 4});
   const at::Tensor y = to_device(x);
   x.slice(1, 1, 4, 2).mul_(10);
@@ -93,8 +93,8 @@ TEST(HostFallbackTest, CopiesConvertAndBroadcast) {
   EXPECT_EQ(to_device(x).select(0, 1).select(0, 2).item<float>(), x[1][2].item<float>());
 }
 
-TEST(HostFallbackTest, OperatorsOfDevicesAloneAreTheCpusByAnotherName) {
-  c10::register_privateuse1_backend("openreg");  // for autograd, which asks for the stream
+TEST(HostFallbackTest, AcceleratorOperatorsRunTheCpuOperator) {
+  c10::register_privateuse1_backend("openreg");  // autograd queries the stream
   const at::Tensor x = at::randn({2, 3, 8, 8});
   at::Tensor weight = at::randn({4, 3, 3, 3}).requires_grad_();
   at::Tensor bias = at::randn({4}).requires_grad_();
@@ -134,7 +134,8 @@ TEST(HostFallbackTest, CallsAreCounted) {
   fallback_reset();
   at::exp(x);
   at::exp(x);
-  // torch makes the functional variant of the out= one, whose output goes to the host as well.
+  // torch implements the functional variant with the out= variant, whose output is also copied to
+  // the host.
   const FallbackRecord record = record_of("aten::exp.out");
   EXPECT_EQ(record.calls, 2U);
   EXPECT_EQ(record.synchronous, 2U);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A device without kernels: registers the host fallback, and what torch asks of devices by other
-// names than of the CPU. Linked where no kernel is (./bazelw ... --config=host_fallback).
-// Threads: any.
+// A device without kernels: registers the host fallback, and the operators that torch calls under
+// different names on accelerators and on the CPU. Linked instead of the kernels (./bazelw ...
+// --config=host_fallback). Any thread may call it.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -35,8 +35,8 @@ void convolution(const c10::OperatorHandle& /*handle*/, Stack* stack) {
   run_cpu_operator("aten::convolution", stack);
 }
 
-// The CPU's operator also takes the sizes of the bias, if that has a gradient: one argument more,
-// behind grad_output, input and weight.
+// The CPU operator has one more argument after grad_output, input and weight: the sizes of the
+// bias, if that needs a gradient.
 void convolution_backward(const c10::OperatorHandle& handle, Stack* stack) {
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(handle.schema().arguments().size());
   const int64_t channels = first->toTensor().size(1);
@@ -45,7 +45,7 @@ void convolution_backward(const c10::OperatorHandle& handle, Stack* stack) {
   run_cpu_operator("aten::convolution_backward", stack);
 }
 
-// scaled_dot_product_attention: as products and a softmax, each of which falls back.
+// Makes scaled_dot_product_attention use products and a softmax, each of which falls back.
 int64_t choose_attention(const at::Tensor& /*query*/, const at::Tensor& /*key*/,
                          const at::Tensor& /*value*/, const std::optional<at::Tensor>& /*mask*/,
                          double /*dropout*/, bool /*causal*/, std::optional<double> /*scale*/,
@@ -69,6 +69,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }  // namespace openreg
 
 namespace at::native {
-// scaled_dot_product_attention asks this one, torch._fused_sdp_choice the operator.
+// scaled_dot_product_attention calls this stub; torch._fused_sdp_choice calls the operator.
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &openreg::choose_attention)
 }  // namespace at::native

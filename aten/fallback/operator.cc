@@ -14,8 +14,8 @@
 namespace openreg {
 namespace {
 
-// Arguments that PyTorch wants on the host, or allows there, whatever the device. All other CPU
-// tensors with dimensions are refused, as by every device that computes on its own memory.
+// Arguments that PyTorch requires or allows on the host for every device. All other CPU tensors
+// with dimensions are rejected, as on every device that computes in its own memory.
 struct HostArgument {
   std::string_view operation;
   std::string_view argument;
@@ -32,13 +32,13 @@ constexpr HostArgument kHostArguments[] = {
     {"aten::_nested_from_padded", "cpu_nested_shape_example"},
 };
 
-// Operators that tell what is wrong with their data, as on CUDA: they wait for it. So do all with
-// `check_errors`, if it is set.
+// Operators that wait and report errors in their data, as on CUDA. All operators whose argument
+// `check_errors` is set do the same.
 constexpr std::string_view kReporting[] = {
     "aten::_linalg_eigvals", "aten::_linalg_svd", "aten::_validate_sparse_coo_tensor_args",
     "aten::cholesky",        "aten::linalg_eig",  "aten::linalg_eigvals"};
 
-// Never destroyed: operators may run while the process exits.
+// Never destroyed, because operators may run while the process exits.
 struct Registry {
   std::mutex mutex;
   std::map<std::string, std::unique_ptr<Operator>> by_name;

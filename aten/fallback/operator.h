@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the fallback knows of an operator: its arguments by its schema, and the counters of its
-// calls. The registry owns one for each operator that ever fell back, and never destroys it, so
-// that its name may name launches.
-// Threads: any; all but the counters is constant once find_operator() has returned it.
+// What the fallback stores per operator: properties of its arguments from its schema, and the
+// counters of its calls. The registry owns one for each operator that ever fell back and never
+// destroys it, so its name can be used in launches. Any thread may use it; everything except the
+// counters is constant after find_operator() has returned it.
 #ifndef ATEN_FALLBACK_OPERATOR_H_
 #define ATEN_FALLBACK_OPERATOR_H_
 
@@ -19,7 +19,7 @@
 
 namespace openreg {
 
-// A kind of fallback may derive a class of its own, made from the operator's handle.
+// A kind of fallback may derive its own class, constructed from the operator's handle.
 struct Operator {
   explicit Operator(const c10::OperatorHandle& handle);
   virtual ~Operator() = default;
@@ -27,12 +27,12 @@ struct Operator {
   Operator& operator=(const Operator&) = delete;
 
   const std::string name;               // "aten::add.Tensor"
-  bool random = false;                  // it takes a generator
-  const char* irreplaceable = nullptr;  // why it must not fall back (policy.h)
+  bool random = false;                  // takes a generator
+  const char* irreplaceable = nullptr;  // the reason why it must not fall back (policy.h)
   std::vector<bool> writes;             // for each argument
-  std::vector<bool> takes_host;         // for each argument: it may be on the CPU
-  bool reports = false;                 // it raises an error for wrong data, and waits for that
-  std::optional<size_t> check_errors;   // the argument that asks for the same
+  std::vector<bool> takes_host;         // for each argument: may be on the CPU
+  bool reports = false;                 // waits, and raises an error for invalid data
+  std::optional<size_t> check_errors;   // the argument that requests the same
 
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> asynchronous{0};
@@ -42,11 +42,11 @@ struct Operator {
   std::atomic<uint64_t> ns{0};
 };
 
-// The operator, made by `make` when it is asked for the first time.
+// Returns the operator; the first call creates it with `make`.
 Operator& find_operator(const c10::OperatorHandle& handle,
                         std::unique_ptr<Operator> (*make)(const c10::OperatorHandle&));
 
-// The same as a T, of which kind all operators of the process are.
+// The same as a T. All operators of a process must have the same type.
 template <class T>
 T& find_operator(const c10::OperatorHandle& handle) {
   return static_cast<T&>(find_operator(

@@ -20,11 +20,11 @@
 namespace openreg {
 namespace {
 
-// Operators of which torch does not say that they depend on data.
+// Operators whose results depend on data although torch does not tag them so.
 constexpr std::string_view kExceptions[] = {
-    "aten::_padded_dense_to_jagged_forward",      // the sum of the lengths, if it is not given
-    "aten::_validate_compressed_sparse_indices",  // its result is an error, or none
-    "aten::range.out",                            // counts its steps by real numbers
+    "aten::_padded_dense_to_jagged_forward",      // size: the sum of the lengths, if not given
+    "aten::_validate_compressed_sparse_indices",  // its only effect is an error
+    "aten::range.out",                            // computes its size from floating-point numbers
 };
 
 OutputMetadata::Shape shape_of(const at::Tensor& tensor) {
@@ -84,7 +84,7 @@ class KeyWriter {
 
   MetadataKey take() {
     head(kDefaultDtype, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-    // Where this is set, some kernels refuse to run.
+    // Some kernels raise an error if this is set.
     head(kDeterministic, at::globalContext().deterministicAlgorithms());
     return std::move(key_);
   }
@@ -114,7 +114,7 @@ class KeyWriter {
     key_.push_back(static_cast<int64_t>(number));
   }
 
-  // No size follows from a real number, but an error may.
+  // Sizes do not depend on a floating-point number, but errors may.
   void add(double number) {
     head(kDouble, range_of(number));
     key_.push_back(!last_.has_value() || number == *last_ ? 0 : number < *last_ ? 1 : 2);
@@ -136,7 +136,7 @@ class KeyWriter {
     const at::IntArrayRef strides = tensor.strides();
     key_.insert(key_.end(), sizes.begin(), sizes.end());
     key_.insert(key_.end(), strides.begin(), strides.end());
-    // Kernels refuse some arguments that overlap: that must not be found out late.
+    // Some kernels reject overlapping arguments; that error must not be raised late.
     const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
     const auto known = std::find(storages_.begin(), storages_.end(), storage);
     key_.push_back(known - storages_.begin());
@@ -159,7 +159,7 @@ class KeyWriter {
 
 bool is_cacheable(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
-  // What other libraries' operators depend on, nobody knows.
+  // Operators of other libraries may depend on data without a tag.
   if (schema.name().rfind("aten::", 0) != 0) {
     return false;
   }
@@ -169,7 +169,7 @@ bool is_cacheable(const c10::OperatorHandle& handle) {
     }
   }
   const std::string name = toString(handle.operator_name());
-  // torch says of both variants that their sizes depend on data: of this one, on plain numbers.
+  // torch tags both variants as data-dependent, but this one depends only on integer arguments.
   if (name == "aten::_ctc_loss") {
     return true;
   }
@@ -206,7 +206,7 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
     if (same(shapes_[i], argument)) {
       continue;
     }
-    // torch warns where it resizes what was not empty.
+    // Not cacheable: torch warns when it resizes a tensor that is not empty.
     if (c10::multiply_integers(shapes_[i].sizes) != 0) {
       return std::nullopt;
     }
@@ -223,7 +223,7 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
   }
   for (const c10::IValue& value : results) {
     const at::Tensor& result = value.toTensor();
-    OutputMetadata::Result& said = metadata.results.emplace_back();
+    OutputMetadata::Result& entry = metadata.results.emplace_back();
     if (!result.defined()) {
       continue;
     }
@@ -232,7 +232,7 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
           return candidate.isTensor() && candidate.toTensor().is_same(result);
         });
     if (argument != arguments_.end()) {
-      said.argument = static_cast<size_t>(argument - arguments_.begin());
+      entry.argument = static_cast<size_t>(argument - arguments_.begin());
       continue;
     }
     if (has_parts(result) || result.is_conj() || result.is_neg() || result.storage_offset() != 0 ||
@@ -244,14 +244,14 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
       return std::nullopt;
     }
     storages.push_back(storage);
-    said.shape = shape_of(result);
-    said.dtype = result.scalar_type();
+    entry.shape = shape_of(result);
+    entry.dtype = result.scalar_type();
   }
   return metadata;
 }
 
 size_t OutputMetadataCache::Hash::operator()(const MetadataKey& key) const {
-  // FNV-1a, by words.
+  // FNV-1a over 64-bit words.
   uint64_t hash = 0xcbf29ce484222325;
   for (const int64_t number : key) {
     hash = (hash ^ static_cast<uint64_t>(number)) * 0x100000001b3;
@@ -267,7 +267,7 @@ std::shared_ptr<const OutputMetadata> OutputMetadataCache::find(const MetadataKe
 
 void OutputMetadataCache::add(MetadataKey key, OutputMetadata metadata) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (by_key_.size() >= kMost) {
+  if (by_key_.size() >= kMaxEntries) {
     by_key_.clear();
   }
   by_key_.insert_or_assign(std::move(key),

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A cache of output metadata: sizes, strides and dtypes of an operator's results, by the metadata
-// of its arguments.
+// A cache of output metadata: sizes, strides and dtypes of an operator's results, keyed by the
+// metadata of its arguments.
 //
-// Most operators without a Meta kernel take the metadata of their results from that of their
-// arguments alone, but only running them tells which. So the fallback waits for the first call with
-// a key, keeps here what came out, and expects the same of the next call with that key: it makes
-// the results before the kernel has run, and the kernel checks them.
+// For most operators without a Meta kernel the metadata of the results depends only on that of the
+// arguments, but only running the operator reveals it. Therefore the fallback waits for the first
+// call with a key, stores the metadata of its results, and expects the same metadata in the next
+// call with that key: it allocates the results before the kernel has run, and the kernel checks
+// them.
 //
-// Threads: any.
+// Any thread may call it.
 #ifndef ATEN_FALLBACK_OUTPUT_METADATA_H_
 #define ATEN_FALLBACK_OUTPUT_METADATA_H_
 
@@ -29,13 +30,14 @@
 
 namespace openreg {
 
-// Whether the metadata of this operator's results follows from its arguments' alone, as far as
-// torch says.
+// Returns whether, according to torch, the metadata of the results depends only on the metadata of
+// the arguments.
 bool is_cacheable(const c10::OperatorHandle& handle);
 
 // The cache key of a call: dtypes, sizes, strides and flags of the tensors, and which of them share
-// memory; the values of other arguments, but of real numbers only their range, since no size
-// follows from them; the settings that kernels read. nullopt for arguments that no key describes.
+// memory; the values of other arguments; the settings that kernels read. For floating-point numbers
+// it contains only their range, because sizes do not depend on them. nullopt if an argument cannot
+// be described by a key.
 using MetadataKey = std::vector<int64_t>;
 std::optional<MetadataKey> metadata_key(c10::ArrayRef<c10::IValue> arguments);
 
@@ -59,24 +61,24 @@ struct OutputMetadata {
   std::vector<Resized> resized;
 };
 
-// Sees a call before and after it runs.
+// Observes a call before and after it runs.
 class OutputObserver {
  public:
   explicit OutputObserver(c10::ArrayRef<c10::IValue> arguments);
 
-  // nullopt where OutputMetadata cannot describe the results: views of arguments, tensors that
+  // Returns nullopt if OutputMetadata cannot describe the results: views of arguments, tensors that
   // share memory, lazy bits.
   std::optional<OutputMetadata> observe(c10::ArrayRef<c10::IValue> results) const;
 
  private:
   std::vector<c10::IValue> arguments_;
-  std::vector<OutputMetadata::Shape> shapes_;  // of those that are tensors, before
+  std::vector<OutputMetadata::Shape> shapes_;  // of the tensors, before the call
 };
 
 // The cache of one operator.
 class OutputMetadataCache {
  public:
-  // nullptr: there is none.
+  // Returns nullptr if there is no entry.
   std::shared_ptr<const OutputMetadata> find(const MetadataKey& key) const;
   void add(MetadataKey key, OutputMetadata metadata);
 
@@ -84,8 +86,8 @@ class OutputMetadataCache {
   struct Hash {
     size_t operator()(const MetadataKey& key) const;
   };
-  // A bound for programs that never repeat a call.
-  static constexpr size_t kMost = 1024;
+  // Bounds the memory of programs that never repeat a call.
+  static constexpr size_t kMaxEntries = 1024;
 
   mutable std::mutex mutex_;
   std::unordered_map<MetadataKey, std::shared_ptr<const OutputMetadata>, Hash> by_key_;

@@ -27,25 +27,24 @@ std::atomic<bool (*)(const std::exception&)>& interrupts() {
   return interrupts;
 }
 
-// Operators that have to have kernels of their own: the CPU's would do something else than asked. A
-// device that lacks one gets the reason rather than a wrong result.
+// Operators that need a device kernel, because the CPU kernel would do something different. If the
+// device has none, the call fails with the reason instead of returning a wrong result.
 struct Irreplaceable {
   std::string_view name;
   const char* reason;
 };
-constexpr const char* kMemory = "new memory has to be the device's";
-constexpr const char* kView =
-    "a view has to share the memory of its base, also when that is written";
-constexpr const char* kStorage = "it changes the storage of the device tensor itself";
-constexpr const char* kCopy = "the fallback itself is made of copies";
+constexpr const char* kMemory = "it must allocate device memory";
+constexpr const char* kView = "a view must share the memory of its base, including later writes";
+constexpr const char* kStorage = "it changes the storage of the device tensor";
+constexpr const char* kCopy = "the fallback itself is implemented by copies";
 constexpr const char* kNoCpu = "the CPU has no kernel for it";
 constexpr Irreplaceable kIrreplaceable[] = {
     {"aten::_copy_from", kCopy},
     {"aten::_copy_from_and_resize", kCopy},
     {"aten::_efficientzerotensor", kMemory},
     {"aten::_fused_sdp_choice", "the CPU would choose a kernel that only the CPU has"},
-    {"aten::_has_compatible_shallow_copy_type", "it is about the tensor's own class"},
-    {"aten::_local_scalar_dense", "it is how the host waits for a number"},
+    {"aten::_has_compatible_shallow_copy_type", "it concerns the class of the tensor"},
+    {"aten::_local_scalar_dense", "the host uses it to read a value"},
     {"aten::_nested_view_from_buffer", kView},
     {"aten::_reshape_alias", kView},
     {"aten::_thnn_fused_gru_cell", kNoCpu},
@@ -87,25 +86,24 @@ void apply_policy(Operator& op, const Call& call,
                                               (op.irreplaceable == kStorage && call.sparse));
   TORCH_CHECK_NOT_IMPLEMENTED(
       op.irreplaceable == nullptr || may_replace, "openreg: ", op.name,
-      " needs a kernel of the device and has none registered; the CPU's can "
-      "not take its place: ",
+      " requires a device kernel, but none is registered; the CPU kernel cannot "
+      "replace it: ",
       op.irreplaceable);
   switch (policy().load(std::memory_order_relaxed)) {
     case FallbackPolicy::kSilent:
       break;
     case FallbackPolicy::kWarn:
       if (!op.warned.exchange(true, std::memory_order_relaxed)) {
-        TORCH_WARN(
-            "openreg: ", op.name, " has no kernel of the device and runs on the CPU's",
-            wait(op, call),
-            ". This is said once for each operator; torch.openreg.fallback.report() counts.");
+        TORCH_WARN("openreg: ", op.name, " has no device kernel and runs on the CPU kernel",
+                   wait(op, call),
+                   ". Warned once per operator; torch.openreg.fallback.report() shows all calls.");
       }
       break;
     case FallbackPolicy::kError:
       TORCH_CHECK_NOT_IMPLEMENTED(
           false, "openreg: ", op.name,
-          " has no kernel of the device, and falling back to the CPU's is forbidden: allow it by "
-          "torch.openreg.fallback.set_policy(\"warn\"), or OPENREG_FALLBACK=warn in the "
+          " has no device kernel, and the policy forbids falling back to the CPU kernel: allow it "
+          "with torch.openreg.fallback.set_policy(\"warn\") or OPENREG_FALLBACK=warn in the "
           "environment, or run this operator on CPU tensors");
   }
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Whether an operator may fall back: not if the CPU's kernel cannot take its place, and not if the
-// program forbids it (fallback.h). Threads: any.
+// Decides whether an operator may fall back: not if the CPU kernel cannot replace it, and not if
+// the program forbids it (fallback.h). Any thread may call it.
 #ifndef ATEN_FALLBACK_POLICY_H_
 #define ATEN_FALLBACK_POLICY_H_
 
@@ -13,15 +13,16 @@
 
 namespace openreg {
 
-// Why the operator of this name must not fall back; nullptr: it may.
+// Returns why the operator of this name must not fall back, or nullptr if it may.
 const char* reason_against_fallback(std::string_view name);
 
-// Throws where this operator may not fall back, warns where the user wants to know. `wait` says in
-// the warning when the host waits for it ("; the host waits for it"), or nothing.
+// Throws if this operator may not fall back, and warns if the policy says so. `wait` returns the
+// part of the warning that says when the host waits ("; the host waits for it"), or an empty
+// string.
 void apply_policy(Operator& op, const Call& call,
                   const char* (*wait)(const Operator&, const Call&));
 
-// Whether an exception out of a Meta kernel is an interrupt of the program.
+// Returns whether an exception thrown by a Meta kernel is an interrupt of the program.
 bool is_interrupt(const std::exception& error);
 
 }  // namespace openreg

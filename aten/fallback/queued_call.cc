@@ -34,8 +34,8 @@ std::optional<c10::OperatorHandle> find_schema(std::string_view name) {
       dot == std::string_view::npos ? std::string() : std::string(name.substr(dot + 1))));
 }
 
-// How what the operator writes overlaps with itself and with other arguments, once outputs have
-// their final sizes.
+// Returns a key that describes how the outputs overlap with themselves and with other arguments,
+// after they have been resized.
 uint64_t written_overlaps(const AliasOperator& op, const Stack& arguments) {
   uint64_t key = 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -59,8 +59,8 @@ uint64_t written_overlaps(const AliasOperator& op, const Stack& arguments) {
   return key;
 }
 
-// What the operator's Meta kernel needs to see of a tensor. Numbers in CPU tensors stay: type
-// promotion treats them as numbers.
+// Returns the meta tensor for an argument of a Meta kernel. CPU scalar tensors are kept, because
+// type promotion treats them as scalars.
 at::Tensor meta_of(const at::Tensor& tensor) {
   if (!is_device(tensor)) {
     return tensor;
@@ -76,8 +76,8 @@ at::Tensor meta_of(const at::Tensor& tensor) {
   return meta;
 }
 
-// The CPU's kernel with its arguments, called by the dispatcher. What it writes to are aliases of
-// tensors which the caller has already.
+// The CPU kernel and its arguments, called through the dispatcher. Its outputs are aliases of
+// tensors that the caller already has.
 struct BoxedCall {
   c10::OperatorHandle handle;
   Stack stack;
@@ -88,7 +88,7 @@ struct BoxedCall {
     Stack again = stack;
     run(again);
   }
-  // Leaves the results on the stack that is given.
+  // Leaves the results on the given stack.
   void run(Stack& stack) const {
     for (const Draw& draw : draws) {
       stack[draw.argument] = make_cpu_generator(draw.state);
@@ -109,12 +109,13 @@ struct BoxedCall {
   }
 };
 
-// The same, when the caller has been results results that look as they did before.
+// The same for a call whose results were already returned to the caller, with the metadata of an
+// earlier call.
 struct ExpectedCall {
   BoxedCall call;
   AliasOperator* op;
   std::shared_ptr<const OutputMetadata> expected;
-  std::vector<at::Tensor> results;  // aliases; undefined where the result is not new
+  std::vector<at::Tensor> results;  // aliases; undefined if the result is not a new tensor
 
   void operator()() { run(call.stack); }
   void repeat() const {
@@ -135,20 +136,20 @@ struct ExpectedCall {
     }
     for (size_t i = 0; i < results.size(); ++i) {
       const at::Tensor& result = stack[i].toTensor();
-      const OutputMetadata::Result& said = expected->results[i];
-      if (said.argument.has_value()) {
-        check(result.is_same(arguments[*said.argument].toTensor()));
-      } else if (!said.shape.has_value()) {
+      const OutputMetadata::Result& expected_result = expected->results[i];
+      if (expected_result.argument.has_value()) {
+        check(result.is_same(arguments[*expected_result.argument].toTensor()));
+      } else if (!expected_result.shape.has_value()) {
         check(!result.defined());
       } else {
-        check(result.defined() && result.sizes() == said.shape->sizes &&
-              result.scalar_type() == said.dtype);
+        check(result.defined() && result.sizes() == expected_result.shape->sizes &&
+              result.scalar_type() == expected_result.dtype);
         store(result, results[i]);
       }
     }
   }
 
-  // What resizing changes.
+  // The properties of a tensor that resizing changes.
   using Extent = std::pair<at::DimVector, const void*>;
   static Extent extent(const c10::IValue& argument) {
     return argument.isTensor() && argument.toTensor().defined()
@@ -160,9 +161,9 @@ struct ExpectedCall {
     if (!kept) {
       op->inconsistent.store(true, std::memory_order_relaxed);
       TORCH_CHECK(false, "openreg: ", op->name,
-                  " was expected to have results like those that it had for arguments of the same "
-                  "sizes and dtypes before, and has not. It is waited for from now on: repeat what "
-                  "failed, and report this operator to the developers of torch_openreg");
+                  " returned results whose metadata differs from an earlier call with arguments of "
+                  "the same sizes and dtypes. From now on the host waits for this operator: repeat "
+                  "the failed call, and report this operator to the developers of torch_openreg");
     }
   }
 };
@@ -173,14 +174,14 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
   }
 }
 
-// `overlaps`: of what the caller gave to be written.
+// `overlaps`: the key of written_overlaps().
 void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments, uint64_t overlaps) {
-  // Where these are set, some kernels refuse to run.
+  // Some kernels raise an error if these are set.
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
-  // Not 0: these operators may lack the common dtypes too.
+  // The key must not be 0, because these operators may not support even the common dtypes.
   const uint64_t key = argument_key(1, overlaps, range_key(arguments), flags);
   launch_kernel({.name = op.name.c_str(),
                  .cost = call.numel * kCostPerElement,
@@ -192,8 +193,8 @@ void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle&
                 });
 }
 
-// Aliases of a launch that say whether their tensors require gradients. The pool's are used again
-// for other calls, so a flag needs an object of its own: one, wherever the tensor stands.
+// Aliases of a launch that have the requires_grad flags of their tensors. The pool reuses its
+// aliases for other calls, so a flagged alias is a separate object, one per tensor.
 class GradientAliases {
  public:
   explicit GradientAliases(AliasPool& pool) : pool_(pool) {}
@@ -249,13 +250,14 @@ bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const C
   for (c10::IValue& value : metas) {
     replace_tensors(value, meta_of);
   }
-  Stack read;  // metas of what is not written
-  // The arguments' metas that the operator writes to are among its results.
+  Stack read;  // meta tensors of arguments that are not written
+  // Pairs of meta tensor and tensor for the written arguments, which are among the results.
   std::vector<std::pair<at::Tensor, at::Tensor>> written;
   for (size_t i = 0; i < count; ++i) {
     if (op.writes[i] && metas[i].isTensor()) {
       const at::Tensor& tensor = arguments[i].toTensor();
-      // Without elements a Meta kernel resizes it without the warning, which is for the tensor.
+      // A Meta kernel resizes an empty tensor without a warning; the tensor itself is resized
+      // below.
       if (op.path == MetaPath::kOut) {
         metas[i] = at::detail::empty_meta({0}, tensor.scalar_type());
       }
@@ -283,7 +285,7 @@ bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const C
     arguments.insert(arguments.end(), results.begin(), results.end());
     queue(op, call, *op.variant, std::move(arguments), 0);
   } else {
-    Stack fresh;  // what a new result looks like: torch has Meta kernels that do not say it of out=
+    Stack fresh;  // the metadata of new results, because some Meta kernels do not set out= strides
     for (size_t i = 0; i < written.size(); ++i) {
       const auto& [meta, tensor] = written[i];
       if (op.path == MetaPath::kOut && meta.sizes() != tensor.sizes()) {

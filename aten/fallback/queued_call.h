@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Calls of the alias fallback that the host does not wait for: the results are made first, and the
-// CPU's kernel is queued with aliases of the arguments.
-// Threads: any; what is queued runs where the driver says.
+// Calls of the alias fallback for which the host does not wait: the results are allocated first,
+// and the CPU kernel is queued with aliases of the arguments. Any thread may call it; the driver
+// chooses the thread of the kernel.
 #ifndef ATEN_FALLBACK_QUEUED_CALL_H_
 #define ATEN_FALLBACK_QUEUED_CALL_H_
 
@@ -20,31 +20,31 @@
 
 namespace openreg {
 
-// A kernel that nobody tuned is taken to cost this many elementary operations an element.
+// The assumed cost per element of a kernel that was not tuned, in elementary operations.
 constexpr int64_t kCostPerElement = 8;
 
-// How the results' metadata is known without a cache: by torch's Meta kernel, if the operator is a
-// variant of a structured one.
+// How the metadata of the results is known without a cache: from torch's Meta kernel, if the
+// operator is a variant of a structured operator.
 enum class MetaPath { kUnknown, kFunctional, kInplace, kOut };
 
 struct AliasOperator : Operator {
   explicit AliasOperator(const c10::OperatorHandle& handle);
 
   MetaPath path = MetaPath::kUnknown;
-  // Of kFunctional the variant that runs, of kOut the one that tells the strides.
+  // For kFunctional the variant that runs, for kOut the variant that gives the strides.
   std::optional<c10::OperatorHandle> variant;
   const bool cacheable;
   OutputMetadataCache cache;
-  std::atomic<bool> inconsistent{false};  // a cached result was wrong: the cache is off
+  std::atomic<bool> inconsistent{false};  // a cached result was wrong: the cache is disabled
 };
 
-// Queues a call whose results the Meta kernel describes. False, with nothing done, if that refuses
-// these arguments. Some refuse what the CPU's kernel takes (index_reduce without elements), some in
-// other words.
+// Queues a call whose results the Meta kernel describes. Returns false without any effect if the
+// Meta kernel rejects the arguments: some Meta kernels reject arguments that the CPU kernel accepts
+// (index_reduce without elements), or use different messages.
 bool queue_by_meta(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                    torch::jit::Stack* stack);
 
-// Queues a call whose results an earlier one describes.
+// Queues a call whose results are described by an earlier call.
 void queue_by_cache(AliasOperator& op, const c10::OperatorHandle& handle, const Call& call,
                     std::shared_ptr<const OutputMetadata> expected, torch::jit::Stack* stack);
 

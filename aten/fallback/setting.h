@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Settings of the fallback that stand in the environment. Threads: any.
+// Reads settings of the fallback from the environment. Any thread may call it.
 #ifndef ATEN_FALLBACK_SETTING_H_
 #define ATEN_FALLBACK_SETTING_H_
 
@@ -15,7 +15,8 @@
 
 namespace openreg {
 
-// The meaning of an environment variable that takes one of several words; the first is the default.
+// Returns the value of an environment variable that takes one of several words. The first word is
+// the default.
 template <class T, size_t kCount>
 T read_setting(const char* variable, const std::array<std::pair<const char*, T>, kCount>& words) {
   const char* const value = std::getenv(variable);

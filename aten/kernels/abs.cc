@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// abs, by torch's DispatchStub: the operator is torch's own function for every device, which checks
-// the arguments, makes the output and builds the TensorIterator; the device supplies the loop
-// (docs/custom_operators.md). abs and abs_ are made of abs.out by torch. Threads: any.
+// abs, implemented through torch's DispatchStub. The operator is torch's device-independent
+// function, which checks the arguments, allocates the output and builds the TensorIterator; the
+// device provides the loop (docs/custom_operators.md). torch implements abs and abs_ with abs.out.
+// Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/Copy.h>
 #include <ATen/native/DispatchStub.h>
@@ -16,13 +17,13 @@
 namespace openreg {
 namespace {
 
-// `iter` goes over tensors of one dtype on one device, the output first. It lives on the caller's
-// stack, so that the kernel gets one of its own.
+// `iter` iterates over tensors of one dtype on one device, the output first. It is on the caller's
+// stack, so the kernel builds its own iterator.
 void abs_kernel(at::TensorIteratorBase& iter) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::abs", iter.numel()}, device, [&](AliasPool& aliases) {
     at::Tensor out = aliases.alias(iter.tensor(0));
-    const bool is_bool = iter.dtype() == c10::kBool;  // as on accelerators; the CPU refuses it
+    const bool is_bool = iter.dtype() == c10::kBool;  // accelerators accept it; the CPU does not
     return [loop = at::TensorIterator::unary_op(out, aliases.alias(iter.tensor(1))),
             is_bool]() mutable {
       if (is_bool) {

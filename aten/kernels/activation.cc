@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Activations, and a few other functions of elements, that are not structured operators of torch,
-// so that the generator cannot write them. Threads: any.
+// Activations and a few other elementwise functions that are not structured operators in torch, so
+// the generator cannot write them. Any thread may call them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
@@ -48,7 +48,7 @@ at::Tensor& relu_(at::Tensor& self) {
   return at::clamp_min_(self, 0);
 }
 
-// The limits of integers are integers.
+// For integer tensors the limits are converted to integers.
 struct Limits {
   Limits(const at::Tensor& self, const at::Scalar& min, const at::Scalar& max)
       : min(min), max(max) {
@@ -75,7 +75,8 @@ at::Tensor& hardtanh_(at::Tensor& self, const at::Scalar& min, const at::Scalar&
   return at::clamp_(self, limits.min, limits.max);
 }
 
-// For kernels of one or two tensors of one size and dtype. The result has the strides of `layout`.
+// Launches kernels on one or two tensors of the same size and dtype. The result has the strides of
+// `layout`.
 template <class Function, class... Arguments>
 at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& layout,
                               Function function, const Operands& operands,
@@ -87,7 +88,8 @@ at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& 
   return out;
 }
 
-// Two operands of one size and dtype, as nearly all are; others are broadcast and promoted.
+// Two operands of the same size and dtype, which is the usual case; others are broadcast and
+// promoted.
 struct Pair {
   Pair(const at::Tensor& grad_output, const at::Tensor& self)
       : grad_output(grad_output), self(self) {
@@ -133,7 +135,7 @@ at::Tensor& hardswish_(at::Tensor& self) {
   return self;
 }
 
-// For kernels that torch has in functional form only.
+// Launches kernels that torch has only in functional form.
 template <at::Tensor (*kFunction)(const at::Tensor&, const at::Tensor&)>
 at::Tensor launch_functional(const char* name, int64_t cost, const Pair& pair) {
   at::Tensor grad_input = at::empty_like(pair.grad_output);
@@ -174,7 +176,7 @@ at::Tensor glu_backward(const at::Tensor& grad_output, const at::Tensor& self, i
   return grad_input;
 }
 
-// prelu() has given weight the dimensions of self; sizes of 1 are broadcast.
+// torch's prelu() has already reshaped weight to the dimensions of self; sizes of 1 are broadcast.
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
   Operands operands;
   operands.add_device(self);

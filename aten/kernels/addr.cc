@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// addr, by torch's DispatchStub like abs.cc. torch has two functions for it: the one that it would
-// take here, made of other operators, rounds in other places than the CPU's and lets addr_ change
-// the shape of its tensor. addr_ is made of addr.out by torch. Threads: any.
+// addr, implemented through torch's DispatchStub like abs.cc. torch also has a composite
+// implementation, which it would use here: it rounds differently from the CPU's and lets addr_
+// change the shape of its tensor. torch implements addr_ with addr.out. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/LinearAlgebra.h>
 #include <ATen/native/TensorIterator.h>
@@ -14,10 +14,10 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // of an element
+constexpr int64_t kCost = 2;  // per element
 
-// `iter` goes over the output, the matrix in the output's shape, a column and a row. They may still
-// be of several dtypes: only for tensors of the CPU it converts them itself.
+// `iter` iterates over the output, the matrix in the output's shape, a column and a row. Their
+// dtypes may differ, because TensorIterator converts only CPU tensors itself.
 void addr_kernel(at::TensorIterator& iter, const at::Scalar& beta, const at::Scalar& alpha) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_cpu({"aten::addr", iter.numel() * kCost}, device, &at::native::addr_out, iter.tensor(1),

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// arange: positions and indices, in every step of many networks.
-// Threads: any.
+// arange. It has a kernel because many networks call it in every step. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/ops/arange_cpu_dispatch.h>
@@ -14,7 +13,7 @@ namespace {
 
 int64_t range_size(c10::ScalarType dtype, const at::Scalar& start, const at::Scalar& end,
                    const at::Scalar& step) {
-  // 64-bit integers are more precise than double.
+  // double cannot represent all 64-bit integers.
   return dtype == c10::kLong ? at::native::compute_arange_size<int64_t>(start, end, step)
                              : at::native::compute_arange_size<double>(start, end, step);
 }

@@ -2,12 +2,13 @@
 //
 // Scaled dot product attention on the CPU's flash kernel.
 //
-// F.scaled_dot_product_attention asks _fused_sdp_choice which implementation fits. The CPU's own
-// rules answer (they look at metadata only, and at the switches of torch.nn.attention): where they
-// take the flash kernel we say "overrideable", where it does not fit (dropout, a mask that needs a
-// gradient, heads of several widths...) they say "math", which is made of other operators. Masks,
-// causality, scales and grouped queries pass to the kernel as they are. The kernel has no gradient
-// for the mask; a caller of the operator itself gets one from other operators. Threads: any.
+// F.scaled_dot_product_attention calls _fused_sdp_choice to select an implementation. The CPU's
+// rules decide; they use only metadata and the settings of torch.nn.attention. Where they select
+// the flash kernel we return "overrideable". Where that kernel does not fit (dropout, a mask that
+// needs a gradient, heads of different widths, ...) they return "math", which is composed of other
+// operators. Masks, causality, scales and grouped queries are passed to the kernel unchanged. The
+// kernel does not compute the gradient of the mask; for direct callers of the operator, other
+// operators compute it. Any thread may call it.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
@@ -43,7 +44,7 @@ int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const a
              : choice;
 }
 
-// Two products of (queries x width) and (keys x width), some tens of operations in a nanosecond.
+// Two products of (queries x width) and (keys x width), at some tens of operations per nanosecond.
 int64_t attention_cost(const at::Tensor& query, const at::Tensor& key) {
   return query.numel() * key.size(2) / 4;
 }
@@ -77,7 +78,7 @@ void check_attention(const at::Tensor& query, const at::Tensor& key, const at::T
   }
 }
 
-// The kernel sees (batch, tokens, heads, width).
+// The kernel expects (batch, tokens, heads, width).
 at::Tensor by_token(const at::Tensor& tensor) { return tensor.transpose(1, 2); }
 
 using Attention = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt,
@@ -95,11 +96,11 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
   }
   check_attention(query, key, value, mask, dropout);
   TORCH_CHECK(!debug_mask,
-              "openreg: the fused attention has no debug mask: return_debug_mask must be "
+              "openreg: fused attention does not support a debug mask: return_debug_mask must be "
               "False");
   const c10::DeviceIndex device = operands.device();
   at::Tensor output = at::empty_like(query);
-  // Contiguous, as torch traces it.
+  // Contiguous, like the traced result.
   at::Tensor logsumexp = empty_on(device, {query.size(0), query.size(1), query.size(2)},
                                   query.scalar_type() == c10::kDouble ? c10::kDouble : c10::kFloat);
   if (output.numel() > 0) {
@@ -116,7 +117,7 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
         });
   }
   const at::Tensor none;
-  // Seed and offset of the dropout that there is not: torch traces them as tensors.
+  // Seed and offset are unused because there is no dropout, but torch traces them as tensors.
   return {std::move(output),
           std::move(logsumexp),
           none,
@@ -128,8 +129,8 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
           none};
 }
 
-// The gradient of a mask of floating-point numbers, which are added to the scaled products.
-// Computes what the flash kernel avoids: a matrix of queries x keys for each head.
+// The gradient of a floating-point mask, which is added to the scaled products. It computes a
+// matrix of queries x keys for each head, which the flash kernel avoids.
 at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
                          const at::Tensor& key, const at::Tensor& value, const at::Tensor& mask,
                          const at::Tensor& output, const at::Tensor& logsumexp, bool causal,
@@ -142,7 +143,7 @@ at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
   const double factor = scale.value_or(1 / std::sqrt(static_cast<double>(query.size(3))));
   const at::Tensor scores = at::matmul(query.to(dtype), transposed(key)) * factor + mask.to(dtype);
   at::Tensor weights = (scores - logsumexp.unsqueeze(3)).exp();
-  // A row without any key has no sum.
+  // Fully masked rows have no finite sum.
   weights.masked_fill_(scores == -std::numeric_limits<double>::infinity(), 0);
   if (causal) {
     weights.tril_();
@@ -169,8 +170,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   }
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
-  // The kernel adds to all three, wanted or not; it needs rows without gaps. Else strides are those
-  // that torch traces.
+  // The kernel accumulates into all three, even if not requested, and requires rows without gaps.
+  // Otherwise the strides are those of the traced result.
   const auto make = [device](const at::Tensor& like) {
     at::Tensor result = at::empty_like(like);
     return result.stride(3) == 1
@@ -223,6 +224,6 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
 }  // namespace openreg
 
 namespace at::native {
-// scaled_dot_product_attention asks this one, torch._fused_sdp_choice the operator.
+// scaled_dot_product_attention calls this stub; torch._fused_sdp_choice calls the operator.
 REGISTER_PRIVATEUSE1_DISPATCH(_fused_sdp_choice_stub, &openreg::choose_attention)
 }  // namespace at::native

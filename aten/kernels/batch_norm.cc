@@ -2,7 +2,7 @@
 //
 // Batch normalization under its three sets of names: native_batch_norm (eager),
 // _native_batch_norm_legit (export), _batch_norm_with_update (the newest); and the gradients.
-// Running statistics are changed in place, where the kernel runs. Threads: any.
+// The kernel updates running statistics in place. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward_cpu_dispatch.h>
@@ -26,7 +26,7 @@ using Optional = std::optional<at::Tensor>;
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using Four = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 3;  // of an element
+constexpr int64_t kForwardCost = 3;  // per element
 constexpr int64_t kBackwardCost = 5;
 
 bool is_dense(const at::Tensor& tensor) {
@@ -38,7 +38,7 @@ bool is_dense(const Optional& tensor) {
   return !tensor.has_value() || !tensor->defined() || is_dense(*tensor);
 }
 
-// A tensor may be dense in several formats at once: torch prefers the plain one.
+// A tensor may be dense in several formats; torch prefers the contiguous one.
 c10::MemoryFormat dense_format(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) {
     return c10::MemoryFormat::Contiguous;
@@ -71,7 +71,8 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                dense ? dense_format(input) : input.suggest_memory_format());
   at::Tensor save_mean = empty_on(device, {training ? channels : 0}, statistics);
   at::Tensor save_invstd = empty_on(device, {training ? channels : 0}, statistics);
-  // The kernel has the words for statistics without their counterpart, and of several dimensions.
+  // The kernel reports errors for statistics that lack their counterpart or have several
+  // dimensions.
   bool fits = defined(running_mean).defined() == defined(running_var).defined();
   for (const Optional* parameter : {&weight, &bias, &running_mean, &running_var}) {
     fits &= !defined(*parameter).defined() || (*parameter)->dim() == 1;
@@ -92,7 +93,8 @@ Three batch_norm(const at::Tensor& input, const Optional& weight, const Optional
                                                       save_mean, save_invstd);
                       return;
                     }
-                    // Here the out= variant takes means that its caller has to compute.
+                    // For this layout the out= variant requires statistics that its caller must
+                    // compute.
                     const auto [result, mean, invstd] = at::cpu::native_batch_norm(
                         input, weight, bias, running_mean, running_var, training, momentum, eps);
                     store(result, output);
@@ -120,7 +122,7 @@ Three batch_norm_backward(const at::Tensor& grad_output, const at::Tensor& input
                        defined(save_mean), defined(save_invstd));
   check_floating("batch_norm_backward_cpu", input);
 
-  // Then one kernel writes all three; it does not allocate.
+  // For dense tensors one kernel writes all three results without allocating.
   const bool dense = is_dense(input) && is_dense(grad_output) &&
                      input.suggest_memory_format() == grad_output.suggest_memory_format();
   const c10::DeviceIndex device = operands.device();
@@ -188,7 +190,7 @@ Four batch_norm_with_update(const at::Tensor& input, const Optional& weight, con
           empty_on(input.device().index(), {0}, c10::kByte)};
 }
 
-// torch's own for all devices calls the CPU's kernel.
+// torch's device-independent implementation would call the CPU kernel.
 Four batch_norm_no_update(const at::Tensor& input, const Optional& weight, const Optional& bias,
                           const Optional& running_mean, const Optional& running_var,
                           double momentum, double eps) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Convolution and its gradient, all of them: 1-d to 3-d, transposed, grouped, dilated.
+// Convolution and its gradient, from 1-d to 3-d, also transposed, grouped and dilated.
 //
-// torch checks the arguments, turns 1-d into 2-d, answers for empty batches and complex numbers and
-// then calls convolution_overrideable for a device like ours. The CPU would choose one of its
-// backends here; it chooses by the metadata of aliases, so that the layout of the results is the
-// CPU's. The kernels exist in functional form only: oneDNN's own result is in oneDNN's layout, and
-// reordering it makes a copy on the CPU as well. Threads: any.
+// torch checks the arguments, converts 1-d to 2-d, handles empty batches and complex numbers, and
+// then calls convolution_overrideable for an out-of-tree device. The CPU would select a backend
+// here; it selects it from the metadata of aliases, so the layout of the results is the CPU's. The
+// kernels exist only in functional form: oneDNN's result is in oneDNN's layout, and reordering it
+// makes a copy on the CPU as well. Any thread may call it.
 #include <ATen/EmptyTensor.h>
 #include <ATen/native/ConvUtils.h>
 #include <ATen/ops/convolution.h>
@@ -31,15 +31,14 @@
 namespace openreg {
 namespace {
 
-// Multiplications and additions in a quarter of a nanosecond, and what oneDNN takes to find a
-// kernel.
+// Multiply-adds per quarter of a nanosecond, and the cost of oneDNN's kernel selection.
 constexpr int64_t kOperationsPerCost = 6;
 constexpr int64_t kSetupCost = 16 * 1024;
-// torch's choice of a backend depends on the number of threads, and some refuse an empty result:
-// the executor has as many threads as the CPU would use.
+// torch's backend selection depends on the number of threads, and some backends reject an empty
+// result. This cost gives the executor as many threads as the CPU would use.
 constexpr int64_t kEmptyCost = kParallelCost;
 
-// Arguments of a convolution that are not tensors, owned.
+// The arguments of a convolution that are not tensors, owned.
 struct Geometry {
   Geometry(at::IntArrayRef stride, at::IntArrayRef padding, at::IntArrayRef dilation,
            bool transposed, at::IntArrayRef output_padding, int64_t groups)
@@ -58,7 +57,7 @@ struct Geometry {
                                                                    padding, stride, dilation));
   }
 
-  // What the CPU gives to the output, and to the gradients of input and weight.
+  // The memory format that the CPU uses for the output and for the gradients of input and weight.
   c10::MemoryFormat memory_format(const at::Tensor& input, const at::Tensor& weight,
                                   const std::optional<at::Tensor>& bias) const {
     const auto symbols = [](const at::DimVector& sizes) { return c10::fromIntArrayRefSlow(sizes); };
@@ -71,13 +70,13 @@ struct Geometry {
     return at::native::_determine_backend_memory_format(input, weight, backend);
   }
 
-  // Each element of the output meets a filter (transposed: each of the input).
+  // Each element of the output is computed from one filter (transposed: each element of the input).
   int64_t cost(const at::Tensor& input, const at::Tensor& weight, int64_t output_numel) const {
     const int64_t filter = weight.numel() / std::max<int64_t>(1, weight.size(0));
     return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
-  // Of what the kernel refuses, of all that output_sizes() does not look at.
+  // Includes all arguments that the kernel may reject and output_sizes() does not check.
   uint64_t key(const at::Tensor& weight) const {
     uint64_t key = transposed ? 2 : 1;
     for (const at::DimVector* numbers : {&stride, &padding, &dilation, &output_padding}) {
@@ -106,13 +105,12 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
               input.scalar_type(), ") and bias type (", bias.scalar_type(), ") should be the same");
 }
 
-// Which kernels know integers, and results without elements, is known to the kernels alone. They
-// are no cases for speed: wait for the error, so that it is thrown at the call like any other of
-// the arguments.
+// Only the kernels know whether they support integers and empty results. These cases need not be
+// fast: wait for the error, so that it is thrown at the call like other argument errors.
 void sync_if_kernel_may_reject(const at::Tensor& input, const at::Tensor& output) {
   if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     announce_wait("aten::convolution",
-                  "only its kernel knows whether it takes these dtypes and sizes",
+                  "only its kernel can tell whether it supports these dtypes and sizes",
                   input.device().index());
     synchronize_stream(current_native_stream(input.device().index()));
   }

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The copy kernel of the emulation (aten/tensors/copy.h): torch's own copy_ on aliases. What is
-// waited for runs on the caller if the stream is idle and there is no team for it. The scalar
-// reader looks where kernels do.
-// Threads: any.
+// The copy kernel of the emulation (aten/tensors/copy.h): torch's copy_ on aliases. A copy that the
+// caller waits for runs on the calling thread if the stream is idle and the copy has no team. The
+// scalar reader uses the same addresses as kernels. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_local_scalar_dense_native.h>
 
@@ -18,17 +17,17 @@
 namespace openreg {
 namespace {
 
-// Bytes up to which a contiguous copy is a memcpy: torch's copy_ would first find that out, for as
-// long as the copy itself takes.
+// Up to this size a contiguous copy is done with memcpy: the checks in torch's copy_ take as long
+// as the copy itself.
 constexpr size_t kMemcpyBytes = 64 * 1024;
 
-// Whether copy_ converts from and to it.
+// Returns whether copy_ converts from and to the dtype.
 bool is_number(c10::ScalarType dtype) {
   return c10::isFloatingType(dtype) || c10::isComplexType(dtype) ||
          c10::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-// Data movement costs about as much as one elementary operation on each side.
+// Moving an element costs about one elementary operation on each side.
 LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const bool converts = dst.scalar_type() == src.scalar_type() ||
                         (is_number(dst.scalar_type()) && is_number(src.scalar_type()));
@@ -39,7 +38,7 @@ LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
           .check = awaited || converts ? Check::kNever : Check::kNewArguments};
 }
 
-// Whether a copy moves bytes as they are.
+// Returns whether a copy moves bytes unchanged.
 bool is_plain(const at::Tensor& dst, const at::Tensor& src) {
   return same_elements(dst, src) && dst.is_contiguous() && src.is_contiguous();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Operators that torch does not have: torch.ops.openreg.*, as a vendor adds them in C++. They have
-// the names and the gradients of those of PyTorch's in-tree torch_openreg. What each registration
-// is for, and the same in Python: docs/custom_operators.md. Threads: any.
+// Custom operators, torch.ops.openreg.*, as a vendor adds them in C++. Their names and gradients
+// are those of PyTorch's in-tree torch_openreg. docs/custom_operators.md explains each registration
+// and shows the same in Python. Any thread may call them.
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -20,12 +20,13 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Meta: what the result looks like. Nothing reads the input's values, so it serves all devices.
+// Meta: creates the result without computing it. It does not read the input's values, so it works
+// for all devices.
 at::Tensor abs_meta(const at::Tensor& input) {
   return at::empty_like(input, input.options().dtype(c10::toRealValueType(input.scalar_type())));
 }
 
-// PrivateUse1: the result exists when the call returns, its values follow.
+// PrivateUse1: the result exists when the call returns; the kernel writes its values later.
 at::Tensor abs_device(const at::Tensor& input) {
   at::Tensor out = abs_meta(input);
   const c10::DeviceIndex device = input.device().index();
@@ -33,8 +34,8 @@ at::Tensor abs_device(const at::Tensor& input) {
   return out;
 }
 
-// The operator, for kernels above the device's: they hand the call down through the dispatcher, so
-// that whatever is in between (tracing, fake tensors, a Python mode) sees it.
+// Calls the operator from the kernels above the device's. The call goes through the dispatcher, so
+// that layers in between (tracing, fake tensors, a Python mode) see it.
 at::Tensor custom_abs(const at::Tensor& input) {
   static const auto operation = c10::Dispatcher::singleton()
                                     .findSchemaOrThrow("openreg::custom_abs", "")
@@ -42,16 +43,17 @@ at::Tensor custom_abs(const at::Tensor& input) {
   return operation.call(input);
 }
 
-// AutogradPrivateUse1, AutogradMeta: the forward below autograd, and what the backward needs of it.
+// AutogradPrivateUse1, AutogradMeta: runs the forward below autograd and saves what the backward
+// needs.
 struct Abs : torch::autograd::Function<Abs> {
-  static constexpr bool is_traceable = true;  // backward reads nothing but what was saved
+  static constexpr bool is_traceable = true;  // backward reads only saved values
 
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input) {
     context->save_for_backward({input});
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return custom_abs(input);
   }
-  // Of operators that have gradients, so that this one has them too.
+  // Composed of differentiable operators, so that the backward is differentiable as well.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {gradients[0].mul(context->get_saved_variables()[0].sgn())};
   }
@@ -59,17 +61,17 @@ struct Abs : torch::autograd::Function<Abs> {
 
 at::Tensor abs_autograd(const at::Tensor& input) { return Abs::apply(input); }
 
-// AutocastPrivateUse1: the float32 policy. It stands above autograd: the cast is recorded, and the
+// AutocastPrivateUse1: the float32 policy. It runs above autograd, so the cast is recorded and the
 // gradient is cast back.
 at::Tensor abs_autocast(const at::Tensor& input) {
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::DispatchKey::AutocastPrivateUse1);
   return custom_abs(c10::isReducedFloatingType(input.scalar_type()) ? input.to(at::kFloat) : input);
 }
 
-// A result that is the input, or a view of it, with half the gradient. There is no kernel: the
-// function is made of what every device has, and is called above autograd
-// (CompositeImplicitAutograd). torch knows that the result is a view of what its function does not
-// see, and refuses to modify it in place.
+// A result that is the input, or a view of it, with half the gradient. It needs no kernel: the
+// function is composed of operators that every device has, and is called above autograd
+// (CompositeImplicitAutograd). torch knows that the result is a view that its function does not
+// track, and refuses to modify it in place.
 template <at::Tensor (*kForward)(const at::Tensor&)>
 struct HalfGradient : torch::autograd::Function<HalfGradient<kForward>> {
   static constexpr bool is_traceable = true;
@@ -87,7 +89,7 @@ at::Tensor half_gradient(const at::Tensor& input) {
   return HalfGradient<kForward>::apply(input);
 }
 
-// One tensor cannot have two grad_fns: torch gives the caller a view of an input that is returned.
+// A tensor cannot have two grad_fns: if the input is returned, torch gives the caller a view of it.
 at::Tensor itself(const at::Tensor& input) { return input; }
 
 at::Tensor alias(const at::Tensor& input) { return input.view_as(input); }
@@ -113,7 +115,7 @@ TORCH_LIBRARY_IMPL(openreg, AutogradPrivateUse1, library) {
   library.impl("custom_abs", TORCH_FN(abs_autograd));
 }
 
-// So that a model has gradients on device meta too.
+// Provides gradients for models on device meta.
 TORCH_LIBRARY_IMPL(openreg, AutogradMeta, library) {
   library.impl("custom_abs", TORCH_FN(abs_autograd));
 }

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Distances between all pairs of two sets of points. One launch for the whole of torch's algorithm,
-// which is made of several operators where the points are many and the distance is Euclidean.
-// Threads: any.
+// Distances between all pairs of two sets of points. One launch runs torch's whole algorithm, which
+// consists of several operators for Euclidean distances of many points. Any thread may call it.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_cdist_backward_cpu_dispatch.h>
@@ -74,7 +73,7 @@ at::Tensor cdist_backward(const at::Tensor& grad_output, const at::Tensor& x1, c
   }
   check_points(x1, x2);
   at::DimVector sizes = distance_sizes(x1, x2);
-  sizes.back() = x1.size(-1);  // of x1, expanded to all batches
+  sizes.back() = x1.size(-1);  // the width of x1; its batches are expanded
   at::Tensor grad_x1 = empty_on(operands.device(), sizes, x1.scalar_type());
   launch_kernel({"aten::_cdist_backward", 2 * distance_cost(distances, x1)}, operands.device(),
                 [&](AliasPool& aliases) {

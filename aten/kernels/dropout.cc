@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Dropout in one launch: what torch calls on devices instead of bernoulli_ and two products.
-// Threads: any.
+// Dropout in one launch, which torch calls on accelerators instead of bernoulli_ and two products.
+// Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/bernoulli_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
@@ -21,9 +21,10 @@ namespace {
 
 using Two = std::tuple<at::Tensor, at::Tensor>;
 
-constexpr int64_t kRandomCost = 16;  // of an element
+constexpr int64_t kRandomCost = 16;  // per element
 
-// Keeps elements with a probability, larger by its inverse. The mask has the dtype `mask_dtype`.
+// Keeps elements with probability `kept` and scales them by its inverse. The mask has the dtype
+// `mask_dtype`.
 Two launch_dropout(const char* name, const at::Tensor& input, double kept,
                    at::ScalarType mask_dtype, const std::optional<at::Generator>& generator) {
   Operands operands;
@@ -44,15 +45,15 @@ Two launch_dropout(const char* name, const at::Tensor& input, double kept,
   return {std::move(output), std::move(mask)};
 }
 
-// The elements that were kept, times a number.
+// Returns the elements that were kept, multiplied by `scale`.
 at::Tensor launch_masked_scale(const char* name, const at::Tensor& self, const at::Tensor& mask,
                                double scale) {
   Operands operands;
   operands.add_device(self);
   operands.add_device(mask);
   TORCH_CHECK(mask.sizes() == self.sizes(), "openreg: ", name, ": the mask has size ", mask.sizes(),
-              " but what it masks has size ", self.sizes());
-  // Multiplied by a real number, integers become real.
+              " but the masked tensor has size ", self.sizes());
+  // Integers are promoted to floating point by the floating-point scale.
   at::Tensor result =
       at::empty_like(self, self.options().dtype(at::result_type(self, at::Scalar(scale))));
   launch_kernel({name, self.numel() * 2}, operands.device(), [&](AliasPool& aliases) {
@@ -82,8 +83,8 @@ at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tens
   return launch_masked_scale("aten::native_dropout_backward", grad_output, mask, scale);
 }
 
-// The older pair, of devices alone: `p` is the probability that an element stays, and the mask is
-// one of bytes.
+// The legacy pair, which only accelerators have: `p` is the probability to keep an element, and the
+// mask is uint8.
 Two fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   TORCH_CHECK(p > 0 && p <= 1,
               "openreg: _fused_dropout: expected a probability in (0, 1], but got ", p);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Checks of dtypes that the kernels of the CPU make when they run, made when they are launched: an
-// error of the arguments is thrown at the call, in torch's words. Threads: any.
+// Performs at launch the dtype checks that CPU kernels perform when they run, so that argument
+// errors are thrown at the call, with torch's messages. Any thread may call them.
 #ifndef ATEN_KERNELS_DTYPE_H_
 #define ATEN_KERNELS_DTYPE_H_
 
@@ -12,14 +12,14 @@
 
 namespace openreg {
 
-// `kernel` is what torch calls its kernel in the message.
+// `kernel` is torch's name of the kernel in the message.
 inline void check_floating(const char* kernel, const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(c10::isFloatingType(tensor.scalar_type()), '"', kernel,
                               "\" not implemented for '", c10::toString(tensor.scalar_type()), "'");
 }
 
-// For normalizations, whose parameters may be float while the data is of a reduced type. Returns
-// the dtype of statistics.
+// Checks the parameters of normalizations, which may be float while the data has a reduced type.
+// Returns the dtype of the statistics.
 template <class... Parameters>
 c10::ScalarType check_parameters(const at::Tensor& data, const Parameters&... parameters) {
   const bool mixed = at::native::is_mixed_type(data, parameters...);

@@ -3,9 +3,9 @@
 // Sums, means and maxima of bags of embeddings, and their gradients.
 //
 // Results have the sizes that torch's compiler expects of an accelerator, not the CPU's:
-// offset2bag, the bag of each index, is always filled in; bag_size has one element for each offset;
-// there are max_indices only where the mode is max. Indices out of range and wrong offsets are
-// found where the kernel runs, and thrown at the next synchronization. Threads: any.
+// offset2bag, the bag of each index, is always filled; bag_size has one element per offset;
+// max_indices exists only if the mode is max. The kernel detects invalid indices and offsets; the
+// error is thrown at the next synchronization. Any thread may call it.
 #include <ATen/Dispatch.h>
 #include <ATen/TensorUtils.h>
 #include <ATen/core/Tensor.h>
@@ -54,7 +54,7 @@ void check_weights(const at::Tensor& weight, const at::Tensor& indices, const Op
   TORCH_CHECK(weights->dim() == 1 && weights->numel() == indices.numel(),
               "embedding_bag: per_sample_weights must have one dimension and as many elements as "
               "indices, ",
-              indices.numel(), ", but has the sizes ", weights->sizes());
+              indices.numel(), ", but has sizes ", weights->sizes());
 }
 
 void check_bags(const at::Tensor& weight, const at::Tensor& indices, const at::Tensor& offsets,
@@ -78,7 +78,7 @@ void check_bags(const at::Tensor& weight, const at::Tensor& indices, const at::T
   check_weights(weight, indices, per_sample_weights, mode);
 }
 
-// The bag of each index: the last one that starts at the index or before.
+// Computes the bag of each index: the last bag that starts at or before the index.
 template <class T>
 void fill_bags(const at::Tensor& offsets, int64_t bags, const at::Tensor& offset2bag) {
   const at::Tensor starts = offsets.contiguous();
@@ -228,7 +228,7 @@ at::Tensor embedding_bag_per_sample_weights_backward(
                   indices.dim() == 1 && offset2bag.numel() == indices.numel(),
               "embedding_bag: grad of sizes ", grad.sizes(), ", weight of sizes ", weight.sizes(),
               ", indices of sizes ", indices.sizes(), " and offset2bag of sizes ",
-              offset2bag.sizes(), " do not belong together");
+              offset2bag.sizes(), " do not match");
   at::Tensor grad_weights = empty_on(operands.device(), {indices.size(0)}, grad.scalar_type());
   launch_kernel(
       {"aten::_embedding_bag_per_sample_weights_backward", indices.numel() * (4 + grad.size(1))},
@@ -237,7 +237,7 @@ at::Tensor embedding_bag_per_sample_weights_backward(
                 indices = aliases.alias(indices), offsets = aliases.alias(offsets),
                 offset2bag = aliases.alias(offset2bag), mode, padding_idx,
                 grad_weights = aliases.alias(grad_weights)] {
-          // The CPU's has one dtype for all three.
+          // The CPU kernel requires the same dtype for all three.
           store(at::cpu::_embedding_bag_per_sample_weights_backward(
                     grad, weight, indices, offsets.to(indices.scalar_type()), offset2bag, mode,
                     padding_idx),

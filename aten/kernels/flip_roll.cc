@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Elements in another order: flip and roll.
-// Threads: any.
+// flip and roll, which reorder elements. Any thread may call them.
 #include <ATen/WrapDimUtilsMulti.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty_like.h>
@@ -19,7 +18,7 @@ namespace {
 at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
   Operands operands;
   operands.add_device(self);
-  (void)at::dim_list_to_bitset(dims, static_cast<size_t>(self.dim()));  // throws for bad dimensions
+  (void)at::dim_list_to_bitset(dims, static_cast<size_t>(self.dim()));  // checks the dimensions
   at::Tensor out = at::empty_like(self);
   launch_kernel({"aten::flip", self.numel() * 2}, operands.device(), [&](AliasPool& aliases) {
     return [self = aliases.alias(self), dims = at::DimVector(dims), out = aliases.alias(out)] {
@@ -33,7 +32,7 @@ at::Tensor flip(const at::Tensor& self, at::IntArrayRef dims) {
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("flip", TORCH_FN(flip));
-  library.impl("roll", TORCH_FN(at::native::roll));  // made of cat, on any device
+  library.impl("roll", TORCH_FN(at::native::roll));  // composed of cat, on any device
 }
 
 }  // namespace openreg

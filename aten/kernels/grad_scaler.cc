@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The two operators of torch.amp.GradScaler: what it does to gradients, and to its scale. They only
-// change their arguments, so the CPU's kernels are queued as they are; what those would refuse when
-// they run is refused at the call. Threads: any.
+// The two operators of torch.amp.GradScaler, which update gradients and the scale. They only modify
+// their arguments, so the CPU kernels are queued unchanged; arguments that these would reject when
+// they run are rejected at the call. Any thread may call them.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_amp_foreach_non_finite_check_and_unscale_native.h>
@@ -14,17 +14,18 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 2;  // of an element
+constexpr int64_t kCost = 2;  // per element
 
-// Throws unless it is one number of the dtype.
+// Throws unless the tensor has one element of the dtype.
 void check_scalar_tensor(const char* op, const char* argument, const at::Tensor& tensor,
                          c10::ScalarType dtype) {
   TORCH_CHECK(tensor.numel() == 1 && tensor.scalar_type() == dtype, op, ": ", argument,
-              " has to be one number of type ", dtype, ", but has sizes ", tensor.sizes(),
+              " must have one element of type ", dtype, ", but has sizes ", tensor.sizes(),
               " and type ", tensor.scalar_type());
 }
 
-// Multiplies the gradients by `inv_scale`, and sets `found_inf` to 1 where one is infinite or NaN.
+// Multiplies the gradients by `inv_scale`, and sets `found_inf` to 1 if an element is infinite or
+// NaN.
 void check_and_unscale(at::TensorList grads, at::Tensor& found_inf, const at::Tensor& inv_scale) {
   static constexpr const char* kName = "_amp_foreach_non_finite_check_and_unscale_";
   Operands operands;
@@ -45,7 +46,8 @@ void check_and_unscale(at::TensorList grads, at::Tensor& found_inf, const at::Te
              found_inf, inv_scale);
 }
 
-// Makes the scale smaller after a step with an infinity, larger after enough steps without.
+// Decreases the scale after a step with an infinity or NaN; increases it after enough steps
+// without.
 at::Tensor& update_scale(at::Tensor& scale, at::Tensor& growth_tracker, const at::Tensor& found_inf,
                          double growth_factor, double backoff_factor, int64_t growth_interval) {
   static constexpr const char* kName = "_amp_update_scale_";

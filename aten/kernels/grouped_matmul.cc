@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// _grouped_mm: a product of matrices for each group of rows or columns, as mixtures of experts have
-// it. Where the groups end is on the device, so that one launch does all of them: torch's function
-// for every device would wait for these numbers. Rows of the result begin at multiples of 16 bytes,
-// as on the CPU and as torch's compiler expects it.
+// _grouped_mm: one matrix product per group of rows or columns, as used by mixtures of experts. The
+// ends of the groups are in device memory, so one launch computes all groups; torch's
+// device-independent function would wait for them. Rows of the result are aligned to 16 bytes, as
+// on the CPU and as torch's compiler expects.
 //
-// A group that ends before it starts is empty, and one that ends behind the last row ends there, as
-// on the CPU. Rows of the result in no group are undefined. Threads: any.
-// Otherwise torch's header below includes all operators.
+// As on the CPU, a group that ends before it starts is empty, and a group that ends beyond the last
+// row is truncated. Rows of the result that are in no group are undefined. Any thread may call it.
+// Without this macro torch's header below includes all operators.
 #define AT_PER_OPERATOR_HEADERS
 #include <ATen/core/Tensor.h>
 #include <ATen/native/GroupedMMUtils.h>
@@ -24,7 +24,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-// As if every row of a matrix were in a group of its own.
+// An upper bound: assumes that every row of a matrix is a separate group.
 int64_t grouped_cost(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
   return mat2.numel() + (self.dim() == 2 && mat2.dim() == 2 ? self.numel() * mat2.size(1) / 8
                                                             : matmul_cost(self, out));
@@ -38,7 +38,8 @@ at::Tensor grouped_mm(const at::Tensor& self, const at::Tensor& mat2, const Opti
   operands.add_device(offs);
   operands.add_device(bias);
   {
-    // torch checks other devices' pointers for the alignment of their hardware.
+    // Validate aliases: for other devices torch also checks pointers for the alignment of their
+    // hardware.
     AliasPool pool;
     at::native::_grouped_mm_validate_inputs(pool.alias(self), pool.alias(mat2), offs, bias,
                                             out_dtype);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Histograms of integers, as CUDA has them: programs count with histc which expert a token goes to
-// on every device but the CPU. The CPU has no kernel for integers; histograms of other dtypes are
-// the CPU's, through the fallback. Threads: any.
+// Histograms of integers, as on CUDA: programs use histc to count tokens per expert on every device
+// except the CPU, which has no kernel for integers. Histograms of other dtypes use the CPU kernel
+// through the fallback. Any thread may call it.
 #include <ATen/Dispatch_v2.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -24,15 +24,15 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 8;  // of an element
+constexpr int64_t kCost = 8;  // per element
 
-// The limits of a histogram: both are counted.
+// The limits of a histogram, both inclusive.
 struct Range {
   int64_t low;
   int64_t high;
 };
 
-// The limits as numbers of the dtype. Throws where they are none, or in the wrong order.
+// Returns the limits converted to the dtype. Throws if they do not fit or are in the wrong order.
 Range range_of(c10::ScalarType dtype, const at::Scalar& min, const at::Scalar& max) {
   Range range{};
   AT_DISPATCH_V2(dtype, "histc", AT_WRAP([&] {
@@ -43,7 +43,7 @@ Range range_of(c10::ScalarType dtype, const at::Scalar& min, const at::Scalar& m
   return range;
 }
 
-// Adds to each bin how many of the values are in it; the last includes its upper limit.
+// Adds to each bin the number of values in it; the last bin includes its upper limit.
 template <class T>
 void count(const at::Tensor& values, Range range, std::vector<int64_t>& bins) {
   const T* const first = values.const_data_ptr<T>();
@@ -52,7 +52,7 @@ void count(const at::Tensor& values, Range range, std::vector<int64_t>& bins) {
     const auto [low, high] = std::minmax_element(first, last);
     range = {*low, *high};
   }
-  // Numbers of 64 bits apart from each other and many bins need more than 64 bits.
+  // The difference of two 64-bit integers times the number of bins may exceed 64 bits.
   __extension__ using Wide = __int128;
   const bool widens = range.low == range.high;
   const Wide low = Wide{range.low} - (widens ? 1 : 0);
@@ -84,7 +84,7 @@ void launch_count(const at::Tensor& values, Range range, const at::Tensor& histo
       });
 }
 
-// histc and histc.out, which has one argument more.
+// Implements histc, and histc.out, which has one more argument.
 void histc(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   const size_t count = handle.schema().arguments().size();
   const auto arguments = torch::jit::last(*stack, count);

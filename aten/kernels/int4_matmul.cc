@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products with weights of 4 bits: _convert_weight_to_int4pack and _weight_int4pack_mm,
-// which torch has for accelerators only. (The CPU has operators of its own, with another packing.)
+// Matrix products with 4-bit weights: _convert_weight_to_int4pack and _weight_int4pack_mm, which
+// torch has only for accelerators. (The CPU has separate operators with a different packing.)
 //
-// A weight is a matrix of N rows and K columns of numbers from 0 to 15. Groups of G columns of a
-// row have a scale and a zero: the weight's value is (number - 8) * scale + zero. The packed weight
-// is an int32 tensor of sizes (N / 8, K / (16 T), 32, T / 2), with T the argument innerKTiles. Only
-// these sizes are torch's: the order of the bits is each device's own. Here a tile, the last two
-// dimensions, has 8 rows of 16 T numbers, one after the other, so that a slice of tiles is a packed
-// weight as well. The 8 T bytes of a row have its first half in their lower 4 bits, and the second
-// in the upper ones: what is read in one go is 16 columns side by side.
+// A weight is a matrix of N rows and K columns of numbers from 0 to 15. Each group of G columns of
+// a row has a scale and a zero: the weight's value is (number - 8) * scale + zero. The packed
+// weight is an int32 tensor of sizes (N / 8, K / (16 T), 32, T / 2), where T is the argument
+// innerKTiles. torch defines only these sizes; each device defines the order of the bits. Here a
+// tile, the last two dimensions, has 8 consecutive rows of 16 T numbers, so a slice of tiles is a
+// packed weight as well. The 8 T bytes of a row store its first half in the lower 4 bits and its
+// second half in the upper 4 bits, so one load reads 16 adjacent columns.
 //
-// The product is one of floats, a block of rows at a time (weight_blocks.h). Threads: any.
+// The product is computed in float32, one block of rows at a time (weight_blocks.h). Any thread may
+// call it.
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
@@ -32,19 +33,19 @@ namespace {
 
 constexpr int64_t kTileRows = kWeightBlockRows;
 constexpr int64_t kTileColumns = 16;  // times T
-constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked in one go
-constexpr float kZero = 8;            // the number in the middle
+constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked at once
+constexpr float kZero = 8;            // the number that represents `zero`
 constexpr int64_t kMultiplyAddsPerCost = 8;
 
-// How a packed weight is laid out.
+// The layout of a packed weight.
 struct Packing {
   int64_t rows;
   int64_t columns;
-  int64_t tiles;      // of a row
-  int64_t row_bytes;  // of a tile
+  int64_t tiles;      // per row
+  int64_t row_bytes;  // per tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // Where the part of `row` in its first tile starts.
+  // The offset of the part of `row` that is in its first tile.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }
@@ -55,7 +56,7 @@ Packing packing_of(int64_t rows, int64_t columns, int64_t inner_k_tiles) {
           kTileColumns * inner_k_tiles / 2};
 }
 
-// From two numbers a byte, the first of which is in the upper bits.
+// `source` has two numbers per byte, the first one in the upper bits.
 void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   const auto number = [source](int64_t column) {
     return static_cast<uint8_t>(column % 2 == 0 ? source[column / 2] >> 4
@@ -70,7 +71,7 @@ void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   }
 }
 
-// What (number - 8) * scale + zero is for a group: number * scale + offset.
+// The parameters of a group, with (number - 8) * scale + zero rewritten as number * scale + offset.
 struct Group {
   float scale;
   float offset;
@@ -87,7 +88,7 @@ struct Group {
   }
 }
 
-// A row as floats. Columns of group i are those that are i when shifted.
+// Unpacks a row to floats. A column belongs to group column >> group_shift.
 [[gnu::always_inline]] inline void unpack_row_inline(const Packing& packing, const uint8_t* packed,
                                                      const Group* groups, int group_shift,
                                                      float* values) {
@@ -103,7 +104,7 @@ struct Group {
 
 #if defined(__x86_64__)
 
-// The same loops with wider instructions, if the processor has them.
+// The same loops, compiled for wider instructions.
 [[gnu::target("avx2,fma")]] void unpack_row_avx2(const Packing& packing, const uint8_t* packed,
                                                  const Group* groups, int group_shift,
                                                  float* values) {
@@ -136,7 +137,7 @@ struct Int4Matmul {
   Packing packing;
   int group_shift;
 
-  // The rows of the weight from `begin` on.
+  // Unpacks the rows of the weight from `begin` on.
   template <class T>
   void unpack(int64_t begin, const at::Tensor& block) const {
     const auto* const packed = static_cast<const uint8_t*>(weight.const_data_ptr());

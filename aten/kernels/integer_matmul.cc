@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products of quantized tensors whose weights are int8: _int_mm, the product of integers of
-// dynamically quantized layers, and _weight_int8pack_mm, of weight-only quantized ones. The kernels
-// are the CPU's (docs/quantization.md).
+// Matrix products with int8 weights: _int_mm, the integer product of dynamically quantized layers,
+// and _weight_int8pack_mm, for weight-only quantization. They use CPU kernels
+// (docs/quantization.md).
 //
-// Arguments are checked at the call, in torch's words without the name of the CPU's function.
-// Threads: any.
+// Arguments are checked at the call, with torch's messages except for the name of the CPU function.
+// Any thread may call them.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_int_mm_cpu_dispatch.h>
@@ -38,8 +38,9 @@ Operands check_int_mm(const at::Tensor& self, const at::Tensor& mat2) {
   return operands;
 }
 
-// The CPU's kernel reads a matrix with a stride of 1 as transposed. For one row that is also
-// contiguous, such as the transpose of a column, it then writes no result and reports no error.
+// The CPU kernel treats a matrix with stride 1 in the first dimension as transposed. For a single
+// row that is also contiguous, such as a transposed column, it then writes no result and reports no
+// error.
 at::Tensor with_row_strides(const at::Tensor& matrix) {
   return matrix.size(0) == 1 && matrix.stride(1) == 1
              ? matrix.as_strided(matrix.sizes(), {matrix.size(1), 1})
@@ -77,8 +78,8 @@ at::Tensor& int_mm_out(const at::Tensor& self, const at::Tensor& mat2, at::Tenso
   return out;
 }
 
-// The CPU's kernels for reduced types read whole vectors of 32 columns, past the last row too, and
-// take as long for each row of the input; the one for float32 has no vectors at all.
+// The CPU kernels for reduced types read whole vectors of 32 columns, even past the last row, and
+// repeat the work for each row of the input; the kernel for float32 is not vectorized.
 constexpr int64_t kVector = 32;
 constexpr int64_t kFewRows = 16;
 

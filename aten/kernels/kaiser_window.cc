@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kaiser_window, by torch's DispatchStub: the one window that torch does not make of other
-// operators. Threads: any.
+// kaiser_window, implemented through torch's DispatchStub: the only window function that torch does
+// not compose of other operators. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/TensorIterator.h>
@@ -12,9 +12,9 @@
 namespace openreg {
 namespace {
 
-constexpr int64_t kCost = 64;  // of an element: two Bessel functions
+constexpr int64_t kCost = 64;  // per element: two Bessel functions
 
-// `iter` has the window and the numbers from 0 to `length`.
+// `iter` iterates over the window and the numbers from 0 to `length`.
 void kaiser_window_kernel(at::TensorIteratorBase& iter, int64_t length, double beta) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::kaiser_window", iter.numel() * kCost}, device, [&](AliasPool& aliases) {

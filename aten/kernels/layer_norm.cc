@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Layer normalization and its gradient. torch's kernels write where they are told (DispatchStubs),
-// so the results land in device memory directly. Threads: any.
+// Layer normalization and its gradient. torch's kernels (DispatchStubs) write to given outputs, so
+// the results are written to device memory directly. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/layer_norm.h>
 #include <torch/library.h>
@@ -21,7 +21,7 @@ namespace {
 
 using Three = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 
-constexpr int64_t kForwardCost = 2;  // of an element
+constexpr int64_t kForwardCost = 2;  // per element
 constexpr int64_t kBackwardCost = 4;
 
 at::Tensor contiguous(const at::Tensor& tensor) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Logical operators, for masks whose sizes change from call to call. torch makes the functional and
-// in-place variants of the out= variants here. Threads: any.
+// Logical operators. They have kernels because they are used for masks whose sizes change with each
+// call. torch implements the functional and in-place variants with the out= variants here. Any
+// thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/TensorIterator.h>
 #include <ATen/ops/logical_and_cpu_dispatch.h>

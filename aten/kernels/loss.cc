@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Binary cross-entropy: the loss of torch that is neither structured nor made of other operators.
+// Loss functions and their gradients that are neither structured operators nor composed of others.
 //
-// A probability outside of [0, 1] is found where the kernel runs, and thrown at the next
-// synchronization. Threads: any.
+// The kernel of binary_cross_entropy detects probabilities outside of [0, 1]; the error is thrown
+// at the next synchronization. Any thread may call them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/Reduction.h>
 #include <ATen/core/Tensor.h>
@@ -35,7 +35,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kForwardCost = 16;  // two logarithms an element
+constexpr int64_t kForwardCost = 16;  // two logarithms per element
 constexpr int64_t kBackwardCost = 4;
 
 void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
@@ -46,7 +46,7 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Option
   }
 }
 
-// All of the size of the first.
+// All operands must be expandable to the size of the first.
 void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
   const auto check = [&](const at::Tensor& other) {
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),
@@ -91,7 +91,7 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   operands.add_device(weight.value_or(at::Tensor()));
   check_sizes(self, target, weight);
   at::Tensor grad_input = at::empty_like(self);
-  // The kernel has the words for several dtypes.
+  // For mixed dtypes the kernel throws the error, so wait for it.
   launch_kernel({.name = "aten::binary_cross_entropy_backward",
                  .cost = self.numel() * kBackwardCost,
                  .check = operands.mixes() ? Check::kAlways : Check::kNewArguments},
@@ -107,7 +107,7 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   return grad_input;
 }
 
-// A gradient of differences: of the input's dtype, contiguous, of the size of both operands.
+// The gradient is contiguous and has the input's dtype and the broadcast size of both operands.
 at::Tensor mse_loss_backward(const at::Tensor& grad_output, const at::Tensor& self,
                              const at::Tensor& target, int64_t reduction) {
   Operands operands;
@@ -115,14 +115,14 @@ at::Tensor mse_loss_backward(const at::Tensor& grad_output, const at::Tensor& se
   operands.add_device(self);
   operands.add_device(target);
   const at::DimVector sizes = at::infer_size_dimvector(self.sizes(), target.sizes());
-  (void)at::infer_size_dimvector(grad_output.sizes(), sizes);  // throws where they do not fit
+  (void)at::infer_size_dimvector(grad_output.sizes(), sizes);  // throws if the sizes do not match
   at::Tensor grad_input = empty_on(operands.device(), sizes, self.scalar_type());
   launch_cpu({"aten::mse_loss_backward", grad_input.numel() * 2}, operands.device(),
              &at::cpu::mse_loss_backward_outf, grad_output, self, target, reduction, grad_input);
   return grad_input;
 }
 
-// torch made `grad_input` with the input's size; it calls these with the parameter of the loss.
+// torch allocated `grad_input` with the input's size. `parameter` is the loss's beta or delta.
 template <class Function>
 at::Tensor& launch_gradient(const char* name, Function function, const at::Tensor& grad_output,
                             const at::Tensor& self, const at::Tensor& target, int64_t reduction,

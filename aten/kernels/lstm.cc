@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// LSTM layers as one launch each. On devices torch takes an LSTM apart into cells (rnn_cells.cc), a
-// few launches a step; the CPU has a kernel of oneDNN for a layer and all its steps. Here `lstm` is
-// overridden where that kernel serves, with the same results as the CPU's, and left to torch
-// elsewhere: other dtypes, projections, no biases, packed sequences, autocast.
+// LSTM layers in one launch each. On accelerators torch decomposes an LSTM into cells
+// (rnn_cells.cc), with a few launches per step; the CPU has a oneDNN kernel for all steps of a
+// layer. `lstm` is overridden here for the cases that this kernel supports, with the same results
+// as on the CPU. torch handles the other cases: other dtypes, projections, no biases, packed
+// sequences, autocast.
 //
-// Gradients are torch's own: it knows those of mkldnn_rnn_layer. Threads: any.
+// Gradients use torch's autograd formula for mkldnn_rnn_layer. Any thread may call it.
 #include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
@@ -40,7 +41,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kLstm = 2;  // oneDNN's kinds of recurrent networks, as mkldnn_rnn_layer has them
+constexpr int64_t kLstm = 2;  // mkldnn_rnn_layer's number for an LSTM
 constexpr int64_t kGates = 4;
 constexpr int64_t kFlopsPerCost = 8;
 
@@ -48,8 +49,8 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// What the gradient needs besides inputs and outputs is oneDNN's own affair, its size too: it is
-// known once a kernel with the same sizes has run.
+// The workspace that the gradient needs besides inputs and outputs is private to oneDNN. Its size
+// is known only after a kernel with the same sizes has run.
 class WorkspaceSizes {
  public:
   using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden
@@ -61,14 +62,14 @@ class WorkspaceSizes {
   }
   void add(const Key& key, int64_t bytes) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (sizes_.size() >= kMost) {
+    if (sizes_.size() >= kMaxEntries) {
       sizes_.clear();
     }
     sizes_[key] = bytes;
   }
 
  private:
-  static constexpr size_t kMost = 4096;
+  static constexpr size_t kMaxEntries = 4096;
   std::mutex mutex_;
   std::map<Key, int64_t> sizes_;
 };
@@ -103,19 +104,19 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> rnn_layer(
   const std::optional<int64_t> bytes = train ? workspace_sizes().find(key) : 0;
   if (!bytes.has_value() && is_capturing(current_native_stream(device))) {
     announce_wait("aten::mkldnn_rnn_layer",
-                  "its first call with these sizes learns how much memory it needs: make that "
+                  "its first call with these sizes determines how much memory it needs: make it "
                   "before the capture",
                   device);
   }
   at::Tensor workspace = empty_on(device, {bytes.value_or(0)}, c10::kByte);
-  // The kernel's own workspace, while its size is not known.
+  // Receives the kernel's workspace while its size is unknown.
   const auto made = bytes.has_value() ? nullptr : std::make_shared<at::Tensor>();
   launch_kernel(
       {.name = "aten::mkldnn_rnn_layer",
        .cost = layer_cost(input, hidden_size),
        .awaited = made != nullptr,
        .loops = input.size(0),
-       // That the workspace is no longer empty makes no new kind of arguments.
+       // A workspace that is no longer empty does not count as new arguments.
        .check = bytes.has_value() && input.scalar_type() == c10::kFloat ? Check::kNever
                                                                         : Check::kNewArguments},
       device, [&](AliasPool& aliases) {
@@ -161,7 +162,7 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
                              const at::Tensor& workspace) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       mode == kLstm && num_layers == 1 && !bidirectional && !batch_first && batch_sizes.empty(),
-      "openreg: mkldnn_rnn_layer_backward: only what mkldnn_rnn_layer computed has gradients");
+      "openreg: mkldnn_rnn_layer_backward: only results of mkldnn_rnn_layer have gradients");
   Operands operands;
   for (const at::Tensor& tensor :
        {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, output, hy, cy, workspace}) {
@@ -179,7 +180,7 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   const auto like = [&](const at::Tensor& tensor) {
     return empty_on(device, tensor.sizes(), tensor.scalar_type());
   };
-  // Of a layer's biases only the sum matters: they have one gradient.
+  // Only the sum of a layer's two biases matters, so they share one gradient.
   const std::array<at::Tensor, 6> gradients{like(input),   like(weight_ih), like(weight_hh),
                                             like(bias_ih), like(hx),        like(cx)};
   launch_kernel(
@@ -212,8 +213,8 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
   return {x, w_ih, w_hh, b, b, h, c};
 }
 
-// Whether all is as oneDNN's kernel and the loop below expect it. Where it is not, torch computes,
-// or says what is wrong.
+// Returns whether oneDNN's kernel and the loop below support the arguments. Otherwise torch
+// computes the result or reports the error.
 bool is_fused(const at::Tensor& input, at::TensorList hx, at::TensorList params, bool has_biases,
               int64_t layers, int64_t directions) {
   const auto suits = [&](const at::Tensor& tensor, at::IntArrayRef sizes) {
@@ -301,7 +302,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));  // in inference mode
 }
 
-// It is made of differentiable operators, so autograd has nothing to add.
+// It is composed of differentiable operators, so it needs no autograd kernel.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));
 }

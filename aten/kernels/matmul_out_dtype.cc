@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products of float16 or bfloat16 with float32 results, torch.mm(a, b, out_dtype=...) and
-// its like. The CPU has no kernels for these; here the operands become float32 first, so that no
-// sum is rounded. Like on GPUs there is no gradient. Threads: any.
+// Matrix products of float16 or bfloat16 with float32 results, such as torch.mm(a, b,
+// out_dtype=...). The CPU has no kernels for these; here the operands are converted to float32
+// first, so that sums are not rounded to the operands' dtype. As on GPUs there is no gradient. Any
+// thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/baddbmm.h>
@@ -13,7 +14,7 @@
 namespace openreg {
 namespace {
 
-// An operand in the dtype of the result.
+// Converts an operand to the dtype of the result.
 at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
   const bool reduced = operand.scalar_type() == at::kHalf || operand.scalar_type() == at::kBFloat16;
   TORCH_CHECK(operand.scalar_type() == out_dtype || (reduced && out_dtype == at::kFloat),
@@ -21,7 +22,7 @@ at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
   return operand.to(out_dtype);
 }
 
-// Two that are multiplied.
+// Checks the two factors of a product.
 void check_same_dtype(const at::Tensor& left, const at::Tensor& right) {
   TORCH_CHECK(left.scalar_type() == right.scalar_type(), "expected scalar type ",
               left.scalar_type(), " but found ", right.scalar_type());

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers in place: uniform_, normal_ and their like.
+// In-place random operators: uniform_, normal_ and so on.
 //
-// The numbers come from the device's generator, never from the CPU's: a launch takes a range of the
-// device generator's sequence, the kernel fills a Mersenne twister from it where it runs, and the
-// CPU's kernel draws from that (runtime/c10/generator.h). One boxed function serves them all: they
-// have the tensor to fill as their first argument and differ in numbers only. Random operators that
-// are not here go through the fallback, which treats their generator alike. Threads: any.
+// The numbers come from the device's generator, never from the CPU's. A launch reserves a range of
+// the generator's sequence; the kernel seeds a Mersenne twister from it when it runs, and the CPU
+// kernel draws from that (runtime/c10/generator.h). One boxed function serves all these operators:
+// their first argument is the tensor to fill, and the others are scalars. Other random operators
+// use the fallback, which handles generators in the same way. Any thread may call them.
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
@@ -60,7 +60,7 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
       operands.add(arguments[i].toTensor());
       fits &= at::is_expandable_to(arguments[i].toTensor().sizes(), self.sizes());
     } else if (arguments[i].isInt() && self.scalar_type() == c10::kBool) {
-      // The only dtype with limits among numbers that are common for others.
+      // Only bool rejects values that are common for other dtypes.
       key = argument_key(key, static_cast<uint64_t>(arguments[i].toInt()));
     }
     if (parameters[i].name() == "generator") {
@@ -69,7 +69,7 @@ void fill_randomly(const c10::OperatorHandle& handle, Stack* stack) {
   }
   const PhiloxState state = reserve(arguments[generator].toOptional<at::Generator>(),
                                     operands.device(), kCpuGeneratorNumbers);
-  // Without elements, too: the kernel refuses dtypes.
+  // Launched even without elements, because the kernel checks the dtype.
   const LaunchSite site{.name = handle.schema().name().c_str(),
                         .cost = self.numel() * kCostPerElement,
                         .check = fits ? Check::kNewArguments : Check::kAlways,

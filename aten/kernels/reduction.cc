@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Reductions of torch that are not structured: variance and standard deviation, extrema of all
-// elements, products of vectors. Threads: any.
+// Reductions that are not structured operators in torch: variance and standard deviation, extrema
+// of all elements, dot products. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/ReduceOpsUtils.h>
 #include <ATen/ops/amax.h>
@@ -25,9 +25,9 @@ namespace {
 
 using Correction = std::optional<at::Scalar>;
 
-constexpr int64_t kCost = 4;  // of an element
+constexpr int64_t kCost = 4;  // per element
 
-// Of the variance of complex numbers, which is real.
+// Returns the dtype of a variance, which is real for complex numbers too.
 c10::ScalarType variance_dtype(const at::Tensor& self, const char* name) {
   TORCH_CHECK(at::isFloatingType(self.scalar_type()) || at::isComplexType(self.scalar_type()), name,
               " only support floating point and complex dtypes");
@@ -60,7 +60,7 @@ at::Tensor var(const at::Tensor& self, at::OptionalIntArrayRef dim, const Correc
   return launch_one<&at::cpu::var_outf>("aten::var.correction", self, dim, correction, keepdim);
 }
 
-// (`std` would hide the namespace.)
+// Not named `std`, which would hide the namespace.
 at::Tensor standard_deviation(const at::Tensor& self, at::OptionalIntArrayRef dim,
                               const Correction& correction, bool keepdim) {
   return launch_one<&at::cpu::std_outf>("aten::std.correction", self, dim, correction, keepdim);
@@ -69,7 +69,7 @@ at::Tensor standard_deviation(const at::Tensor& self, at::OptionalIntArrayRef di
 using Two = std::tuple<at::Tensor, at::Tensor>;
 using PairFunction = Two (*)(const at::Tensor&, at::OptionalIntArrayRef, const Correction&, bool);
 
-// The variance (or its root) and the mean.
+// Computes the variance or standard deviation, and the mean.
 template <PairFunction kFunction>
 Two launch_pair(const char* name, const char* kernel, const at::Tensor& self,
                 at::OptionalIntArrayRef dim, const Correction& correction, bool keepdim) {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Cells of recurrent networks. On devices torch's LSTM and GRU call fused cells, which the CPU does
-// not have: one launch a step for everything between two matrix products. They are made here of the
-// CPU's elementwise kernels, on views of the gates.
+// Cells of recurrent networks. On accelerators torch's LSTM and GRU call fused cells, which the CPU
+// does not have: one launch per step for everything between two matrix products. Here they are
+// composed of the CPU's elementwise kernels, on views of the gates.
 //
-// Gates lie side by side in (batch, count * hidden): i, f, g, o of an LSTM; r, z, n of a GRU. The
-// workspace keeps what the gradient needs: an LSTM's activated gates; a GRU's activated gates, the
-// state before, and the hidden part of n. Threads: any.
+// Gates are adjacent in (batch, count * hidden): i, f, g, o of an LSTM; r, z, n of a GRU. The
+// workspace stores what the gradient needs: an LSTM's activated gates; a GRU's activated gates, the
+// previous state, and the hidden part of n. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/add_cpu_dispatch.h>
 #include <ATen/ops/empty_like.h>
@@ -31,9 +31,9 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-constexpr int64_t kCost = 8;  // of an element of the gates
+constexpr int64_t kCost = 8;  // per element of the gates
 
-// Gate `index` of the gates, or `count` of them.
+// Returns `count` gates, starting with gate `index`.
 at::Tensor gate(const at::Tensor& gates, int64_t hidden, int64_t index, int64_t count = 1) {
   return gates.narrow(1, index * hidden, count * hidden);
 }

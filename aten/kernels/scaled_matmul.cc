@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Matrix products of float8 numbers with scales, _scaled_mm and _scaled_mm_v2: one scale for each
-// matrix, or one for each row of the first and each column of the second. The kernels are the CPU's
+// Matrix products of float8 with scales, _scaled_mm and _scaled_mm_v2: one scale per matrix, or one
+// per row of the first and per column of the second matrix. They use CPU kernels
 // (docs/quantization.md).
 //
-// Sizes and scales are checked at the call, in torch's words. The dtypes of the bias and the result
-// are left to the kernel: the first launch with new ones waits for it. Threads: any.
+// Sizes and scales are checked at the call, with torch's messages. The kernel checks the dtypes of
+// the bias and the result: the first launch with new dtypes waits for it. Any thread may call them.
 #include <ATen/BlasBackend.h>
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
@@ -39,7 +39,7 @@ void check_bias(const Optional& bias, const at::Tensor& mat2) {
               mat2.size(1), " but got ", bias->numel());
 }
 
-// One scale for each row of the first matrix and each column of the second.
+// Returns whether there is one scale per row of the first matrix and per column of the second.
 bool are_rowwise(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& scale_a,
                  const at::Tensor& scale_b) {
   const bool are_float = scale_a.scalar_type() == at::kFloat && scale_b.scalar_type() == at::kFloat;
@@ -75,7 +75,7 @@ void check_scaled_mm(const at::Tensor& self, const at::Tensor& mat2, const at::T
                     scale_b.scalar_type(), " of sizes ", scale_b.sizes(), ".");
 }
 
-// What every result of a call of the caller's must be.
+// Checks and resizes a result that the caller provided.
 void prepare_out(const at::Tensor& self, const at::Tensor& mat2, OptionalDtype out_dtype,
                  const at::Tensor& out) {
   TORCH_CHECK(!out_dtype.has_value() || *out_dtype == out.scalar_type(),
@@ -128,7 +128,7 @@ at::Tensor& scaled_mm_out(const at::Tensor& self, const at::Tensor& mat2, const 
   return out;
 }
 
-// How _scaled_mm_v2 is told what its scales are.
+// The description of scales in _scaled_mm_v2.
 struct Recipe {
   at::TensorList scales;
   at::IntArrayRef types;

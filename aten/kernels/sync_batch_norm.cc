@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The parts of batch normalization over several processes, torch.nn.SyncBatchNorm: each process
-// takes statistics of its part of the batch, all are gathered, and their union normalizes. The CPU
-// has no kernels for these; they are made of other operators, of which each is queued. Statistics
-// of float16 and bfloat16 are float32. Threads: any.
+// The operators of batch normalization over several processes, torch.nn.SyncBatchNorm: each process
+// computes statistics of its part of the batch, the statistics are gathered, and the combined
+// statistics are used to normalize. The CPU has no kernels for these; they are composed of other
+// operators, each of which is queued. Statistics of float16 and bfloat16 are float32. Any thread
+// may call them.
 #include <ATen/OpMathType.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
@@ -30,7 +31,7 @@ at::ScalarType statistics_dtype(const at::Tensor& input) {
 
 bool has(const Optional& tensor) { return tensor.has_value() && tensor->defined(); }
 
-// All dimensions but the channels'.
+// Returns all dimensions except that of the channels.
 at::DimVector batch_dims(const at::Tensor& input) {
   TORCH_CHECK(input.dim() >= 2, "openreg: batch norm: expected at least 2 dimensions, but got ",
               input.sizes());
@@ -41,7 +42,7 @@ at::DimVector batch_dims(const at::Tensor& input) {
   return dims;
 }
 
-// A number for each channel, to be used with `input`.
+// Reshapes one value per channel for broadcasting with `input`.
 at::Tensor by_channel(const at::Tensor& numbers, const at::Tensor& input) {
   at::DimVector sizes(static_cast<size_t>(input.dim()), 1);
   sizes[1] = input.size(1);
@@ -73,7 +74,7 @@ at::Tensor& elemt_out(const at::Tensor& input, const Optional& weight, const Opt
   return out.copy_(elemt(input, weight, bias, mean, invstd, eps));
 }
 
-// `mean` and `invstd` are of sizes [parts, channels], `counts` of size [parts].
+// `mean` and `invstd` have sizes [parts, channels], `counts` has size [parts].
 Two gather_stats_with_counts(const at::Tensor& input, const at::Tensor& mean,
                              const at::Tensor& invstd, const Optional& running_mean,
                              const Optional& running_var, double momentum, double eps,
@@ -83,7 +84,7 @@ Two gather_stats_with_counts(const at::Tensor& input, const at::Tensor& mean,
   const at::Tensor weights = counts.to(dtype).unsqueeze(1);
   const at::Tensor total = weights.sum(0);
   at::Tensor all_mean = (means * weights).sum(0) / total;
-  // Squares are summed around the common mean: none of the digits cancels.
+  // Squares are summed around the common mean to avoid cancellation.
   const at::Tensor variances = invstd.to(dtype).pow(-2) - eps;
   const at::Tensor squares = ((variances + (means - all_mean).square()) * weights).sum(0);
   if (has(running_mean)) {
@@ -104,7 +105,8 @@ Two gather_stats(const at::Tensor& input, const at::Tensor& mean, const at::Tens
                                   counts);
 }
 
-// Sums over this process's part; `input_g`, `weight_g`, `bias_g`: which gradients are wanted.
+// Sums over this process's part. `input_g`, `weight_g` and `bias_g` tell which gradients are
+// needed.
 Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean,
                      const at::Tensor& invstd, const Optional& weight, bool input_g, bool weight_g,
                      bool bias_g) {
@@ -128,7 +130,7 @@ Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const 
   return {std::move(sum_dy), std::move(sum_dy_xmu), std::move(grad_weight), std::move(grad_bias)};
 }
 
-// The sums are those of all processes, `count` their numbers of elements a channel.
+// The sums are over all processes; `count` has each process's number of elements per channel.
 at::Tensor backward_elemt(const at::Tensor& grad_out, const at::Tensor& input,
                           const at::Tensor& mean, const at::Tensor& invstd, const Optional& weight,
                           const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu,

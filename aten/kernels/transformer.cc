@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The fused layers that torch.nn takes for inference: a transformer's encoder layer and multi-head
-// attention. The CPU has them in functional form; one launch runs a whole layer.
-// Threads: any.
+// The fused layers that torch.nn uses for inference: a transformer's encoder layer and multi-head
+// attention. The CPU has them in functional form; one launch runs a whole layer. Any thread may
+// call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_native_multi_head_attention_cpu_dispatch.h>
 #include <ATen/ops/_transformer_encoder_layer_fwd_cpu_dispatch.h>
@@ -25,14 +25,15 @@ using Optional = std::optional<at::Tensor>;
 
 constexpr int64_t kLayerLoops = 8;  // four products, the attention's two, softmax, norms
 
-// Some ten multiplications in a quarter of a nanosecond; a token meets every weight.
+// About eight multiplications per quarter of a nanosecond; each token is multiplied by every
+// weight.
 int64_t layer_cost(const at::Tensor& tokens, int64_t weights) {
   return tokens.numel() / std::max<int64_t>(1, tokens.size(-1)) * weights / 8;
 }
 
-// Whether the attention's parameters and its mask have the sizes that the kernel wants: (tokens,
-// tokens) for type 0, (batch, tokens) for 1, (batch, heads, tokens, tokens) for 2. If not, the
-// kernel has the words.
+// Returns whether the attention's parameters and mask have the sizes that the kernel expects. The
+// mask is (tokens, tokens) for type 0, (batch, tokens) for 1, (batch, heads, tokens, tokens) for 2.
+// Otherwise the kernel reports the error.
 bool fits(const at::Tensor& query, const at::Tensor& key, int64_t num_heads,
           const at::Tensor& qkv_weight, const at::Tensor& qkv_bias, const at::Tensor& proj_weight,
           const at::Tensor& proj_bias, const Optional& mask, std::optional<int64_t> mask_type) {
@@ -157,7 +158,7 @@ std::tuple<at::Tensor, at::Tensor> multi_head_attention(
                     : Check::kAlways},
       device, [&](AliasPool& aliases) {
         const at::Tensor query_alias = aliases.alias(query);
-        // The kernel asks if they are the same tensor: then there is one product instead of three.
+        // If these are the same tensor, the kernel computes one product instead of three.
         const at::Tensor key_alias = key.is_same(query) ? query_alias : aliases.alias(key);
         const at::Tensor value_alias = value.is_same(key) ? key_alias : aliases.alias(value);
         return [query = query_alias, key = key_alias, value = value_alias, embed_dim, num_heads,

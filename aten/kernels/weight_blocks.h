@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Products of floats with weights of few bits: a block of rows of the weight becomes float, as
-// large as a cache, and is multiplied; then the next one. Threads: the one that runs the kernel;
-// the products have its team.
+// Products of floats with narrow weights: blocks of rows of the weight are converted to float, one
+// cache-sized block at a time, and multiplied. Runs on the thread of the kernel; the products use
+// its team.
 #ifndef ATEN_KERNELS_WEIGHT_BLOCKS_H_
 #define ATEN_KERNELS_WEIGHT_BLOCKS_H_
 
@@ -15,14 +15,14 @@
 
 namespace openreg {
 
-// Numbers of a block: half a megabyte of floats; two where the product is more work than what fills
-// the block.
+// Elements of a block: half a megabyte of floats, or two megabytes if the product is more work than
+// the conversion of the block.
 constexpr int64_t kWeightBlock = 128 * 1024;
 constexpr int64_t kLargeWeightBlock = 512 * 1024;
-constexpr int64_t kManyRows = 16;        // of the other operand
-constexpr int64_t kWeightBlockRows = 8;  // a block has a multiple of these
+constexpr int64_t kManyRows = 16;        // rows of the other operand
+constexpr int64_t kWeightBlockRows = 8;  // a block has a multiple of these rows
 
-// `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).
+// Returns `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).
 // unpack(first row, block) fills the block, contiguous float (some rows, columns).
 template <class Unpack>
 at::Tensor multiply_by_blocks(const at::Tensor& self, int64_t rows, const Unpack& unpack) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Choosing elements: where, index_select, and narrow_copy to out=.
+// Element selection: where, index_select, and narrow_copy.out.
 //
-// An index out of range is found where the kernel runs, and thrown at the next synchronization.
-// Threads: any.
+// The kernel detects an index out of range; the error is thrown at the next synchronization. Any
+// thread may call them.
 #include <ATen/MemoryOverlap.h>
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Tensor.h>
@@ -41,8 +41,8 @@ at::Tensor to_condition(const at::Tensor& condition) {
   return condition;
 }
 
-// `out` is undefined (functional) or the caller's. Operands of two dtypes are converted on the
-// device; then the TensorIterator knows the output's sizes and strides without looking at data.
+// `out` is undefined (functional) or the caller's. Operands of different dtypes are converted on
+// the device, so the TensorIterator can compute the output's sizes and strides from metadata.
 template <OutputKind kKind>
 at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
                         const at::Tensor& other_, c10::ScalarType dtype, const at::Tensor& out_) {
@@ -52,7 +52,7 @@ at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
   operands.add(other_);
   operands.add_device(out_);
   const c10::Device device(kOpenRegType, operands.device());
-  // The TensorIterator takes one number on the CPU.
+  // TensorIterator supports only one scalar on the CPU.
   const bool numbers = int{condition_.is_cpu()} + int{self_.is_cpu()} + int{other_.is_cpu()} > 1;
   const auto placed = [&](const at::Tensor& tensor) {
     return numbers && tensor.is_cpu() ? tensor.to(device) : tensor;
@@ -137,7 +137,7 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return out;
 }
 
-// The CPU's takes every output for contiguous, and writes past the end of one that is expanded.
+// The CPU kernel assumes a contiguous output and writes past the end of an expanded one.
 at::Tensor& narrow_copy_out(const at::Tensor& self, int64_t dim, int64_t start, int64_t length,
                             at::Tensor& output) {
   Operands operands;

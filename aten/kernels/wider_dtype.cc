@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Dtypes that accelerators take and the CPU's kernels do not: float16 and bfloat16 are computed in
-// float32, bool in int64, and what is computed becomes what the caller has. docs/operators.md has
-// the table of all operators for which torch knows such dtypes. Threads: any.
+// Dtypes that accelerators support and CPU kernels do not: float16 and bfloat16 are computed in
+// float32 and bool in int64, and results are converted back. docs/operators.md lists all operators
+// for which torch supports such dtypes. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -18,13 +18,13 @@
 namespace openreg {
 namespace {
 
-// A tensor that the operator writes to, and the wider one that it was given instead.
+// A tensor that the operator writes to, and the wider tensor that replaces it.
 struct Written {
   at::Tensor original;
   at::Tensor wider;
 };
 
-// Whether it is a tensor of the dtypes for which the CPU has no kernel.
+// Returns whether the argument is a device tensor with a dtype for which the CPU has no kernel.
 bool is_narrow(const c10::IValue& argument, bool is_bfloat16_narrow) {
   if (!argument.isTensor() || !argument.toTensor().defined() || !is_device(argument.toTensor())) {
     return false;
@@ -33,7 +33,7 @@ bool is_narrow(const c10::IValue& argument, bool is_bfloat16_narrow) {
   return dtype == c10::kHalf || (is_bfloat16_narrow && dtype == c10::kBFloat16);
 }
 
-// What the operator returned, in the caller's dtype.
+// Converts a result of the operator to the caller's dtype.
 at::Tensor narrow(const at::Tensor& result, const std::vector<Written>& written,
                   c10::ScalarType dtype) {
   for (const Written& pair : written) {
@@ -78,7 +78,7 @@ void compute_in_float(const c10::OperatorHandle& handle, torch::jit::Stack* stac
   }
 }
 
-// A sum of truth values is a number.
+// The sum of bool values is an integer.
 void compute_in_long(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   c10::IValue& argument = stack->back();
   if (is_device(argument.toTensor()) && argument.toTensor().scalar_type() == c10::kBool) {
@@ -109,7 +109,7 @@ constexpr const char* kInFloat[] = {
     "multilabel_margin_loss_forward",
     "multilabel_margin_loss_forward.output",
 };
-// The CPU has bfloat16.
+// The CPU supports bfloat16 for these.
 constexpr const char* kHalfInFloat[] = {"rrelu_with_noise", "rrelu_with_noise.out",
                                         "rrelu_with_noise_"};
 

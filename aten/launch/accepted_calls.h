@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The kinds of calls whose kernels have run without an error of their arguments.
+// The kinds of calls whose kernels have run without an argument error.
 //
-// A CPU kernel refuses a dtype, or a scalar that is out of range, when it runs, while such an error
-// belongs to the call. So launch() waits for the first kernel of an operator with arguments of a
-// new kind, throws what it throws, and adds the kind here; later calls of the kind do not wait.
+// A CPU kernel rejects a dtype, or a scalar out of range, when it runs, but such an error must be
+// thrown at the call. Therefore launch() waits for the first kernel of an operator with a new kind
+// of arguments, rethrows its exception, and otherwise adds the kind here; later calls of the same
+// kind do not wait.
 //
-// A fixed table for the process. Where it is full, a new kind replaces another one, which is then
-// checked again. Threads: any, without a lock. Two threads may both check one kind.
+// The table is process-wide and has a fixed size. If it is full, a new kind replaces another one,
+// which is then checked again. Any thread may call it; it is lock-free. Two threads may check the
+// same kind.
 #ifndef ATEN_LAUNCH_ACCEPTED_CALLS_H_
 #define ATEN_LAUNCH_ACCEPTED_CALLS_H_
 

@@ -27,7 +27,8 @@ c10::DataPtr kernel_data(const c10::StorageImpl& source) {
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
 }
 
-// An inference tensor would stay one in later launches, and refuse to require gradients.
+// Created outside of inference mode: an inference tensor would remain one in later launches, and
+// could not require gradients.
 template <class Impl, class... Arguments>
 c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
   const c10::InferenceMode normal(/*enabled=*/false);
@@ -35,18 +36,18 @@ c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
 }
 
 c10::intrusive_ptr<c10::StorageImpl> make_alias_storage(const c10::StorageImpl& source) {
-  // Resizable, because a kernel of the CPU may resize its output; the new memory is then the CPU's
-  // and whoever launched the kernel moves it over (host_arguments.cc).
+  // Resizable, because a CPU kernel may resize its output. The new memory is then CPU memory, which
+  // the launching code copies to the device (host_arguments.cc).
   return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), source.nbytes(),
                                                kernel_data(source), c10::GetCPUAllocator(),
                                                /*resizable=*/true);
 }
 
-// Has the storage of an alias show another one.
+// Makes the storage of an alias point to the memory of another storage.
 void show(const c10::StorageImpl& source, c10::StorageImpl& alias) {
   if (C10_UNLIKELY(!alias._mutable_data_ptr_no_checks().unsafe_reset_data_and_ctx(
           kernel_pointer(source.data())))) {
-    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel gave it memory of its own
+    alias.set_data_ptr_noswap(kernel_data(source));  // a kernel had reallocated it
   }
   alias.set_nbytes(source.nbytes());
 }
@@ -79,7 +80,7 @@ class AliasPool::Impl final : public c10::TensorImpl {
 
   void view(const c10::TensorImpl& source) {
     data_type_ = source.dtype();
-    // Loops launch the same shapes again and again: then all that follows from them stays.
+    // Loops launch the same shapes repeatedly: then all derived properties are still valid.
     if (same_numbers(sizes(), source.sizes()) && same_numbers(strides(), source.strides())) {
       storage_offset_ = source.storage_offset();
     } else {
@@ -109,7 +110,8 @@ c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
   const size_t place = find(storage);
   if (C10_UNLIKELY(used_ == kSlots)) {
-    // Past the pool: shares the storage of an earlier alias where there is one.
+    // The pool is exhausted: a new alias, which shares the storage of an earlier alias if there is
+    // one.
     auto fresh = make_impl<Impl>(
         c10::Storage(place < shown_used_ ? shown_[place].storage : make_alias_storage(storage)));
     fresh->view(source);

@@ -70,7 +70,7 @@ TEST(AliasTest, StorageIsSharedBeyondThePoolToo) {
   }
 }
 
-TEST(AliasTest, ObjectsAreUsedAgain) {
+TEST(AliasTest, ObjectsAreReused) {
   const at::Tensor tensor = device_tensor({8});
   AliasPool pool;
   const c10::TensorImpl* const first = pool.alias(tensor).unsafeGetTensorImpl();
@@ -78,7 +78,7 @@ TEST(AliasTest, ObjectsAreUsedAgain) {
   EXPECT_EQ(pool.alias(device_tensor({3, 3})).unsafeGetTensorImpl(), first);
 }
 
-TEST(AliasTest, ObjectsThatAKernelKeptAreNot) {
+TEST(AliasTest, ObjectsKeptByAKernelAreNotReused) {
   const at::Tensor tensor = device_tensor({8});
   AliasPool pool;
   const at::Tensor kept = pool.alias(tensor);
@@ -90,7 +90,7 @@ TEST(AliasTest, ObjectsThatAKernelKeptAreNot) {
   EXPECT_EQ(kept.sizes(), at::IntArrayRef({8}));
 }
 
-TEST(AliasTest, StorageThatAKernelKeptIsNot) {
+TEST(AliasTest, StorageKeptByAKernelIsNotReused) {
   const at::Tensor tensor = device_tensor({8});
   const at::Tensor slice = tensor.slice(0, 1);
   AliasPool pool;
@@ -105,7 +105,7 @@ TEST(AliasTest, StorageThatAKernelKeptIsNot) {
   }
 }
 
-TEST(AliasTest, StorageIsSharedWithinALaunchAlone) {
+TEST(AliasTest, StorageIsSharedOnlyWithinALaunch) {
   const at::Tensor tensor = device_tensor({8});
   const at::Tensor slice = tensor.slice(0, 1);
   AliasPool pool;
@@ -148,7 +148,7 @@ TEST(AliasTest, IsFixedWhenItIsMade) {
   EXPECT_EQ(alias.sizes(), at::IntArrayRef({2}));
 }
 
-TEST(KernelPointerTest, HostPointersStay) {
+TEST(KernelPointerTest, HostPointersAreUnchanged) {
   int host = 0;
   EXPECT_EQ(kernel_pointer(&host), &host);
   EXPECT_EQ(kernel_pointer(nullptr), nullptr);

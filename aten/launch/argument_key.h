@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Argument keys: what a kernel may refuse of a call's arguments besides their dtypes, as a number.
+// Argument keys: a hash of the properties of a call's arguments, besides their dtypes, that may
+// make a kernel reject them.
 //
 // Kernels check scalars when they run: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
-// of a tensor holds the value. Many check there too whether the memory that they write overlaps.
-// Calls of one operator with equal keys pass the same checks. So a call whose key the operator has
-// accepted before need not wait for its kernel to learn whether the kernel throws
-// (accepted_calls.h). 0: nothing that a kernel would refuse.
+// of a tensor can represent the value. Many also check then whether their outputs overlap. Calls of
+// an operator with equal keys pass the same checks. Therefore a call whose key the operator has
+// accepted before does not wait for its kernel (accepted_calls.h). The key 0 means that a kernel
+// would not reject anything.
 //
-// Threads: any.
+// Any thread may call it.
 #ifndef ATEN_LAUNCH_ARGUMENT_KEY_H_
 #define ATEN_LAUNCH_ARGUMENT_KEY_H_
 
@@ -33,8 +34,8 @@
 
 namespace openreg {
 
-// Width, sign, and whether the magnitude is below, at or above one. Never 0: zero is a number that
-// some kernels refuse.
+// The width, the sign, and whether the magnitude is below, at or above one. Never 0, because some
+// kernels reject the value zero.
 inline uint64_t range_of(double value) {
   const double magnitude = std::abs(value);
   const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 3;
@@ -42,14 +43,14 @@ inline uint64_t range_of(double value) {
   return width_of(value) * 16 + sign * 4 + unit;
 }
 
-// Of an option's name.
+// The key of an option's name.
 inline uint64_t text_key(std::string_view text) { return std::hash<std::string_view>()(text); }
 inline uint64_t text_key(const std::optional<std::string_view>& text) {
   return text.has_value() ? text_key(*text) : 0;
 }
 
-// Of the floating-point numbers and integers among boxed arguments: their ranges, and how each
-// compares with the one before it.
+// The key of the floating-point numbers and integers among boxed arguments: their ranges, and how
+// each compares with the previous one.
 inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   uint64_t key = 0;
   std::optional<double> last;
@@ -66,12 +67,12 @@ inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   return key;
 }
 
-// Of an output of the caller's: whether some of its elements share memory.
+// The key of an output: whether some of its elements share memory.
 inline uint64_t overlap_of(const at::Tensor& output) {
   return at::has_internal_overlap(output.unsafeGetTensorImpl()) == at::MemOverlap::Yes ? 1 : 0;
 }
 
-// Of an output and another argument of the call: whether they share memory, in part or as a whole.
+// The key of an output and another argument: whether they share memory, partially or fully.
 inline uint64_t overlap_of(const at::Tensor& output, const at::Tensor& other) {
   const c10::TensorImpl* const left = output.unsafeGetTensorImpl();
   const c10::TensorImpl* const right = other.unsafeGetTensorImpl();
@@ -111,7 +112,7 @@ uint64_t overlap_of(const at::Tensor& /*output*/, const T& /*other*/) {
   return 0;
 }
 
-// Of an output and all other arguments.
+// The key of an output and all other arguments.
 template <class... Others>
 uint64_t overlap_key(const at::Tensor& output, const Others&... others) {
   uint64_t key = overlap_of(output);
@@ -119,7 +120,7 @@ uint64_t overlap_key(const at::Tensor& output, const Others&... others) {
   return key;
 }
 
-// One key of several.
+// Combines several keys.
 template <class... Keys>
 uint64_t argument_key(Keys... keys) {
   uint64_t key = 0;
@@ -127,7 +128,7 @@ uint64_t argument_key(Keys... keys) {
   return key;
 }
 
-// Of the last kOutputs arguments, which are outputs, and all arguments.
+// The key of the last kOutputs arguments, which are outputs, and all arguments.
 template <size_t kOutputs, class... Arguments>
 uint64_t output_overlaps(const Arguments&... arguments) {
   const auto all = std::tie(arguments...);

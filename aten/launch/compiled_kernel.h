@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Kernels that torch's compiler generated (compile/), launched as those of operators are.
+// Launches kernels that torch's compiler generated (compile/) like those of operators.
 //
-// The extension module calls these below Python. Threads: any; each has its own current streams.
+// Called by the extension module. Any thread may call it; each thread has its own current streams.
 #ifndef ATEN_LAUNCH_COMPILED_KERNEL_H_
 #define ATEN_LAUNCH_COMPILED_KERNEL_H_
 
@@ -19,9 +19,9 @@ namespace openreg {
 
 struct CompiledKernel {
   const char* name;              // static storage
-  bool parallel;                 // it has parallel regions
-  bool pointwise;                // no number of the result depends on how many threads compute it
-  void (*run)(void* arguments);  // leaves the arguments as they are; may throw
+  bool parallel;                 // the kernel has parallel regions
+  bool pointwise;                // the result does not depend on the number of threads
+  void (*run)(void* arguments);  // does not modify the arguments; may throw
 };
 
 // Queues kernel.run(a copy of `bytes` bytes at `arguments`) on the current stream of `device`.
@@ -29,13 +29,13 @@ struct CompiledKernel {
 OPENREG_API void launch_compiled(const CompiledKernel& kernel, c10::DeviceIndex device,
                                  int64_t cost, const void* arguments, size_t bytes);
 
-// Where kernels see the elements of `tensor`. `device` is that of the kernel's operands so far, -1
-// at first, and is set by the first one. Null for an operand on the CPU, of one element that is
-// only read. Throws for any other tensor.
+// Returns the kernel address of the elements of `tensor`. `device` is the device of the previous
+// operands, initially -1, and is set by the first operand. Returns null for a read-only CPU operand
+// with one element. Throws for any other tensor.
 OPENREG_API const void* compiled_operand(const at::Tensor& tensor, bool written,
                                          c10::DeviceIndex& device);
 
-// A tensor for a result: what empty_strided does without going through the dispatcher.
+// Allocates a result like empty_strided, but without the dispatcher.
 OPENREG_API at::Tensor compiled_result(c10::DeviceIndex device, at::IntArrayRef sizes,
                                        at::IntArrayRef strides, c10::ScalarType dtype);
 

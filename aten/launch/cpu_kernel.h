@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launching a function of torch as it is: an out= variant or an in-place operator of the CPU, whose
-// outputs exist already and have the right sizes.
+// Launches a torch function unchanged: an out= variant or an in-place operator of the CPU, whose
+// outputs already exist and have the right sizes.
 //
 //   launch_cpu({"aten::foo", cost}, device, &at::cpu::foo_outf, self, alpha, out);
 //
-// What the function may refuse when it runs is part of the launch's argument_key: scalars that a
-// dtype does not hold, outputs that overlap with themselves or an input.
-// Threads: any; the function runs where the driver says, on aliases and copies of the arguments.
+// The launch's argument_key includes what the function may reject when it runs: scalars that a
+// dtype cannot represent, and outputs that overlap with themselves or an input. Any thread may call
+// it; the function runs on a thread chosen by the driver, on aliases and copies of the arguments.
 #ifndef ATEN_LAUNCH_CPU_KERNEL_H_
 #define ATEN_LAUNCH_CPU_KERNEL_H_
 
@@ -24,8 +24,8 @@
 namespace openreg {
 namespace detail {
 
-// Of an argument for a parameter of this type: its width, if it is a scalar; its overlap with all
-// arguments, if it is an output.
+// The key of an argument for a parameter of this type: the width of a scalar, or the overlap of an
+// output with all arguments.
 template <class Parameter, class Argument, class... Arguments>
 uint64_t parameter_key(const Argument& argument, const Arguments&... arguments) {
   if constexpr (std::is_same_v<Parameter, at::Tensor&>) {

@@ -59,8 +59,8 @@ void Operands::add_device(const at::Tensor& tensor) {
 namespace detail {
 namespace {
 
-// The floating-point control register: torch.set_flush_denormal sets it for one thread, but the
-// user means the device's kernels too.
+// The floating-point control register. torch.set_flush_denormal sets it for one thread, but it
+// should apply to the device's kernels too.
 unsigned float_mode() {
 #if defined(__x86_64__)
   return _mm_getcsr();
@@ -76,15 +76,16 @@ void set_float_mode([[maybe_unused]] unsigned mode) {
 }
 
 #if defined(__x86_64__)
-constexpr unsigned kFloatStatus = 0x3f;  // the sticky exception flags: a record, not a mode
+constexpr unsigned kFloatStatus =
+    0x3f;  // the sticky exception flags, which are not part of the mode
 #else
 constexpr unsigned kFloatStatus = 0;
 #endif
 
 constexpr int64_t kCostPerNanosecond = 4;
-constexpr int kMostThreads = std::numeric_limits<decltype(Launch::threads)>::max();
+constexpr int kMaxThreads = std::numeric_limits<decltype(Launch::threads)>::max();
 
-// Where a kernel runs, the dispatcher only knows the keys of plain CPU tensors.
+// While a kernel runs, the dispatcher uses only the keys of strided CPU tensors.
 constexpr c10::DispatchKeySet kIncluded = c10::default_included_set;
 constexpr c10::DispatchKeySet kExcluded =
     c10::autograd_dispatch_keyset_with_ADInplaceOrView | c10::autocast_dispatch_keyset;
@@ -96,12 +97,12 @@ c10::impl::LocalDispatchKeySet kernel_keys() {
   return c10::impl::LocalDispatchKeySet(pod);
 }
 
-// A launch with the place that it comes from.
+// A launch and its call site.
 struct SitedLaunch {
   Launch launch;
   orKernelFunction_t kernel;
   const orRepeatable* repeatable;
-  CallStack* site;  // owned by whoever runs the kernel; by its graph, if it is captured
+  CallStack* site;  // owned by the thread that runs the kernel, or by the graph
 };
 
 orError_t run_sited(void* arguments) noexcept {
@@ -131,17 +132,18 @@ orError_t launch_with_site(orStream_t stream, orKernelFunction_t kernel, const L
   const SitedLaunch sited{launch, kernel, attributes.repeatable, site.get()};
   attributes.repeatable = &kRepeatableSited;
   LaunchRecord* const record = launch.record;
-  // The kernel may have run when this returns, on this thread, and then owns the site no more.
+  // Released before the launch: when orLaunchKernel returns, the kernel may have run and deleted
+  // the site.
   (void)site.release();
   const orError_t error = orLaunchKernel(stream, &run_sited, &sited, sizeof(sited), &attributes);
-  // As in launch(): a launch record that is still occupied tells that the launch was refused.
+  // As in launch(): if the launch record is still occupied, the driver rejected the launch.
   if (error != orSuccess && record->occupied) {
     site.reset(sited.site);
   }
   return error;
 }
 
-// For those who watch launches, before the driver gets this one.
+// Handles active launch watchers before the launch is passed to the driver.
 [[gnu::cold, gnu::noinline]] orError_t launch_watched(orStream_t stream, orKernelFunction_t kernel,
                                                       const Launch& launch,
                                                       const orLaunchAttributes& attributes) {
@@ -174,7 +176,7 @@ KernelScope::KernelScope(int threads, unsigned mode, bool on_launching_thread)
   if (at::hasCallbacks()) [[unlikely]] {
     unobserved_.emplace();
   }
-  // Below autograd the launching thread has these keys, or fewer: the dispatcher says so already.
+  // Below autograd the launching thread may already have these keys.
   const c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
   if (keys.included_ != kIncluded || !keys.excluded_.has_all(kExcluded)) {
     keys_ = keys;
@@ -205,7 +207,7 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
   const bool moldable =
       site.pointwise && !site.awaited && loop >= kMoldableCost && loop < kTeamCost;
   const bool large = loop >= kParallelCost && !moldable;
-  const int team = large || moldable ? std::min<int>(team_size(), kMostThreads) : 1;
+  const int team = large || moldable ? std::min<int>(team_size(), kMaxThreads) : 1;
   if (team > 1) {
     yield_team();
     launch.threads = static_cast<int16_t>(team);
@@ -215,7 +217,7 @@ void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel
   } else if (site.cost < kInlineCost || site.awaited) {
     flags = orLaunchInline;
   } else if (site.cost >= kTeamCost) {
-    flags = 0;  // one thread, but nobody knows for how long
+    flags = 0;  // one thread, for an unknown time
   }
   if (C10_UNLIKELY(site.copy != nullptr)) {
     flags |= orLaunchHasCopy;
@@ -256,7 +258,7 @@ void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_
   }
   LaunchSite awaited = site;
   awaited.awaited = true;
-  // Shared, because the wait may end by an exception before the kernel has run.
+  // Shared, because the wait may throw before the kernel has run.
   const auto exception = std::make_shared<std::exception_ptr>();
   record->exception = exception;
   submit(awaited, stream, kernel, repeatable, record);

@@ -1,39 +1,41 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launching: from an operator's arguments to a kernel in a stream's queue.
+// Launching: queues a kernel on a stream for an operator's arguments.
 //
-//   Operands operands;                       // one pass over the tensors: device, sizes, checks
+//   Operands operands;                       // collects device and sizes of the tensors; checks
 //   operands.add(self); operands.add(other);
 //   launch<Closure>({"aten::add.Tensor", cost}, operands, self, other, alpha);
 //
 // A Closure is built on the launching thread, inside a launch record (launch_record.h), from the
-// record's AliasPool and the arguments. It owns all that its kernel needs: aliases, copies of lists
-// and strings, scalars. Its result() is taken at once; its run() is called later, once, on the
-// thread that the driver chooses; then it is destroyed there. A closure must not hold a device
-// tensor: dropping the last reference of one on a worker would free memory out of order.
+// record's AliasPool and the arguments. It owns everything its kernel needs: aliases, copies of
+// lists and strings, scalars. Its result() is called immediately; its run() is called once, later,
+// on a thread chosen by the driver, and the closure is then destroyed on that thread. A closure
+// must not hold a device tensor: dropping the last reference to one on a worker would free memory
+// out of order.
 //
 // A captured launch (docs/graphs.md) belongs to its graph: the closure runs at each replay, with
-// its record, and is destroyed with the graph. So run() leaves the closure as it was; one that uses
-// something up has a repeat() beside it, which does not.
+// its record, and is destroyed with the graph. Therefore run() must not modify the closure; if it
+// does, the closure must also have a repeat() that does not.
 //
 // Cost, in elementary operations of about a quarter of a nanosecond, decides where a kernel runs:
-//   below kInlineCost    on the caller, if the stream is idle: cheaper than waking a worker;
-//   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that has
-//                        the stream already;
-//   above                on the executor, with a team of torch.get_num_threads().
-// What takes several parallel loops, one after the other, has a team if each is worth it. A
-// pointwise kernel, whose numbers do not depend on who computes them, is moldable between
-// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and much is queued.
-// Other kernels have a fixed number of threads, so that a program has the same result each time. A
-// kernel that the caller waits for anyway (LaunchSite::awaited) runs on the caller, if the stream
-// is idle and there is no team for it.
+//   below kInlineCost    on the calling thread, if the stream is idle: cheaper than waking a
+//                        worker;
+//   below kParallelCost  on the stream's worker, with one thread, or on the executor, if that
+//                        already runs the stream;
+//   otherwise            on the executor, with a team of torch.get_num_threads().
+// A kernel with several consecutive parallel loops has a team if each loop is large enough. A
+// pointwise kernel, whose result does not depend on the number of threads, is moldable between
+// kMoldableCost and kTeamCost: the driver gives it a team while the host sleeps and much work is
+// queued. Other kernels have a fixed number of threads, so that results are reproducible. A kernel
+// for which the caller waits anyway (LaunchSite::awaited) runs on the calling thread if the stream
+// is idle and the kernel has no team.
 //
-// Errors. What shapes tell is checked before the launch. What only the kernel checks (dtypes, the
-// range of a scalar, memory that overlaps) is thrown by launch() as well: it waits for the first
-// kernel of an operator with arguments of a new kind (Check). Later exceptions of run() depend on
-// data; they are kept with the stream and thrown at the next synchronization.
+// Errors. Shapes are checked before the launch. Errors that only the kernel detects (dtypes, the
+// range of a scalar, overlapping memory) are thrown by launch() as well: it waits for the first
+// kernel of an operator with a new kind of arguments (Check). Other exceptions of run() depend on
+// data; they are stored with the stream and thrown at the next synchronization.
 //
-// Threads: any.
+// Any thread may call it.
 #ifndef ATEN_LAUNCH_LAUNCH_H_
 #define ATEN_LAUNCH_LAUNCH_H_
 
@@ -65,19 +67,20 @@ namespace openreg {
 constexpr int64_t kInlineCost = 16 * 1024;
 constexpr int64_t kMoldableCost = 64 * 1024;
 constexpr int64_t kParallelCost = 128 * 1024;
-// From here on pointwise kernels have a team in any case, and what runs on one thread nevertheless
-// is not short for the driver.
+// At or above this cost pointwise kernels always have a team, and kernels that still run on one
+// thread are not marked as short for the driver.
 constexpr int64_t kTeamCost = 512 * 1024;
-// Up to so many elements no elementwise kernel of torch opens a parallel region, so that the number
-// of threads need not be set. The smallest grain is not that of torch's own loops: the functions of
-// MKL's VML within them share out 100 numbers and more, once torch.set_num_threads was called.
+// Up to this number of elements no elementwise kernel of torch opens a parallel region, so the
+// number of threads need not be set. The limit comes from MKL's VML rather than from torch's own
+// loops: after a call of torch.set_num_threads, VML functions parallelize loops of 100 elements or
+// more.
 constexpr int64_t kSerialIterations = 99;
 
-// What is known of an operator's tensor arguments after one pass over them.
+// Properties of an operator's tensor arguments, collected in one pass.
 class Operands {
  public:
-  // An input. A CPU tensor of zero dimensions counts as a number; any other tensor that is not on
-  // the device, or is on another device, is refused with torch's words.
+  // Adds an input. A 0-dim CPU tensor counts as a scalar; any other tensor that is not on the same
+  // openreg device raises torch's error.
   void add(const at::Tensor& tensor);
   void add(const std::optional<at::Tensor>& tensor) {
     if (tensor.has_value()) {
@@ -104,12 +107,13 @@ class Operands {
       add(tensors.get(i));
     }
   }
-  // Not a tensor: nothing to know.
+  // Arguments that are not tensors are ignored.
   template <class T>
     requires(!std::is_convertible_v<const T&, const at::Tensor&>)
   void add(const T& /*argument*/) {}
 
-  // An output given by the caller, or an argument that must be on the device whatever its rank.
+  // Adds an output provided by the caller, or an argument that must be on the device regardless of
+  // its rank.
   void add_device(const at::Tensor& tensor);
   void add_device(const std::optional<at::Tensor>& tensor) {
     if (tensor.has_value()) {
@@ -127,7 +131,7 @@ class Operands {
     }
   }
 
-  // A number: it makes tensors of a lower kind (bool, integer, real, complex) be converted.
+  // Adds a scalar, which promotes tensors of a lower kind (bool, integer, floating-point, complex).
   void add_scalar(const at::Scalar& scalar) { add_number(scalar.type()); }
   void add_scalar(const std::optional<at::Scalar>& scalar) {
     if (scalar.has_value()) {
@@ -135,19 +139,19 @@ class Operands {
     }
   }
 
-  // The device of the tensors; the current one if there was none.
+  // The device of the tensors; the current device if there are none.
   c10::DeviceIndex device() const { return device_ >= 0 ? device_ : current_device(); }
   bool on_device() const { return device_ >= 0; }
-  // Elements of all device tensors together.
+  // The total number of elements of all device tensors.
   int64_t numel() const { return numel_; }
-  // Whether a TensorIterator over aliases of these would convert data while it is built, on the
-  // host, which would read what the queue has not produced yet. Tensors of several dtypes, or a
-  // number of a higher kind than the tensors:
+  // Returns whether a TensorIterator over aliases of the tensors would convert data on the host
+  // while it is built, and so read data that queued kernels have not written yet. It does for
+  // tensors of several dtypes, and for a scalar of a higher kind than the tensors.
   bool mixes() const {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
   }
-  // The same, or integers, for operators that make them real:
+  // The same for operators that convert integers to floating point: also true for integer tensors.
   bool converts() const { return mixes() || kind(dtype_) < kReal; }
 
  private:
@@ -166,7 +170,8 @@ class Operands {
   bool mixes_ = false;
   bool ranked_ = false;  // one of the device tensors has dimensions
   int number_kind_ = 0;
-  // CPU tensors of zero dimensions: among device tensors without dimensions they count like these.
+  // 0-dim CPU tensors. If all device tensors are 0-dim, they take part in type promotion like
+  // these.
   bool on_host_ = false;
   bool hosts_mix_ = false;
   c10::ScalarType host_dtype_ = c10::ScalarType::Undefined;
@@ -177,32 +182,33 @@ class Operands {
 // When launch() waits for the kernel and throws its exception. Never on a captured stream, whose
 // kernels run at a replay.
 enum class Check : uint8_t {
-  // If the operator has not accepted such arguments yet: tensors of these dtypes, and the site's
-  // argument_key. Tensors of one dtype, float or double, are accepted by every kernel.
+  // If the operator has not yet accepted such arguments: tensors of these dtypes with the site's
+  // argument_key. Every kernel accepts tensors that are all float or all double.
   kNewArguments,
-  kNever,   // no argument is refused, or a call like this one has been checked already
-  kAlways,  // the kernel probably refuses these arguments, or its results are needed at once
+  kNever,   // the kernel accepts all arguments, or the same kind of call was checked before
+  kAlways,  // the kernel probably rejects the arguments, or errors are needed at once
 };
 
 struct LaunchSite {
-  const char* name;  // of the operator; static storage
+  const char* name;  // name of the operator; static storage
   int64_t cost;
-  bool awaited = false;    // the caller synchronizes with the stream at once
-  bool serial = false;     // the kernel opens no parallel region, however many threads it may have
-  bool pointwise = false;  // no number of the result depends on how many threads compute it
-  int64_t loops = 1;       // that share the cost, one after the other
+  bool awaited = false;    // the caller synchronizes with the stream immediately
+  bool serial = false;     // the kernel opens no parallel region
+  bool pointwise = false;  // the result does not depend on the number of threads
+  int64_t loops = 1;       // consecutive loops that share the cost
   Check check = Check::kNewArguments;
-  // What the kernel may refuse besides dtypes, as a hash (argument_key.h); 0: nothing.
+  // A hash of what the kernel may reject besides dtypes (argument_key.h); 0 means nothing.
   uint64_t argument_key = 0;
-  const orCopyDescription* copy = nullptr;  // of a kernel that only moves bytes, for the profiler
+  const orCopyDescription* copy = nullptr;  // set if the kernel only moves bytes; for the profiler
 };
 
 namespace detail {
 
-// What every kernel finds on its thread: only CPU kernels below autograd and autocast, one thread
-// or the executor's team (`threads` 0: a serial kernel does not care), the launching thread's
-// flush-denormal mode; away from that thread, warnings are kept for the next synchronization. No
-// profiler sees the operators of the CPU that a kernel calls: it runs within its launch or later.
+// Sets up the thread state for a kernel: the dispatcher uses only CPU kernels below autograd and
+// autocast; one thread or the executor's team (`threads` is 0 for a serial kernel, which needs
+// neither); the launching thread's flush-denormal mode. On other threads than the launching one,
+// warnings are stored until the next synchronization. CPU operators called by a kernel are hidden
+// from profilers, because the kernel runs within its launch or later.
 class KernelScope {
  public:
   KernelScope(int threads, unsigned float_mode, bool on_launching_thread);
@@ -212,32 +218,32 @@ class KernelScope {
 
  private:
   std::optional<TeamScope> team_;
-  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // of the thread, if others were needed
-  std::optional<at::DisableRecordFunctionGuard> unobserved_;  // if somebody observes operators
+  std::optional<c10::impl::LocalDispatchKeySet> keys_;  // previous keys of the thread, if changed
+  std::optional<at::DisableRecordFunctionGuard> unobserved_;  // if operators are observed
   c10::WarningHandler* warning_handler_;
   unsigned float_mode_;
 };
 
-// The bytes that travel through the driver's queue.
+// The bytes that are passed through the driver's queue.
 struct Launch {
   LaunchRecord* record;
-  int16_t threads;        // of the team, if it gets one
-  bool replayed = false;  // the closure stays for other replays of its graph
-  unsigned float_mode;    // of the launching thread: rounding and denormals
+  int16_t threads;        // of the team, if there is one
+  bool replayed = false;  // the closure is kept for other replays of its graph
+  unsigned float_mode;    // the launching thread's rounding and denormal modes
 };
 
 void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
             const orRepeatable& repeatable, LaunchRecord* record);
 
-// The same where site.check may ask to wait.
+// The same, but waits if site.check requires it.
 void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
                     const orRepeatable& repeatable, LaunchRecord* record);
 
-// A closure that calls no operator (pointwise.h) needs no scope on the launching thread.
+// A closure that calls no operators (pointwise.h) needs no scope on the launching thread.
 template <class Closure>
 constexpr bool kIsLeaf = requires { Closure::kLeaf; };
 
-// Runs Closure in the record and returns the record, whatever happens.
+// Runs the Closure in the record and releases the record, also after an exception.
 template <class Closure>
 orError_t run_closure(void* arguments) noexcept {
   const Launch launch = *static_cast<const Launch*>(arguments);
@@ -277,7 +283,7 @@ orError_t run_closure(void* arguments) noexcept {
   return error;
 }
 
-// At each replay, with bytes as they were launched.
+// Called at each replay, with the bytes of the launch.
 template <class Closure>
 orError_t replay_closure(void* arguments) noexcept {
   static_cast<Launch*>(arguments)->replayed = true;
@@ -297,13 +303,13 @@ constexpr orRepeatable kRepeatable{&replay_closure<Closure>, &release_closure<Cl
 
 }  // namespace detail
 
-// Whether the closure's class says so: it then has no sum over elements.
+// Returns whether the closure's class is marked as pointwise: it has no sums over elements.
 template <class Closure>
 constexpr bool kIsPointwise = requires { Closure::kPointwise; };
 
-// Builds Closure(aliases, arguments...), launches it on the current stream of the operands' device
-// and returns its result(). Closure::overlaps(arguments...), if it has that, is added to the site's
-// argument_key: of arguments whose sizes the constructor changes.
+// Builds Closure(aliases, arguments...), launches it on the current stream of `device` and returns
+// its result(). If Closure::overlaps(arguments...) exists, it is added to the site's argument_key;
+// it is called after the constructor has resized outputs.
 template <class Closure, class... Arguments>
 auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... arguments) {
   static_assert(sizeof(Closure) <= LaunchRecord::kClosureBytes,
@@ -321,13 +327,13 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
   record->occupied = true;
   LaunchSite known = site;
   if constexpr (requires { closure->iterations(); }) {
-    // Broadcasting makes more of the operands than they have elements.
+    // Because of broadcasting there may be more iterations than elements.
     const int64_t iterations = closure->iterations();
     known.cost = std::max(known.cost, iterations);
     known.serial = iterations <= kSerialIterations;
   }
   known.pointwise |= kIsPointwise<Closure>;
-  // Before the launch: afterwards the closure belongs to the thread that runs it.
+  // Called before the launch: afterwards the closure belongs to the thread that runs it.
   auto result = closure->result();
   if constexpr (requires { Closure::overlaps(arguments...); }) {
     known.argument_key = argument_key(known.argument_key, Closure::overlaps(arguments...));
@@ -339,7 +345,8 @@ auto launch(const LaunchSite& site, c10::DeviceIndex device, Arguments&&... argu
         known, current_native_stream(device), &detail::run_closure<Closure>,
         detail::kRepeatable<Closure>, record);
   } catch (...) {
-    // Either the driver refused the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and failed.
+    // Either the driver rejected the launch, or (OPENREG_LAUNCH_BLOCKING) the kernel ran and
+    // failed.
     if (record->occupied) {
       closure->~Closure();
       record->occupied = false;
@@ -368,8 +375,8 @@ struct FunctionClosure {
 
 }  // namespace detail
 
-// For hand-written kernels: `make` is called with the AliasPool and returns the kernel, a callable
-// that owns its arguments; with a repeat() if a call uses them up.
+// For handwritten kernels: `make` is called with the AliasPool and returns the kernel, a callable
+// that owns its arguments. If a call consumes them, it must also have a repeat().
 //   launch_kernel({"aten::foo", cost}, device, [&](AliasPool& aliases) {
 //     return [out = aliases.alias(out), self = aliases.alias(self)] { at::cpu::foo_outf(self, out);
 //     };

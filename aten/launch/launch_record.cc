@@ -7,7 +7,7 @@
 
 namespace openreg {
 
-// Homes live forever: a launch record may come back after the thread that launched it ended.
+// Homes are never destroyed: a launch record may be returned after its launching thread has ended.
 class RecordHome {
  public:
   LaunchRecord* take() {
@@ -16,7 +16,7 @@ class RecordHome {
       if (own_ == nullptr) {
         auto fresh = std::make_unique<LaunchRecord>();
         fresh->home = this;
-        return fresh.release();  // owned by this home from its release on
+        return fresh.release();  // owned by this home after its release
       }
     }
     LaunchRecord* const record = own_;
@@ -24,13 +24,13 @@ class RecordHome {
     return record;
   }
 
-  // On the thread of this home.
+  // Called on the thread of this home.
   void keep(LaunchRecord* record) {
     record->next = own_;
     own_ = record;
   }
 
-  // On any other thread.
+  // Called on any other thread.
   void give_back(LaunchRecord* record) {
     record->next = returned_.load(std::memory_order_relaxed);
     while (!returned_.compare_exchange_weak(record->next, record, std::memory_order_release,
@@ -45,7 +45,7 @@ class RecordHome {
 
 namespace {
 
-// Never destroyed: workers may give launch records back while the process exits.
+// Never destroyed, because workers may return launch records while the process exits.
 struct IdleHomes {
   std::mutex mutex;
   std::vector<RecordHome*> homes;

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Launch records: the memory of one launch, from the call of an operator until its kernel is done.
+// Launch records: the memory of one launch, from the call of an operator until its kernel has
+// finished.
 //
 // A launch record holds a closure (a kernel with all its arguments, by value) and the pool of its
-// aliases. The closure is built in place, where the kernel will find it: closures hold
-// TensorIterators, which cannot be moved as bytes. Only the record's address travels through the
-// driver's queue.
+// aliases. The closure is built in place and not moved, because closures hold TensorIterators,
+// which cannot be copied as bytes. Only the record's address is passed through the driver's queue.
 //
-// Each thread keeps the launch records that it made and uses the last one first, so that the inline
-// path stays in cache. A worker that is done with a launch record pushes it onto its home's list of
-// returned ones (one atomic exchange); the home takes the whole list when its own is empty. No
-// lock, no malloc after warm-up. Homes of threads that ended are given to new threads. Threads:
-// acquire() on the launching thread, release() anywhere.
+// Each thread has a home, which keeps the thread's launch records and reuses the last one first, so
+// that the inline path stays in cache. A worker that has finished with a launch record pushes it
+// onto the home's list of returned records (one atomic exchange); the home takes the whole list
+// when its own list is empty. There is no lock, and no malloc after warm-up. Homes of ended threads
+// are reused by new threads. acquire() is called on the launching thread, release() on any thread.
 #ifndef ATEN_LAUNCH_LAUNCH_RECORD_H_
 #define ATEN_LAUNCH_LAUNCH_RECORD_H_
 
@@ -32,20 +32,21 @@ struct alignas(64) LaunchRecord {
   LaunchRecord* next = nullptr;
   RecordHome* home = nullptr;
   AliasPool aliases;
-  // Whether `closure` holds an object. A launch that failed tells by it if its kernel has run: only
-  // the launching thread can use the record again, so it may look after the record was given back.
+  // Whether `closure` holds an object. After a failed launch it tells whether the kernel has run.
+  // The launching thread may read it even after the record was returned, because only that thread
+  // can reuse the record.
   bool occupied = false;
-  // Set while the launching thread waits for the kernel: takes its exception, which then does not
-  // become an error of the stream.
+  // Set while the launching thread waits for the kernel: receives the kernel's exception, which
+  // then does not become an error of the stream.
   std::shared_ptr<std::exception_ptr> exception;
   alignas(16) std::byte closure[kClosureBytes];
 
   static LaunchRecord* acquire();
 
-  // Whether the calling thread is the one that acquired it.
+  // Returns whether the calling thread acquired the record.
   bool is_home() const;
 
-  // The closure has to be destroyed already. `at_home`: is_home().
+  // The closure must have been destroyed. `at_home`: the value of is_home().
   void release(bool at_home);
 };
 

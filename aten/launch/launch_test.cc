@@ -34,7 +34,7 @@ at::Tensor to_device(const at::Tensor& tensor) { return tensor.to(c10::Device(kO
 
 void synchronize() { synchronize_device(0); }
 
-// Keeps the stream busy, so that what follows soon cannot run on this thread.
+// Keeps the stream busy, so that the next launches cannot run on this thread.
 void occupy_stream() { launch_sleep(200'000'000); }
 
 template <class Function>
@@ -42,11 +42,11 @@ void launch_function(int64_t cost, Function&& function) {
   launch_kernel({"test::function", cost}, 0, [&](AliasPool&) { return function; });
 }
 
-// Whether a launch, which tells the thread of its kernel, comes to use this one. At first the
-// worker may hold the stream still, with nothing left to do: a busy machine gives it no time to let
-// go.
+// Returns whether a launch eventually runs its kernel on this thread; `launch` returns the thread
+// of the kernel. At first the worker may still hold the stream although it has no work: on a busy
+// machine it may not get time to release it.
 template <class Launch>
-bool comes_to_run_here(Launch&& launch) {
+bool runs_here_eventually(Launch&& launch) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
   while (launch() != std::this_thread::get_id()) {
     if (std::chrono::steady_clock::now() > deadline) {
@@ -58,7 +58,7 @@ bool comes_to_run_here(Launch&& launch) {
 
 TEST(LaunchTest, CheapKernelsRunOnTheCallerWhenTheStreamIsIdle) {
   synchronize();
-  EXPECT_TRUE(comes_to_run_here([] {
+  EXPECT_TRUE(runs_here_eventually([] {
     std::thread::id where;
     launch_function(1, [&where] { where = std::this_thread::get_id(); });
     synchronize();
@@ -66,7 +66,7 @@ TEST(LaunchTest, CheapKernelsRunOnTheCallerWhenTheStreamIsIdle) {
   }));
 }
 
-TEST(LaunchTest, AndBehindOtherWorkWhenItIsNot) {
+TEST(LaunchTest, CheapKernelsWaitWhenTheStreamIsBusy) {
   std::latch gate(1);
   std::atomic<bool> ran{false};
   launch_function(kInlineCost, [&gate] { gate.wait(); });
@@ -77,7 +77,7 @@ TEST(LaunchTest, AndBehindOtherWorkWhenItIsNot) {
   EXPECT_TRUE(ran);
 }
 
-TEST(LaunchTest, DearKernelsRunElsewhere) {
+TEST(LaunchTest, ExpensiveKernelsRunOnAnotherThread) {
   std::thread::id where;
   launch_function(kInlineCost, [&where] { where = std::this_thread::get_id(); });
   synchronize();
@@ -100,7 +100,7 @@ TEST(LaunchTest, OnlyTheExecutorHasATeam) {
   synchronize();
   EXPECT_EQ(inline_threads, 1);
   EXPECT_EQ(worker_threads, 1);
-  EXPECT_EQ(moldable_threads, 1);  // alone it is not worth a team
+  EXPECT_EQ(moldable_threads, 1);  // a single moldable kernel does not get a team
   EXPECT_EQ(executor_threads, before);
   EXPECT_EQ(at::get_num_threads(), before);
 }
@@ -114,16 +114,17 @@ std::set<std::string> threads() {
   return names;
 }
 
-// How many there are that were not there before. (Those of a team that ended go when they come to
-// run: counting all would count some of them.)
+// Returns the number of threads that are not in `before`. (Threads of a dissolved team end only
+// when they are scheduled; the total number of threads would include some of them.)
 std::ptrdiff_t count_started(const std::set<std::string>& before) {
   return std::ranges::count_if(threads(), [&](const auto& name) { return !before.contains(name); });
 }
 
-// Large enough for a team. (A loop here would not do: this file is compiled without OpenMP.)
+// A computation large enough for a team. It calls torch, because this file is compiled without
+// OpenMP.
 void compute() { (void)at::ones({1 << 20}); }
 
-// How many threads start when torch computes in a kernel on a stream that has run nothing yet.
+// Returns the number of threads that start when torch computes in a kernel on a new stream.
 std::ptrdiff_t threads_started_by(int64_t cost) {
   const c10::Stream before = exchange_stream(pooled_stream(0, 0));
   std::ptrdiff_t started = 0;
@@ -144,8 +145,8 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   at::set_num_threads(before);
 }
 
-// VML has the smallest grain of all, inline and on the worker, where the kernel is serial and where
-// it just is not.
+// VML has the smallest grain. Tests sizes at and just above the limit of serial kernels, inline and
+// on the worker.
 TEST(LaunchTest, SmallKernelsStartNoTeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 3);
@@ -169,7 +170,7 @@ TEST(LaunchTest, TheExecutorStartsItsTeam) {
   at::set_num_threads(before);
 }
 
-// Its input has few elements, its output 64 times as many.
+// The output has 64 times as many elements as the input.
 TEST(LaunchTest, AConvolutionOfFewChannelsToManyHasATeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 6);
@@ -206,7 +207,7 @@ TEST(LaunchTest, ACallerThatWaitsAnywayRunsItsKernel) {
     return where;
   };
   synchronize();
-  EXPECT_TRUE(comes_to_run_here([&] { return launch_awaited(kParallelCost - 1); }));
+  EXPECT_TRUE(runs_here_eventually([&] { return launch_awaited(kParallelCost - 1); }));
   occupy_stream();
   EXPECT_NE(launch_awaited(kParallelCost - 1), std::this_thread::get_id());
 }
@@ -246,7 +247,7 @@ TEST(LaunchTest, AnExceptionIsThrownOnceAtTheNextSynchronization) {
   }
 }
 
-// Counts its objects: each has to be destroyed exactly once, whatever happens.
+// Counts its objects: each must be destroyed exactly once.
 struct Counted {
   static std::atomic<int>& alive() {
     static std::atomic<int> count{0};
@@ -257,8 +258,8 @@ struct Counted {
   ~Counted() { --alive(); }
 };
 
-TEST(LaunchTest, WhatOneOperatorAcceptsNoOtherHasAccepted) {
-  // Operators whose names lie close together, as literals do.
+TEST(LaunchTest, AcceptedArgumentsArePerOperator) {
+  // Operators whose names are adjacent in memory, as literals are.
   static constexpr std::array<char, 256> kNames{};
   const at::Tensor accepted = to_device(at::ones(2, at::kHalf));
   launch_kernel({kNames.data(), 1}, 0,
@@ -295,7 +296,7 @@ TEST(LaunchTest, ClosuresOfFailedLaunchesAreDestroyedOnce) {
                std::domain_error);
   OPENREG_CHECK(orSetLaunchBlocking(0));
   EXPECT_EQ(Counted::alive(), 0);
-  // Refused by the driver: from inside a kernel nothing can be launched.
+  // The driver rejects launches from inside a kernel.
   bool refused = false;
   launch_function(kInlineCost, [&refused] {
     try {
@@ -309,7 +310,7 @@ TEST(LaunchTest, ClosuresOfFailedLaunchesAreDestroyedOnce) {
   EXPECT_EQ(Counted::alive(), 0);
 }
 
-TEST(LaunchTest, ClosuresThatCannotBeBuiltLeaveNothingBehind) {
+TEST(LaunchTest, ClosuresThatCannotBeBuiltDoNotLeak) {
   EXPECT_THROW(launch_kernel({"test::builder", 1}, 0,
                              [](AliasPool&) -> void (*)() { throw std::domain_error("no"); }),
                std::domain_error);

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Owned<T>: an operator's argument of C++ type T as a closure keeps it, until the kernel runs.
+// Owned<T>: stores an operator's argument of C++ type T in a closure until the kernel runs.
 //
-// Device tensors become aliases; CPU tensors are copied, because their owner may change them after
-// the call, and because a worker must not drop the last reference to a tensor that Python knows;
-// references, lists and strings become values.
-// Each converts to what kernels and metas take. A type that nobody thought of and that might be a
-// view of somebody else's memory does not compile: a dangling IntArrayRef passes nearly every test.
+// Device tensors become aliases. CPU tensors are copied, because the caller may change them after
+// the call, and because a worker must not drop the last reference to a tensor that Python knows.
+// References, lists and strings become values. Each Owned converts to the type that kernels and
+// metas take. View types without a specialization do not compile: a dangling IntArrayRef would pass
+// nearly every test.
 //
-// Threads: made on the launching thread, used and destroyed on the one that runs the kernel.
+// Created on the launching thread; used and destroyed on the thread that runs the kernel.
 #ifndef ATEN_LAUNCH_OWNED_H_
 #define ATEN_LAUNCH_OWNED_H_
 
@@ -32,7 +32,7 @@
 
 namespace openreg {
 
-// A tensor argument as a kernel takes it, good until the launch is over.
+// Returns a tensor argument for a kernel, valid until the launch has ended.
 inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::Tensor& tensor) {
   using Borrowed = c10::MaybeOwned<at::Tensor>;
   if (!tensor.defined()) {
@@ -43,13 +43,13 @@ inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::T
   }
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   if (impl.is_wrapped_number()) {
-    return Borrowed::owned(at::Tensor(tensor));  // a Python number: torch made it for this call
+    return Borrowed::owned(at::Tensor(tensor));  // a Python scalar: torch created it for this call
   }
   aliases.add_dtype(impl);
   return Borrowed::owned(copy_host_tensor(tensor));
 }
 
-// The same with a reference of its own.
+// The same with a counted reference.
 inline at::Tensor own_tensor(AliasPool& aliases, const at::Tensor& tensor) {
   return *borrow_tensor(aliases, tensor);
 }
@@ -71,7 +71,7 @@ struct is_view<at::OptionalScalarRef> : std::true_type {};
 template <class T>
 struct is_view<std::optional<T>> : is_view<T> {};
 
-// Numbers, flags, enumerations, Scalars, arrays of bool.
+// Numbers, bools, enumerations, Scalars, arrays of bool.
 template <class T>
 struct Owned {
   static_assert(!is_view<T>::value,
@@ -98,7 +98,7 @@ struct Owned<at::Tensor> {
   c10::MaybeOwned<at::Tensor> value;
 };
 
-// An output, which kernels may change.
+// An output, which kernels may modify.
 template <>
 struct Owned<at::Tensor&> {
   Owned(AliasPool& aliases, const at::Tensor& argument) : value(own_tensor(aliases, argument)) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A kernel that does nothing for a while: for tests and demonstrations of asynchrony
-// (torch.openreg._sleep). Threads: any.
+// A kernel that sleeps, for tests and demonstrations of asynchrony (torch.openreg._sleep). Any
+// thread may call it.
 #ifndef ATEN_LAUNCH_SLEEP_H_
 #define ATEN_LAUNCH_SLEEP_H_
 

@@ -3,14 +3,14 @@
 
 #include <ATen/Parallel.h>
 
-// Of the libraries that torch itself uses, whatever their files are called in this build of it;
-// weak, because one without OpenMP or MKL is possible. No code here is compiled with -fopenmp.
+// Functions of the OpenMP and MKL libraries that torch uses, whatever their file names. They are
+// weak, because torch may be built without OpenMP or MKL. This code is compiled without -fopenmp.
 extern "C" {
 [[gnu::weak]] void omp_set_num_threads(int);
 // OpenMP 5.0; the argument is omp_pause_soft.
 [[gnu::weak]] int omp_pause_resource_all(int);
-// MKL's setting for one thread goes before the process-wide one, which torch.set_num_threads makes;
-// 0 takes it away.
+// MKL's thread-local setting overrides the process-wide setting of torch.set_num_threads; 0 removes
+// it.
 [[gnu::weak]] int MKL_Set_Num_Threads_Local(int);
 }
 
@@ -35,12 +35,12 @@ void yield_team() {
   constexpr int kPauseSoft = 1;
   thread_local unsigned launches = 0;
   if (launches++ % kEach == 0 && omp_pause_resource_all != nullptr) {
-    (void)omp_pause_resource_all(kPauseSoft);  // refuses within a parallel region: then it stays
+    (void)omp_pause_resource_all(kPauseSoft);  // fails in a parallel region; the team is then kept
   }
 }
 
-// Asking torch rather than OpenMP, here and below, has torch make its own setting for this thread
-// now; else it did so in the first parallel region, against ours.
+// Calling torch rather than OpenMP, here and below, makes torch apply its own setting to this
+// thread now; otherwise it would do so in the first parallel region and override ours.
 void set_team(int threads) {
   thread_local int current = 0;
   if (current != threads) {

@@ -1,33 +1,33 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Teams: how many threads a kernel may use.
+// Teams: the number of threads that a kernel may use.
 //
 // libgomp keeps a team for each thread that ever ran a parallel region, and once all teams together
 // have more threads than there are cores it stops spinning: every region then pays futex wake-ups
-// (measured on 2 cores: an inference of 0.54 ms took 2.3 ms). So only the driver's executor thread
-// has a team; a kernel that runs anywhere else - inline on its caller, or on a stream's worker -
-// runs with one thread. Threads: each has its own setting.
+// (measured on 2 cores: an inference of 0.54 ms took 2.3 ms). Therefore only the driver's executor
+// thread has a team; kernels on other threads (inline on the caller, or on a stream's worker) run
+// with one thread. The setting is thread-local.
 //
-// A host thread that computes on the CPU too, if only to initialize a model, has a team of its own.
-// It is dissolved when that thread goes on to launch parallel kernels (yield_team): the next
-// parallel region of the thread itself starts it again, for some 50 us.
+// A host thread that also computes on the CPU, for example to initialize a model, has its own team.
+// The team is dissolved when that thread later launches parallel kernels (yield_team); the thread's
+// next parallel region starts it again, which takes about 50 us.
 #ifndef ATEN_LAUNCH_TEAM_H_
 #define ATEN_LAUNCH_TEAM_H_
 
 namespace openreg {
 
-// torch.get_num_threads() of the calling thread, which launches.
+// Returns torch.get_num_threads() of the calling thread, which is the launching thread.
 int team_size();
 
-// To be called before a parallel launch: dissolves the calling thread's own team, if it has one. It
-// does so at one call of eight only: a program that goes back and forth between both kinds of work
-// then pays for the threads now and then, not each time.
+// Must be called before a parallel launch: dissolves the calling thread's own team, if any. It does
+// so only in one of eight calls, so that a program that alternates between both kinds of work does
+// not restart the threads each time.
 void yield_team();
 
-// From now on kernels on this thread, one of the device, use `threads` threads.
+// Makes kernels on this device thread use `threads` threads from now on.
 void set_team(int threads);
 
-// Within its lifetime kernels on this thread, one of the host, use `threads` threads.
+// Makes kernels on this host thread use `threads` threads during its lifetime.
 class TeamScope {
  public:
   explicit TeamScope(int threads);

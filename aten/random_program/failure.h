@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Whether a program fails, and a shorter one that does. Threads: any, each with its own streams.
+// Checks whether a program fails, and shrinks failing programs. Any thread may call it, with its
+// own streams.
 #ifndef ATEN_RANDOM_PROGRAM_FAILURE_H_
 #define ATEN_RANDOM_PROGRAM_FAILURE_H_
 
@@ -12,10 +13,10 @@
 
 namespace openreg::programs {
 
-// What was different, if anything was.
+// Runs a program and returns the failure, if any.
 std::optional<std::string> failure_of(const Steps& steps, const Streams& streams);
 
-// Leaves out as many steps as it can so that it still fails.
+// Removes as many steps as possible such that the program still fails.
 Steps shrink(Steps steps, const Streams& streams);
 
 }  // namespace openreg::programs

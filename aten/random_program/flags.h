@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The flags of random_program_test. Threads: set before any other thread starts.
+// The flags of random_program_test. They are set before any other thread starts.
 #ifndef ATEN_RANDOM_PROGRAM_FLAGS_H_
 #define ATEN_RANDOM_PROGRAM_FLAGS_H_
 
@@ -26,7 +26,7 @@ struct Flags {
 
 extern Flags flags;
 
-// Sets the flag that an argument (--name=value) names.
+// Parses an argument of the form --name=value.
 void set_flag(std::string_view argument);
 
 }  // namespace openreg::programs

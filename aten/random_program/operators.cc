@@ -30,12 +30,12 @@ namespace {
 
 using at::Tensor;
 
-// As Python's x[index], which takes integer masks, unlike the operator.
+// Like Python's x[index], which accepts integer masks, unlike the operator.
 Tensor index(const Tensor& x, const Tensor& index) {
   return at::indexing::get_item(x, {at::indexing::TensorIndex(index)});
 }
 
-// The operator, as Python's index_put_.
+// The operator, like Python's index_put_.
 Tensor set(const Tensor& x, const Tensor& index, const Tensor& values) {
   return x.index_put_(c10::List<std::optional<Tensor>>({index}), values);
 }
@@ -113,7 +113,7 @@ const Table<const Tensor&>& unary_operators() {
        [](const Tensor& x) {
          return at::quantize_per_tensor(x.to(at::kFloat), 1, 0, at::kQInt32).dequantize();
        }},
-      // For a team of threads; the sum still fits the 24 bits of a float.
+      // Large enough for a team of threads; the sum still fits into the 24 bits of a float.
       {"large",
        [](const Tensor& x) {
          return wrap(wrap(at::arange(1 << 17, x.options()).add(wrap(x.sum()))).sum());
@@ -131,7 +131,7 @@ const Table<const Tensor&, const Tensor&>& changes() {
       {"out",
        [](const Tensor& x, const Tensor& y) {
          Tensor out = x;
-         // torch warns and resizes where the shapes differ: views of x would then lie outside.
+         // If the shapes differ, torch warns and resizes; views of x would then be out of bounds.
          return x.sizes() == y.sizes() ? at::neg_out(out, y) : out;
        }},
       {"index_add_",
@@ -165,7 +165,7 @@ const Table<const Tensor&, int64_t>& changes_by_number() {
 
 const Table<const Tensor&, const Tensor&>& swaps() {
   static const Table<const Tensor&, const Tensor&> table{
-      // A new tensor: a larger one has elements that nobody wrote.
+      // Shrinks, because a larger tensor would have uninitialized elements.
       {"resize_",
        [](const Tensor& x, const Tensor&) { return x.clone().resize_({x.numel() / 2}); }},
       {"set_",

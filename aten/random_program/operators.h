@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that random programs call, by the names that steps have for them. All results are
-// small integers. Threads: any; the tables never change.
+// The operators that random programs call, keyed by their names in steps. All results are small
+// integers. Any thread may use the tables, which never change.
 #ifndef ATEN_RANDOM_PROGRAM_OPERATORS_H_
 #define ATEN_RANDOM_PROGRAM_OPERATORS_H_
 
@@ -19,7 +19,7 @@ template <class... Arguments>
 using Table = std::map<std::string, at::Tensor (*)(Arguments...)>;
 using Dtypes = std::map<std::string, at::ScalarType>;
 
-// Keeps numbers small, so that floating-point arithmetic is exact.
+// Keeps values small, so that floating-point arithmetic is exact.
 at::Tensor wrap(const at::Tensor& tensor);
 
 const Table<const at::Tensor&, int64_t>& views();
@@ -28,14 +28,14 @@ const Table<const at::Tensor&, int64_t>& views();
 const Table<const at::Tensor&, const at::Tensor&>& binary_operators();
 const Table<const at::Tensor&>& unary_operators();
 
-// In place, by another tensor or by an integer.
+// In place, with another tensor or with an integer.
 const Table<const at::Tensor&, const at::Tensor&>& changes();
 const Table<const at::Tensor&, int64_t>& changes_by_number();
 
 // New tensors, whose storage or size is replaced.
 const Table<const at::Tensor&, const at::Tensor&>& swaps();
 
-// Random numbers for a tensor like the first argument.
+// Random numbers in a new tensor like the first argument.
 const Table<const at::Tensor&, const at::Generator&>& draws();
 
 // The dtypes that new tensors may have.

@@ -24,7 +24,7 @@ namespace {
 
 using at::Tensor;
 
-constexpr int64_t kMostElements = 4096;
+constexpr int64_t kMaxElements = 4096;
 
 std::string shape_of(const Tensor& tensor) {
   std::string shape;
@@ -34,7 +34,7 @@ std::string shape_of(const Tensor& tensor) {
   return shape.empty() ? "number" : shape;
 }
 
-// Those that the shape gives a meaning.
+// Returns the strides of dimensions with more than one element.
 std::vector<int64_t> strides_of(const Tensor& tensor) {
   std::vector<int64_t> strides;
   for (int64_t dimension = 0; dimension < tensor.dim() && tensor.numel() > 0; ++dimension) {
@@ -75,7 +75,7 @@ Program::~Program() {
   pairs_.clear();
   for (size_t device = 0; device < kDevices; ++device) {
     for (const c10::Stream& stream : streams_[device]) {
-      // Errors belong to this program: the next one starts without.
+      // Errors belong to this program; the next one must start without errors.
       (void)attempt([&stream] { return synchronize_stream(native_stream(stream)), Tensor(); });
     }
     exchange_stream(default_stream(static_cast<c10::DeviceIndex>(device)));
@@ -85,7 +85,7 @@ Program::~Program() {
 void Program::run(const Steps& steps) {
   for (const Step& step : steps) {
     const auto action = kActions.find(step.at(0));
-    TORCH_CHECK_VALUE(action != kActions.end(), "there is no step '", step[0], "'");
+    TORCH_CHECK_VALUE(action != kActions.end(), "unknown step '", step[0], "'");
     step_ = &step;
     if (!action->second.needs_tensor || !pairs_.empty()) {
       std::invoke(action->second.function, *this);
@@ -135,11 +135,11 @@ void Program::keep(Tensor theirs, Tensor ours) {
     differ(c10::str("expected ", theirs.toString(), theirs.sizes(), theirs.strides(), ", found ",
                     ours.toString(), ours.sizes(), ours.strides()));
   }
-  if (theirs.numel() <= kMostElements) {
+  if (theirs.numel() <= kMaxElements) {
     pairs_.push_back({std::move(theirs), std::move(ours)});
   }
   if (pairs_.size() > kTensors) {
-    pairs_.erase(pairs_.begin());  // freed, whatever is still queued
+    pairs_.erase(pairs_.begin());  // freed even if work that uses it is queued
   }
 }
 

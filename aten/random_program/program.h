@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A random program while it runs, on the CPU and on the device side by side. Values are small
-// integers, whatever the dtype: they must be the CPU's, bit for bit. A call that fails on one side
-// must fail on the other.
+// Runs a random program on the CPU and on the device in parallel. Values are small integers for all
+// dtypes and must be bit-identical to the CPU's. A call that fails on one side must also fail on
+// the other.
 //
 // A Program owns its tensors and threads. Its streams belong to the caller, and nothing else may
-// use them while the Program exists. Threads: the one that made it.
+// use them while the Program exists. Used only on the thread that created it.
 #ifndef ATEN_RANDOM_PROGRAM_PROGRAM_H_
 #define ATEN_RANDOM_PROGRAM_PROGRAM_H_
 
@@ -30,13 +30,13 @@
 
 namespace openreg::programs {
 
-// The device did something other than the CPU.
+// The device behaved differently from the CPU.
 class Difference : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-// What a call returned or threw.
+// The result or the error of a call.
 struct Outcome {
   at::Tensor value;
   std::optional<std::string> error;
@@ -52,13 +52,13 @@ Outcome attempt(Function&& function) {
 }
 
 using DeviceStreams = std::array<c10::Stream, kStreams>;
-// No other thread uses them: a kernel's error is thrown to the next caller that waits for its
-// stream.
+// Not used by other threads, because a kernel's error is thrown to the next caller that waits for
+// its stream.
 using Streams = std::array<DeviceStreams, kDevices>;
 
 Streams own_streams();
 
-// The streams of the first thread, the default streams among them.
+// The streams of the first thread, including the default streams.
 Streams first_streams();
 
 // Runs one program, on one thread. Throws Difference.
@@ -73,13 +73,13 @@ class Program {
 
   void run(const Steps& steps);
 
-  // What the CPU has at the end: a line for each tensor.
+  // Returns the final CPU tensors, one line per tensor.
   std::string results() const;
 
  private:
   struct Pair {
-    at::Tensor theirs;  // of the CPU
-    at::Tensor ours;    // of the device
+    at::Tensor theirs;  // on the CPU
+    at::Tensor ours;    // on the device
   };
 
   struct Action {
@@ -87,7 +87,7 @@ class Program {
     bool needs_tensor;
   };
 
-  // Arguments of the present step.
+  // Arguments of the current step.
 
   const std::string& word(size_t index) const { return step_->at(index + 1); }
 
@@ -98,7 +98,8 @@ class Program {
   template <class Map>
   const auto& named(const Map& map, size_t index) const {
     const auto found = map.find(word(index));
-    TORCH_CHECK_VALUE(found != map.end(), "step '", (*step_)[0], "' knows no '", word(index), "'");
+    TORCH_CHECK_VALUE(found != map.end(), "step '", (*step_)[0], "': unknown word '", word(index),
+                      "'");
     return found->second;
   }
 
@@ -116,8 +117,8 @@ class Program {
 
   void compare(const Pair& pair) const;
 
-  // Calls it on the device. Some errors come with the next synchronization, even a second one: what
-  // was queued may fail, and then what the same step calls next.
+  // Calls a function on the device. Some errors are thrown at the next synchronization, and there
+  // may be two errors: that of queued work, and that of a later call of the same step.
   template <class Function>
   Outcome call(const Outcome& theirs, const at::Tensor& where, Function&& function) {
     Outcome ours = attempt(function);
@@ -139,7 +140,7 @@ class Program {
 
   void keep(at::Tensor theirs, at::Tensor ours);
 
-  // function(CPU tensors...) against function(device tensors...), whose result is a new tensor.
+  // Compares function(CPU tensors...) with function(device tensors...), which return a new tensor.
   template <class Function, class... Pairs>
   void both(Function&& function, const Pair& first, const Pairs&... pairs) {
     const Outcome theirs = attempt([&] { return function(first.theirs, pairs.theirs...); });
@@ -150,7 +151,7 @@ class Program {
     }
   }
 
-  // The same for a function that changes its first argument.
+  // The same for a function that modifies its first argument.
   template <class Function, class... Pairs>
   void in_place(Function&& function, const Pair& first, const Pairs&... pairs) {
     const Outcome theirs = attempt([&] { return function(first.theirs, pairs.theirs...); });
@@ -166,34 +167,36 @@ class Program {
   void change();
   void change_by_number();
 
-  // Queued work keeps the memory that it was launched with.
+  // Queued work must keep the memory with which it was launched.
   void swap_storage();
 
-  // The same numbers for the same seed, whatever is queued. (Which ones: generator_test.cc.)
+  // Draws must be equal for equal seeds, regardless of queued work. (generator_test.cc checks the
+  // values.)
   void draw();
 
-  // Gradients of the sum of x * x * y, the second product on another stream.
+  // Computes gradients of the sum of x * x * y, with the second product on another stream.
   void backward();
 
   void move();
 
-  // Through pinned memory, whose last reference goes while the copy back is queued.
+  // Copies through pinned memory, whose last reference is dropped while the copy back is queued.
   void round_trip();
 
-  // On a thread that starts with this one's streams. It may outlast the step only to forget.
+  // Runs on a new thread with this thread's streams. Only the thread of "forget" may outlive the
+  // step.
   void elsewhere();
 
-  // The new stream goes on behind all that was queued, on both devices.
+  // The new stream continues after all work queued on both devices.
   void switch_stream();
 
-  // With an event that goes while it is waited for.
+  // Uses an event that is destroyed during the wait.
   static void wait(const c10::Stream& stream, const c10::Stream& earlier);
 
   void fall_behind();
   void forget();
   void read();
 
-  // Not in the grammar: what a wrong kernel would do, for the test of the test.
+  // Not in the grammar: simulates a wrong kernel, to test this test.
   void spoil();
 
   static const std::map<std::string, Action> kActions;

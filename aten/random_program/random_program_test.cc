@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random programs, on the CPU and on the device side by side: those of tests/random_program_test.py
-// without Python, so that asan, ubsan and tsan can watch. grammar.h says what a program is.
+// Runs random programs on the CPU and on the device. They are those of tests/random_program_test.py
+// without Python, so that asan, ubsan and tsan can check them. grammar.h defines programs.
 //
 //     bazelw test //aten/random_program:random_program_test --test_arg=--programs=2000
-//     --test_arg=--seed=7 .bazel/bin/aten/random_program/random_program_test --show --programs=3
+//     .bazel/bin/aten/random_program/random_program_test --show --programs=3 --seed=7
 //     .bazel/bin/aten/random_program/random_program_test --show --replay=FILE
 //
-// --show prints programs and what they computed. --replay runs those in FILE, divided by blank
-// lines. --steps=N says how long programs are, --threads=N how many run at the same time.
+// --show prints programs and their results. --replay runs the programs in FILE, separated by blank
+// lines. --steps=N sets the length of programs, --threads=N how many run at the same time.
 #include <c10/core/DeviceType.h>
 #include <c10/util/StringUtil.h>
 #include <gtest/gtest.h>
@@ -35,14 +35,13 @@
 #include "aten/random_program/grammar.h"
 #include "aten/random_program/program.h"
 
-// A sanitizer calls back before it ends the process. Without one there is no such function.
-// NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers give the names.
+// A sanitizer calls the callback before it ends the process. The function exists only in sanitizer
+// builds. NOLINTNEXTLINE(bugprone-reserved-identifier): the sanitizers give the names.
 extern "C" __attribute__((weak)) void __sanitizer_set_death_callback(void (*callback)());
 
-// tsan asks for its options here. PyTorch's own libraries are not built with it: of what orders
-// their threads it sees mutexes, but no atomics, such as those of reference counts. So tsan leaves
-// out what they read, write and free. It leaves out nothing of this project's code.
-// NOLINTNEXTLINE(bugprone-reserved-identifier)
+// tsan reads its options here. PyTorch's libraries are not built with tsan, so it sees their
+// mutexes but not their atomics, such as reference counts. Therefore tsan ignores memory accesses
+// in them. It ignores nothing in this project's code. NOLINTNEXTLINE(bugprone-reserved-identifier)
 extern "C" __attribute__((used, visibility("default"))) const char* __tsan_default_options() {
   return "ignore_noninstrumented_modules=1";
 }
@@ -50,10 +49,10 @@ extern "C" __attribute__((used, visibility("default"))) const char* __tsan_defau
 namespace openreg::programs {
 namespace {
 
-// Seeds of the programs that run now, printed when a sanitizer ends the process; 0 for none.
+// Seeds of the running programs, printed when a sanitizer ends the process; 0 means none.
 std::array<std::atomic<uint64_t>, 64> running;
 
-void tell_what_runs() {
+void print_running_seeds() {
   for (const std::atomic<uint64_t>& seed : running) {
     if (seed != 0) {
       std::fprintf(stderr, "It ran --programs=1 --seed=%llu --steps=%zu\n",
@@ -62,7 +61,7 @@ void tell_what_runs() {
   }
 }
 
-// Runs the programs of flags.programs seeds on so many threads, and says what was different.
+// Runs flags.programs programs on `threads` threads and returns a report of the differences.
 std::string run_programs(size_t threads) {
   const Streams streams = first_streams();
   std::atomic<uint64_t> next{flags.seed};
@@ -105,7 +104,9 @@ std::string run_programs(size_t threads) {
 
 TEST(ProgramTest, ComputesWhatTheCpuComputes) { EXPECT_EQ(run_programs(1), ""); }
 
-TEST(ProgramTest, SeveralAtATimeDoSoToo) { EXPECT_EQ(run_programs(flags.threads), ""); }
+TEST(ProgramTest, SeveralThreadsComputeWhatTheCpuComputes) {
+  EXPECT_EQ(run_programs(flags.threads), "");
+}
 
 TEST(ProgramTest, ADifferenceIsFoundAndShrunk) {
   const Streams streams = first_streams();
@@ -127,7 +128,7 @@ TEST(ProgramTest, IsReadAsItIsWritten) {
   EXPECT_EQ(parse(text), (std::vector<Steps>{one, other}));
 }
 
-// Prints each program and its results. The exit status is 1 if any is different on the device.
+// Prints each program and its results. Returns exit status 1 if any program differs on the device.
 int show() {
   std::vector<Steps> programs;
   if (flags.replay.empty()) {
@@ -159,13 +160,14 @@ int show() {
 
 int main(int argc, char** argv) {
   testing::InitGoogleTest(&argc, argv);
-  // Until the device has a name (in Python the package gives it) torch knows of no accelerator.
+  // torch reports an accelerator only after the backend was named, which in Python the package
+  // does.
   c10::register_privateuse1_backend("openreg");
   for (const char* argument : std::span(argv, static_cast<size_t>(argc)).subspan(1)) {
     openreg::programs::set_flag(argument);
   }
   if (__sanitizer_set_death_callback != nullptr) {
-    __sanitizer_set_death_callback(&openreg::programs::tell_what_runs);
+    __sanitizer_set_death_callback(&openreg::programs::print_running_seeds);
   }
   return openreg::programs::flags.show ? openreg::programs::show() : RUN_ALL_TESTS();
 }

@@ -185,7 +185,7 @@ void Program::switch_stream() {
   const c10::Stream stream = streams_[device][static_cast<size_t>(number(1))];
   for (size_t other = 0; other < kDevices; ++other) {
     if (number(2) != 0) {
-      // Again, while streams wait for what it recorded before.
+      // Record again while streams still wait for the previous record.
       events_[other].record(current_[other]);
       events_[other].block(stream);
     } else {
@@ -195,7 +195,7 @@ void Program::switch_stream() {
   wait(current_[1 - device], stream);
   current_[device] = stream;
   make_current();
-  // Memory is used on another stream than the one that it was allocated on.
+  // The memory is used on another stream than the one on which it was allocated.
   for (const Pair& pair : pairs_) {
     if (device_of(pair.ours) == device) {
       pair.ours.record_stream(stream);

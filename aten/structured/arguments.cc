@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kMultiplyAddsPerCost = 8;
 
-// That the tensors at place i of two lists can be gone through side by side.
+// Returns whether two tensors can be processed together: same device, dtype and sizes.
 bool same_kind(const at::Tensor& left, const at::Tensor& right) {
   return right.defined() && left.device() == right.device() &&
          left.scalar_type() == right.scalar_type() && left.sizes() == right.sizes();
@@ -27,8 +27,8 @@ bool same_kinds(at::TensorList left, at::TensorList right) {
   return std::equal(left.begin(), left.end(), right.begin(), right.end(), same_kind);
 }
 
-// Sizes of self[indices]: where indices stand side by side their common shape takes their place,
-// otherwise it comes first.
+// Returns the sizes of self[indices]: the common shape of adjacent indices replaces their
+// dimensions; that of separated indices comes first.
 at::DimVector indexed_sizes(const at::Tensor& self,
                             const c10::List<std::optional<at::Tensor>>& indices) {
   at::DimVector common;
@@ -66,7 +66,8 @@ at::DimVector indexed_sizes(const at::Tensor& self,
   return sizes;
 }
 
-// Whether one of the indices is a mask. Throws if one has another shape than what it selects from.
+// Returns whether one of the indices is a mask. Throws if the shape of a mask does not match the
+// indexed dimensions.
 bool has_masks(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   bool found = false;
   int64_t dim = 0;
@@ -98,7 +99,7 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask) {
   at::assert_no_partial_overlap(self, mask);
 }
 
-// Whether the lists have the same length, sizes, floating-point dtypes and devices.
+// Returns whether the lists have the same length, sizes, floating-point dtypes and devices.
 bool fits(std::initializer_list<at::TensorList> lists) {
   const at::TensorList first = *lists.begin();
   return !first.empty() && std::all_of(first.begin(), first.end(), [](const at::Tensor& tensor) {
@@ -109,7 +110,7 @@ bool fits(std::initializer_list<at::TensorList> lists) {
   });
 }
 
-// Whether the CPU's kernels would write each tensor of the first list while they read its
+// Returns whether CPU kernels accept writing each tensor of the first list while they read its
 // counterpart in the other.
 bool can_write(at::TensorList written, at::TensorList read) {
   return std::equal(written.begin(), written.end(), read.begin(),
@@ -227,7 +228,7 @@ void check_index_count(const at::Tensor& self,
                     indices.size(), ")");
 }
 
-// The indices on the device of `self`; those that are on the host are copied.
+// Returns the indices on the device of `self`; copies those that are on the host.
 c10::List<std::optional<at::Tensor>> move_indices(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices) {
   at::native::checkIndexTensorTypes(indices, /*allow_int=*/true);
@@ -247,7 +248,8 @@ c10::List<std::optional<at::Tensor>> move_indices(
   return here;
 }
 
-// Whether a kernel takes all of them as they are. `masks`: those of bool too.
+// Returns whether a kernel accepts all indices unchanged. `masks`: whether it accepts bool indices
+// too.
 bool are_ready(const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices,
                bool masks) {
   for (size_t i = 0; i < indices.size(); ++i) {
@@ -309,7 +311,7 @@ void check_index_put(const at::Tensor& self, const c10::List<std::optional<at::T
     }
   }
   if (has_masks(self, indices)) {
-    return;  // what they select is not known yet
+    return;  // the number of selected elements is not known yet
   }
   const at::DimVector sizes = indexed_sizes(self, indices);
   TORCH_CHECK(at::is_expandable_to(values.sizes(), sizes), "shape mismatch: value tensor of shape ",

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Writes C++ kernels of the device for the operators listed in operators.yaml.
+"""Generates C++ kernels of the device for the operators listed in operators.yaml.
 
-PyTorch's own operator list, which is part of the installed torchgen, says what each operator takes
-and returns and what class implements it on the CPU. The text depends on nothing else, so that two
-runs write the same bytes.
+The operator list of the installed torchgen gives the signature of each operator and the class that
+implements it on the CPU. The output depends on nothing else, so it is reproducible.
 
   generate.py kernels --operators operators.yaml --shards 7 --output DIR    DIR/kernels_0.cc ...
   generate.py table --output structured_table.cc                            for the boxed fallback
@@ -20,7 +19,7 @@ from aten.structured.torch_operators import Torch
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the program; returns its exit code."""
+    """Run the program and return its exit code."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

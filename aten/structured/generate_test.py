@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The generator reads its list, refuses what it cannot write, writes the same text each time."""
+"""The generator reads its list, rejects unsupported entries, and is deterministic."""
 
 import os
 import pathlib
@@ -18,18 +18,18 @@ OPERATORS = pathlib.Path(__file__).with_name("operators.yaml")
 
 @pytest.fixture(scope="module")
 def torch_operators() -> Torch:
-    """PyTorch's operators: half a second to parse."""
+    """PyTorch's operators, which take half a second to parse."""
     return Torch()
 
 
 def family(operator: str, **fields: str) -> str:
-    """A list of one operator, as YAML."""
+    """Return a list of one operator as YAML."""
     lines = [f"  {name}: {value}" for name, value in fields.items()]
     return "\n".join(["- reason: a test", *lines, f"  operators: [{operator}]"])
 
 
 def run_generator(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the program in a process of its own."""
+    """Run the program in a separate process."""
     return subprocess.run(
         [sys.executable, generate.__file__, *arguments],
         check=False,
@@ -55,7 +55,7 @@ def test_list_has_reasons_and_many_operators(torch_operators: Torch) -> None:
         (family("add.Tensor", prepare="{weight: f(x)}"), "add.Tensor: has no argument weight"),
         (family("zero_", kind="mutating", when="true"), "zero_: `when` needs a kernel made of"),
         (family("exp", kind="mutating"), "exp: kind mutating is for operators that work in place"),
-        (family("mm") + "\n" + family("mm"), "mm: is in the list already"),
+        (family("mm") + "\n" + family("mm"), "mm: is already in the list"),
         (family("mm", pointwise="same"), "mm: `pointwise` is for operators with a TensorIterator"),
         (family("gelu", pointwise="same"), "gelu: `pointwise` is for operators with"),
         (
@@ -65,12 +65,12 @@ def test_list_has_reasons_and_many_operators(torch_operators: Torch) -> None:
         (family("exp", pointwise="same", visits="[x]"), "exp: has no argument x, which `visits`"),
     ],
 )
-def test_what_cannot_be_written_is_named(torch_operators: Torch, text: str, message: str) -> None:
+def test_unsupported_entries_are_named(torch_operators: Torch, text: str, message: str) -> None:
     with pytest.raises(ListError, match=message):
         read_entries(text, torch_operators)
 
 
-def test_two_runs_write_the_same_and_all_variants(
+def test_two_runs_write_the_same_with_all_variants(
     torch_operators: Torch, tmp_path: pathlib.Path
 ) -> None:
     entries = read_entries(OPERATORS.read_text(), torch_operators)
@@ -85,7 +85,7 @@ def test_two_runs_write_the_same_and_all_variants(
         assert text.count(f'm.impl("{name}"') == 1
 
 
-def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: Torch) -> None:
+def test_writes_are_counted_only_if_torch_does_not_count_them(torch_operators: Torch) -> None:
     entries = read_entries(OPERATORS.read_text(), torch_operators)
     mutating = [entry for entry in entries if entry.kind is Kind.MUTATING]
     counting = {
@@ -93,11 +93,12 @@ def test_writes_are_counted_where_nobody_else_counts_them(torch_operators: Torch
         for entry in mutating
         if "count_writes(self);" in write_shards([entry], torch_operators, 1)[0]
     }
-    # torch counts those of operators that return a tensor; fused optimizers count none.
+    # torch counts the writes of operators that return a tensor; those of fused optimizers are not
+    # counted.
     assert counting == {entry.name for entry in mutating if entry.name.startswith("_foreach_")}
 
 
-def test_command_names_the_operator_that_it_refuses(tmp_path: pathlib.Path) -> None:
+def test_command_names_the_rejected_operator(tmp_path: pathlib.Path) -> None:
     operators = tmp_path / "operators.yaml"
     operators.write_text(family("frobnicate.Tensor"))
     result = run_generator(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What is written for one operator of each kind is in testdata/, formatted, for people to read."""
+"""The generated code of one operator of each kind matches the formatted files in testdata/."""
 
 import os
 import pathlib
@@ -19,12 +19,12 @@ REWRITE = "REWRITE_GOLDEN=1 ./bazelw run //aten/structured:golden_test"
 
 @pytest.fixture(scope="module")
 def torch_operators() -> Torch:
-    """PyTorch's operators: half a second to parse."""
+    """PyTorch's operators, which take half a second to parse."""
     return Torch()
 
 
 def clang_format(code: str) -> str:
-    """Code in the project's style."""
+    """Return the code formatted in the project's style."""
     program = str(pathlib.Path(sys.prefix, "bin", "clang-format"))
     command = [program, f"--style=file:{STYLE}", "--assume-filename=kernels.cc"]
     return subprocess.check_output(command, input=code, text=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the template of a mutating operator (templates/mutating.cc.jinja) needs to know."""
+"""The data of a mutating operator for its template (templates/mutating.cc.jinja)."""
 
 from aten.structured.operator_list import Entry
 from aten.structured.torch_operators import (
@@ -12,7 +12,7 @@ from aten.structured.torch_operators import (
 
 
 class MutatingOperator:
-    """An operator that only changes its arguments."""
+    """An operator that only modifies its arguments."""
 
     template = "mutating.cc.jinja"
 
@@ -41,8 +41,8 @@ class MutatingOperator:
         self.cost = entry.launch_cost
         self.is_foreach = entry.name.startswith("_foreach_")
         self.argument_keys = argument_keys(self.arguments)
-        # Where torch's kernel is a loop over in-place operators, these increment the version
-        # counters of the tensors; one launch in place of the loop has to do it itself.
+        # If torch's kernel is a loop over in-place operators, these increment the version counters
+        # of the tensors; the single launch that replaces the loop must do it itself.
         is_loop = not function.func.returns and torch.composite_kernel(function) is not None
         self.counted_writes = [
             argument.name for argument in self.arguments if is_loop and argument.is_written
@@ -50,6 +50,6 @@ class MutatingOperator:
 
 
 def _operands_method(argument: CppArgument) -> str:
-    """Lists and what is written must be on the device; other tensors may be 0-dim CPU tensors."""
+    """Lists and outputs must be on the device; other tensors may be 0-dim CPU tensors."""
     must_be_on_device = argument.is_list or argument.type == "at::Tensor&"
     return "add_device" if must_be_on_device and "c10::List" not in argument.type else "add"

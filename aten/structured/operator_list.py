@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""operators.yaml: which operators get a kernel, and what the generator must know of each."""
+"""Reads operators.yaml: the operators that get a kernel, and the properties of each."""
 
 import dataclasses
 import enum
@@ -12,11 +12,11 @@ from aten.structured.torch_operators import CppArgument, Torch, cpp_arguments
 
 
 class ListError(Exception):
-    """operators.yaml asks for what cannot be written; says which operator and why."""
+    """An entry of operators.yaml is not supported; the message names operator and reason."""
 
 
 class Kind(enum.Enum):
-    """How a kernel is written."""
+    """The kind of a generated kernel."""
 
     STRUCTURED = "structured"
     MUTATING = "mutating"
@@ -32,7 +32,7 @@ class Converts(enum.Enum):
 
 
 class Pointwise(enum.Enum):
-    """The dtype of a pointwise operator's result: that of its floating operands, or bool."""
+    """The dtype of a pointwise operator's result: that of its floating-point operands, or bool."""
 
     SAME = "same"
     BOOL = "bool"
@@ -40,7 +40,7 @@ class Pointwise(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A local variable that takes the place of an argument."""
+    """A local variable that replaces an argument."""
 
     type: str
     name: str
@@ -49,7 +49,7 @@ class Prepared:
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One operator of operators.yaml; the head of that file explains the fields."""
+    """One operator of operators.yaml; the top of that file explains the fields."""
 
     name: str
     reason: str
@@ -69,7 +69,7 @@ class Entry:
 
     @property
     def cost_factor(self) -> str:
-        """What the number of elements is multiplied by; empty if nothing."""
+        """The factor of the number of elements as C++, or an empty string."""
         return "" if self.cost == "1" else f" * {self.cost}"
 
     @property
@@ -78,7 +78,7 @@ class Entry:
         return f"operands.numel(){self.cost_factor}" if self.cost.isdecimal() else self.cost
 
     def parameters(self, arguments: list[CppArgument]) -> list[str]:
-        """Of a function with these arguments: those that it prepares have another name."""
+        """Return the parameters of a function with these arguments; prepared ones are renamed."""
         prepared = dict(self.prepare)
         return [
             argument.declaration + ("_given" if argument.name in prepared else "")
@@ -86,7 +86,7 @@ class Entry:
         ]
 
     def prepared(self, arguments: list[CppArgument]) -> list[Prepared]:
-        """The variables that take the place of arguments."""
+        """Return the variables that replace arguments."""
         types = {argument.name: argument.value_type for argument in arguments}
         return [
             Prepared(types[name], name, re.sub(rf"\b{name}\b", f"{name}_given", expression))
@@ -98,17 +98,17 @@ _FIELDS = {"reason", "operators"} | {field.name for field in dataclasses.fields(
 
 
 def read_entries(text: str, torch: Torch) -> list[Entry]:
-    """Parses operators.yaml.
+    """Parse operators.yaml.
 
     Args:
-      text: its contents.
-      torch: to check the names against.
+      text: the contents of the file.
+      torch: the operators, to check the names.
 
     Returns:
       The entries, in the order of the file.
 
     Raises:
-      ListError: an unknown field, kind or operator, or an operator that is there twice.
+      ListError: for an unknown field, kind or operator, or a duplicate operator.
     """
     entries: list[Entry] = []
     for family in yaml.safe_load(text):
@@ -117,7 +117,7 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
         if unknown:
             raise ListError(f"{', '.join(names)}: unknown field {unknown[0]}")
         if not names or not family.get("reason"):
-            raise ListError(f"{', '.join(names) or family}: operators and reason are needed")
+            raise ListError(f"{', '.join(names) or family}: requires operators and reason")
         for name in names:
             entry = Entry(
                 name=name,
@@ -137,7 +137,7 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
     for entry in entries:
         if entry.namespace in namespaces:
             raise ListError(
-                f"{entry.name}: is in the list already, as {namespaces[entry.namespace]}"
+                f"{entry.name}: is already in the list, as {namespaces[entry.namespace]}"
             )
         namespaces[entry.namespace] = entry.name
     return entries

@@ -5,17 +5,17 @@
 //
 // Most of the host cost of an operator on few elements is its meta(): TensorIterator::build decides
 // how to visit the elements of arbitrary tensors in one loop. For these tensors the answer is
-// known: a single dimension, nothing to broadcast, to convert or to check for overlap. So the fast
-// path fills in the iterator directly, over kernel pointers. It needs no aliases, because impl() of
-// these operators looks at nothing but its iterator:
+// known: a single dimension, and nothing to broadcast, to convert or to check for overlap.
+// Therefore the fast path fills in the iterator directly, over kernel pointers. It needs no
+// aliases, because impl() of these operators uses only its iterator:
 //
 //   if (const FastPath<2> fast_path(self, other); fast_path.eligible() && is_plain(alpha)) {
 //     at::Tensor result = fast_path.make_output(fast_path.dtype());
 //     launch<Pointwise>(..., fast_path, result, alpha);  // Pointwise is a PointwiseKernel
 //
 // A Python scalar among the tensors is an operand of stride 0. Everything else (other dtypes,
-// layouts, sizes, out=) takes the general path, structured.h.
-// Threads: as a closure of launch.h.
+// layouts, sizes, out=) takes the general path, structured.h. Threads are those of a closure of
+// launch.h.
 #ifndef ATEN_STRUCTURED_POINTWISE_H_
 #define ATEN_STRUCTURED_POINTWISE_H_
 
@@ -36,9 +36,9 @@
 
 namespace openreg {
 
-// Whether a scalar needs no special treatment: meta() and impl() accept it for floating tensors,
-// and impl() has one kernel for all such values. Some operators refuse values that float cannot
-// represent.
+// Returns whether a scalar needs no special treatment: meta() and impl() accept it for
+// floating-point tensors, and impl() uses one kernel for all such values. Some operators reject
+// values that float cannot represent.
 inline bool is_plain(const at::Scalar& scalar) {
   return !scalar.isSymbolic() &&
          (scalar.isFloatingPoint()
@@ -64,8 +64,8 @@ class FastPath {
 
   bool eligible() const { return eligible_; }
 
-  // Whether the first operand can be written as well: no other one shares a part of its memory.
-  // The comparison of storages is a shortcut: most tensors have storages of their own.
+  // Returns whether the first operand can be written too: no other operand partially overlaps it.
+  // The comparison of storages is a shortcut, because most tensors do not share storages.
   bool eligible_inplace() const {
     if (!eligible_ || operands_[0].tensor == nullptr) {
       return false;
@@ -141,12 +141,12 @@ class FastPath {
     const double value = scalar.to<double>();
     operands_[count_++] = {nullptr, value};
     has_scalar_ = true;
-    // Some operators refuse a finite value that float cannot represent.
+    // Some operators reject a finite value that float cannot represent.
     return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
   }
 
-  // With a scalar operand the result takes the strides of the tensor, which are arbitrary in
-  // dimensions of one element; the fast path makes the canonical ones.
+  // With a scalar operand the result has the strides of the tensor, which are arbitrary in
+  // dimensions of size 1; the fast path always creates the canonical strides.
   bool is_canonical() const {
     int64_t stride = 1;
     for (int64_t i = model_->dim(); i-- > 0;) {
@@ -165,12 +165,12 @@ class FastPath {
   bool eligible_;
 };
 
-// A closure (launch.h) whose TensorIterator is filled in, not built. A derived class calls impl()
-// of Base with undefined tensors.
+// A closure (launch.h) that fills in its TensorIterator instead of building it. A derived class
+// calls impl() of Base with undefined tensors.
 template <class Base, size_t kCount>
 class PointwiseKernel : public Base {
  public:
-  // It calls no operator, only a loop.
+  // It calls no operators, only a loop.
   static constexpr bool kLeaf = true;
   static constexpr bool kPointwise = true;
 
@@ -199,7 +199,7 @@ class PointwiseKernel : public Base {
 
   std::nullptr_t result() const { return nullptr; }
 
-  // meta() is not called, so nothing asks for outputs.
+  // meta() is not called, so no outputs are requested.
   const at::Tensor& maybe_get_output(int64_t /*index*/) override { return none_; }
   void set_output_strided(int64_t /*index*/, at::IntArrayRef /*sizes*/, at::IntArrayRef /*strides*/,
                           at::TensorOptions /*options*/) override {}
@@ -228,7 +228,7 @@ class PointwiseKernel : public Base {
     return operand;
   }
 
-  std::array<double, kCount> scalars_;  // of the dtype of the tensors
+  std::array<double, kCount> scalars_;  // in the dtype of the tensors
 };
 
 }  // namespace openreg

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C++ source files that the generator writes, from the templates in templates/."""
+"""Renders the generated C++ source files from the templates in templates/."""
 
 import pathlib
 from collections.abc import Sequence
@@ -14,7 +14,7 @@ from aten.structured.torch_operators import Torch
 _TEMPLATES = jinja2.Environment(
     loader=jinja2.FileSystemLoader(pathlib.Path(__file__).with_name("templates")),
     undefined=jinja2.StrictUndefined,
-    # A line that holds nothing but a tag leaves nothing in the output.
+    # Lines that contain only a tag produce no output.
     trim_blocks=True,
     lstrip_blocks=True,
     keep_trailing_newline=True,
@@ -22,15 +22,15 @@ _TEMPLATES = jinja2.Environment(
 
 
 def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[str]:
-    """Writes the kernels.
+    """Generate the source files of the kernels.
 
     Args:
       entries: the operators.
       torch: PyTorch's operators.
-      shards: how many files, of about as many kernels each.
+      shards: the number of files, with about the same number of kernels each.
 
     Returns:
-      The contents of the files. Operators are in the order of entries.
+      The contents of the files, with operators in the order of entries.
     """
     operators = [
         StructuredOperator(entry, torch)
@@ -55,7 +55,7 @@ def write_shards(entries: Sequence[Entry], torch: Torch, shards: int) -> list[st
 
 
 def write_table(torch: Torch) -> str:
-    """Writes the source file of structured_table.h."""
+    """Generate the source file of structured_table.h."""
     groups = [torch.groups[name] for name in sorted(torch.groups)]
     names = sorted(
         (str(function.func.name), index)

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Structured operators of torch on the device.
+// Runs torch's structured operators on the device.
 //
 // torch splits a structured operator into meta() (checks, shape, strides, dtype; for elementwise
 // operators it builds the TensorIterator) and impl() (the kernel). Both are methods of one class,
-// here Base. meta() runs on the launching thread and asks for its outputs through set_output_*;
-// impl() runs later, where the driver decides. There are two ways to use Base, and the generator
-// (generate.py) writes both for each operator:
+// here Base. meta() runs on the launching thread and requests its outputs through set_output_*;
+// impl() runs later, on a thread chosen by the driver. There are two ways to use Base, and the
+// generator (generate.py) writes both for each operator:
 //
-//   StructuredKernel<at::native::structured_X, ...>  meta() on aliases, inside the launch record;
-//       later only impl(). The TensorIterator is built once. Used where building it reads no data.
-//   StructuredMeta<at::meta::structured_X, ...>      meta() on the device tensors, for checks and
-//       outputs only; later all of at::cpu::X_outf on aliases. Used for mixed dtypes: there a
-//       TensorIterator over CPU tensors converts data while it is built.
+//   StructuredKernel<at::native::structured_X, ...>  runs meta() on aliases, in the launch record,
+//       and later only impl(). The TensorIterator is built once. Used if building it reads no data.
+//   StructuredMeta<at::meta::structured_X, ...>      runs meta() on the device tensors, only for
+//       checks and outputs, and later the whole of at::cpu::X_outf on aliases. Used for mixed
+//       dtypes, for which a TensorIterator over CPU tensors converts data while it is built.
 //
-// Threads: built on the launching thread; run on the one that the driver chooses.
+// Built on the launching thread; runs on a thread chosen by the driver.
 #ifndef ATEN_STRUCTURED_STRUCTURED_H_
 #define ATEN_STRUCTURED_STRUCTURED_H_
 
@@ -40,8 +40,8 @@ enum class OutputKind { kFunctional, kInplace, kOut };
 
 namespace detail {
 
-// Gives output `out` what meta() asked for. Functional: makes it. In-place: checks it. Out: resizes
-// it, with torch's warning. Returns whether it was resized.
+// Prepares output `out` as meta() requested. Functional: allocates it. In-place: checks it. Out:
+// resizes it, with torch's warning. Returns whether it was resized.
 template <OutputKind kKind>
 bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
                 at::IntArrayRef strides, const at::TensorOptions& options) {
@@ -81,8 +81,8 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
   }
 }
 
-// The device tensors that a structured operator writes. Those that the caller gave are only
-// borrowed during the call: a second reference to a tensor that Python knows costs taking the GIL.
+// The device tensors that a structured operator writes. Those of the caller are only borrowed
+// during the call, because a second reference to a tensor that Python knows requires the GIL.
 template <size_t kCount, OutputKind kKind>
 class Outputs {
  public:
@@ -100,7 +100,7 @@ class Outputs {
       return slots_[index];
     }
   }
-  // Whether the operator has one at this place, yet.
+  // Returns whether the operator has an output at this index yet.
   bool has(size_t index) const {
     if constexpr (kGiven) {
       return slots_[index] != nullptr && slots_[index]->defined();
@@ -108,7 +108,7 @@ class Outputs {
       return slots_[index].defined();
     }
   }
-  // Functional: the tensors. Otherwise the caller has them.
+  // Functional: returns the tensors. Otherwise returns nothing, because the caller has them.
   auto take() {
     if constexpr (kGiven) {
       return nullptr;
@@ -131,13 +131,13 @@ class StructuredKernel final : public Base {
   StructuredKernel(AliasPool& aliases, c10::DeviceIndex device)
       : aliases_(aliases), device_(device) {}
 
-  // An output that the caller gave: the tensor itself (in-place: the input) and its alias.
+  // Sets an output that the caller provided: the tensor (in-place: the input) and its alias.
   void give_output(size_t index, const at::Tensor& output, const at::Tensor& alias) {
     outputs_.give(index, output);
     output_aliases_[index] = c10::MaybeOwned<at::Tensor>::borrowed(alias);
   }
 
-  // All outputs of an out= variant.
+  // Sets all outputs of an out= variant.
   template <class... Outputs>
   void give_outputs(const Outputs&... outputs) {
     size_t index = 0;
@@ -165,8 +165,9 @@ class StructuredKernel final : public Base {
     set_output(index, sizes, strides, options, /*exact_strides=*/false);
   }
 
-  // After meta(). Some metas resize maybe_get_output() themselves (mse_loss with a reduction): the
-  // device tensor follows its alias. Then the device tensors leave: a closure must not hold any.
+  // Called after meta(). Some metas resize maybe_get_output() themselves (mse_loss with a
+  // reduction), so the device tensor is resized like its alias. Then the device tensors are
+  // returned, because a closure must not hold any.
   auto take_outputs() {
     for (size_t i = 0; i < kCount; ++i) {
       const at::Tensor& alias = *output_aliases_[i];
@@ -179,16 +180,17 @@ class StructuredKernel final : public Base {
     return outputs_.take();
   }
 
-  // Elements that the TensorIterator visits.
+  // The number of elements that the TensorIterator visits.
   int64_t iterations() const
     requires kIterates
   {
     return Base::numel();
   }
 
-  // For a kernel that is run again: while it exists, impl() may use up operands. Kernels of two
-  // 16-bit operands of which one is a number remove it from their iterator (BinaryOpsKernel.cpp);
-  // an output of another dtype is computed in a temporary tensor, which cast_outputs() releases.
+  // Restores the operands at the end of its lifetime, for kernels that run again: impl() may
+  // consume operands. Kernels with two 16-bit operands, one of them a scalar, remove the scalar
+  // from their iterator (BinaryOpsKernel.cpp); an output of another dtype is computed in a
+  // temporary tensor, which cast_outputs() releases.
   class KeptOperands {
    public:
     explicit KeptOperands(StructuredKernel& kernel) : kernel_(kernel) {
@@ -209,7 +211,7 @@ class StructuredKernel final : public Base {
     c10::SmallVector<at::OperandInfo, 4> operands_;
   };
 
-  // After impl().
+  // Called after impl().
   void finish() {
     if constexpr (kKind != OutputKind::kFunctional) {
       for (size_t i = 0; i < kCount; ++i) {
@@ -232,7 +234,7 @@ class StructuredKernel final : public Base {
       if (resized) {
         aliases_.refresh(*output_aliases_[i], out);
       } else if (exact_strides && !strides.empty() && out.strides() != strides) {
-        // The kernel cannot write these strides: it writes a CPU tensor, finish() copies it.
+        // The kernel cannot write these strides: it writes to a CPU tensor, which finish() copies.
         proxies_[i] = at::detail::empty_strided_cpu(sizes, strides, out.scalar_type());
       }
     }
@@ -273,7 +275,7 @@ class StructuredKernel final : public Base {
   std::array<at::Tensor, kKind == OutputKind::kFunctional ? 0 : kCount> proxies_;
 };
 
-// An operator's optional argument as meta() takes it: without owning it.
+// Converts an operator's optional argument to the non-owning type that meta() takes.
 inline at::OptionalTensorRef optional_tensor(const std::optional<at::Tensor>& tensor) {
   return tensor.has_value() && tensor->defined() ? at::OptionalTensorRef(*tensor)
                                                  : at::OptionalTensorRef();
@@ -289,7 +291,7 @@ class StructuredMeta final : public Base {
 
   explicit StructuredMeta(c10::DeviceIndex device) : device_(device) {}
 
-  // The outputs that the caller gave (in-place: the input).
+  // Sets the outputs that the caller provided (in-place: the input).
   template <class... Outputs>
   void give_outputs(const Outputs&... outputs) {
     size_t index = 0;

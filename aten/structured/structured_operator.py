@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the templates of a structured operator (templates/structured.cc.jinja) need to know."""
+"""The data of a structured operator for its templates (templates/structured.cc.jinja)."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ from aten.structured.torch_operators import (
     cpp_returns,
 )
 
-# The variants with a fast path. An in-place comparison has none: its output is not of dtype bool.
+# The variants with a fast path. In-place comparisons have none, because their output is not bool.
 _FAST_KINDS: dict[Pointwise | None, tuple[str, ...]] = {
     None: (),
     Pointwise.SAME: ("kFunctional", "kInplace"),
@@ -26,9 +26,9 @@ _FAST_KINDS: dict[Pointwise | None, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class FastPath:
-    """How a pointwise operator uses aten/structured/pointwise.h."""
+    """The use of aten/structured/pointwise.h by a pointwise operator."""
 
-    operands: list[str]  # what the loop visits, in its order
+    operands: list[str]  # the arguments that the loop visits, in its order
     scalars: list[CppArgument]  # the other arguments
     impl_arguments: list[str]
     result_dtype: str
@@ -39,15 +39,15 @@ class FastPath:
 class Variant:
     """The functional, in-place or out= variant: a function that the dispatcher calls."""
 
-    operator: str  # for torch: add_.Tensor
-    name: str  # of the C++ function
+    operator: str  # torch's name, such as add_.Tensor
+    name: str  # the name of the C++ function
     kind: str  # an OutputKind
     returns: str
     parameters: list[str]
-    operands: list[tuple[str, str]]  # a method of Operands, and the argument that it is given
+    operands: list[tuple[str, str]]  # a method of Operands, and its argument
     has_fast_path: bool
     given_outputs: list[str]
-    result: str  # what it returns; the functional variant: if the closure is Converting
+    result: str  # the returned expression; for the functional variant: of Converting
 
 
 class StructuredOperator:
@@ -65,7 +65,7 @@ class StructuredOperator:
         self.check = entry.check
         self.cost = entry.launch_cost
 
-        # torch's classes: the first has meta(), the second derives from it and has impl().
+        # torch's classes: the first has meta(), the second is derived from it and has impl().
         self.meta_class = f"at::meta::structured_{meta.name(group)}"
         self.kernel_class = f"{kernel.cpp_namespace}::structured_{kernel.kernel}"
         self.cpu_out_function = cpp.name(group.out.func, faithful_name_for_out_overloads=True)
@@ -76,10 +76,10 @@ class StructuredOperator:
         self.inputs = [a for a in cpp_arguments(group.out) if a.name not in self.outputs]
         self.prepared = entry.prepared(self.inputs)
         self.argument_keys = argument_keys(self.inputs)
-        # Losses with a reduction sum what their iterator computes.
+        # Losses with a reduction sum over the results of their iterator.
         self.is_elementwise = self.iterates and all(a.name != "reduction" for a in self.inputs)
 
-        # Where meta() runs: on aliases, if building its TensorIterator converts no data.
+        # Whether meta() runs on aliases: only if building its TensorIterator converts no data.
         self.runs_meta_on_aliases = entry.converts is not Converts.ALWAYS
         self.may_convert = entry.converts is Converts.ALWAYS or (
             self.iterates and entry.converts is not Converts.NEVER
@@ -108,7 +108,7 @@ class StructuredOperator:
             self.headers.append(f"{group.functional.root_name}_cpu_dispatch")
 
     def _kernel_argument(self, name: str) -> str:
-        """An argument of impl(), in the closure that called meta()."""
+        """Return an argument of impl(), in the closure that called meta()."""
         if name in self.outputs:
             return f"op_.maybe_get_output({self.outputs.index(name)})"
         return f"precomputed_.{name}" if name in self.precomputed else f"{name}_"
@@ -123,7 +123,7 @@ class StructuredOperator:
         def impl_argument(name: str) -> str:
             if any(scalar.name == name for scalar in scalars):
                 return f"{name}_"
-            # impl() looks at its iterator only, not at scalars and tensors that are operands.
+            # impl() uses only its iterator, not the scalars and tensors that are operands.
             is_scalar = any(a.name == name and a.is_scalar for a in self.inputs)
             return "at::Scalar()" if is_scalar else "none_"
 
@@ -147,7 +147,7 @@ class StructuredOperator:
             name=name,
             kind=kind,
             returns=cpp_returns(function),
-            # An out= variant may have its arguments in another order than `inputs`.
+            # The arguments of an out= variant may be in a different order than `inputs`.
             parameters=self._entry.parameters(cpp_arguments(function)),
             operands=self._operand_calls(kind),
             has_fast_path=kind in _FAST_KINDS[self._entry.pointwise],
@@ -159,8 +159,8 @@ class StructuredOperator:
         calls: list[tuple[str, str]] = []
         for argument in self.inputs:
             if argument.holds_tensors:
-                # Operators that iterate take 0-dim CPU tensors among tensors of the device, except
-                # for the tensor that they write.
+                # Operators with a TensorIterator accept 0-dim CPU tensors among device tensors,
+                # except for the tensor that they write.
                 is_written = kind == "kInplace" and argument.name == "self"
                 method = "add" if self.iterates and not is_written else "add_device"
                 calls.append((method, argument.name))
@@ -174,7 +174,7 @@ def _tuple(function: str, values: list[str]) -> str:
 
 
 def _precomputed(group: NativeFunctionsGroup) -> set[str]:
-    """The names of what meta() hands to impl()."""
+    """Return the names of the values that meta() passes to impl()."""
     precomputed = group.out.precomputed
     if precomputed is None:
         return set()

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which operators torch has as structured groups with a kernel for the CPU: a Meta kernel that
-// reads nothing but shapes, and an out= variant that writes what it is given. The boxed fallback
-// runs these without waiting. The table is written by generate.py from torch's own list. Threads:
-// any.
+// The table of torch's structured operators with a CPU kernel: they have a Meta kernel that reads
+// only shapes, and an out= variant that writes to given outputs, so the boxed fallback runs them
+// without waiting. generate.py generates the table from torch's operator list. Any thread may call
+// it.
 #ifndef ATEN_STRUCTURED_STRUCTURED_TABLE_H_
 #define ATEN_STRUCTURED_STRUCTURED_TABLE_H_
 
@@ -14,11 +14,11 @@ namespace openreg {
 // Qualified names: "aten::add.Tensor", "aten::add_.Tensor", "aten::add.out".
 struct StructuredGroup {
   const char* functional;
-  const char* inplace;  // nullptr: there is none
+  const char* inplace;  // nullptr if there is none
   const char* out;
 };
 
-// The group that has an operator of this name; nullptr: none.
+// Returns the group of the operator with this name, or nullptr if there is none.
 const StructuredGroup* find_structured(std::string_view qualified_name);
 
 }  // namespace openreg

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators of the installed PyTorch, as torchgen describes them, with their C++ signatures."""
+"""The operators of the installed PyTorch and their C++ signatures, from torchgen."""
 
 import pathlib
 import re
@@ -33,7 +33,7 @@ class Torch:
         self.functions: dict[str, NativeFunction] = {
             str(function.func.name): function for function in parsed.native_functions
         }
-        # The structured operators, by their functional variant.
+        # The structured operators, keyed by their functional variant.
         self.groups: dict[str, NativeFunctionsGroup] = {
             str(group.functional.func.name): group
             for group in get_grouped_native_functions(parsed.native_functions)
@@ -43,13 +43,13 @@ class Torch:
         }
 
     def kernel(self, function: NativeFunction) -> BackendMetadata | None:
-        """The function that implements an operator on the CPU; None if there is none."""
+        """Return the function that implements an operator on the CPU, or None."""
         return self._backends[DispatchKey.CPU].get_kernel(function) or (
             self.composite_kernel(function)
         )
 
     def composite_kernel(self, function: NativeFunction) -> BackendMetadata | None:
-        """The function that implements an operator by other operators; None if there is none."""
+        """Return the function that implements an operator with other operators, or None."""
         return self._backends[DispatchKey.CompositeExplicitAutograd].get_kernel(function)
 
 
@@ -74,7 +74,7 @@ class CppArgument:
 
     @property
     def key(self) -> str | None:
-        """What a launch's argument_key has of it, if the kernel checks its value."""
+        """The argument's part of a launch's argument_key, if the kernel checks its value."""
         found = re.search(r"\b(Scalar|str)\b", str(self._type))
         if not found:
             return None
@@ -82,7 +82,7 @@ class CppArgument:
 
     @property
     def meta_reference(self) -> str:
-        """The argument as meta() takes it: an optional one by a reference that owns nothing."""
+        """The argument as meta() takes it: an optional one as a non-owning reference."""
         if self.is_optional and self.holds_tensors:
             return f"optional_tensor({self.name})"
         if self.is_optional and self.is_scalar:
@@ -90,25 +90,25 @@ class CppArgument:
         return self.name
 
     def _is(self, base: BaseTy) -> bool:
-        """Whether it is of this type, optional or not."""
+        """Tell whether the argument has this type, optional or not."""
         type_ = self._type.elem if isinstance(self._type, OptionalType) else self._type
         return bool(type_ == BaseType(base))
 
 
 def cpp_arguments(function: NativeFunction) -> list[CppArgument]:
-    """The arguments of an operator's C++ function."""
+    """Return the arguments of an operator's C++ function."""
     with _dispatcher_types(function):
         return [CppArgument(binding) for binding in _signature(function).arguments()]
 
 
 def cpp_returns(function: NativeFunction) -> str:
-    """The type that an operator's C++ function returns."""
+    """Return the return type of an operator's C++ function."""
     with _dispatcher_types(function):
         return _cpp_spelling(_signature(function).returns_type().cpp_type())
 
 
 def argument_keys(arguments: Sequence[CppArgument]) -> list[str]:
-    """The parts of a launch's argument_key."""
+    """Return the parts of a launch's argument_key."""
     return [argument.key for argument in arguments if argument.key is not None]
 
 
@@ -117,7 +117,7 @@ def _signature(function: NativeFunction) -> NativeSignature:
 
 
 def _dispatcher_types(function: NativeFunction) -> local.parametrize:
-    """The types of this operator's function for the dispatcher, while the context lasts."""
+    """Return a context in which torchgen uses the dispatcher's types for this operator."""
     return local.parametrize(
         use_const_ref_for_mutable_tensors=function.use_const_ref_for_mutable_tensors,
         use_ilistref_for_tensor_lists=function.part_of_structured_group,
@@ -125,6 +125,6 @@ def _dispatcher_types(function: NativeFunction) -> local.parametrize:
 
 
 def _cpp_spelling(cpp_type: str) -> str:
-    """A type as torchgen spells it -> as this project does."""
+    """Convert torchgen's spelling of a type to this project's."""
     spelled = cpp_type.replace("::std::", "std::").replace("c10::string_view", "std::string_view")
     return re.sub(r" ([&*])", r"\1", spelled).replace(",at::", ", at::")

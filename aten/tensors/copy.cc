@@ -19,8 +19,8 @@
 namespace openreg {
 namespace {
 
-// Bytes up to which a pageable source is copied aside rather than waited for: about what a wake-up
-// of the worker and of the caller costs.
+// Up to this size a pageable source is copied to a staging buffer instead of waiting for the copy:
+// this takes about as long as waking up the worker and the caller.
 constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
@@ -37,7 +37,8 @@ void copy_and_wait(c10::DeviceIndex device, const at::Tensor& dst, const at::Ten
   synchronize_stream(current_native_stream(device));
 }
 
-// Lets what is queued on `later` from now on wait for what is queued on `earlier` now.
+// Makes work queued from now on on the stream of `later` wait for work already queued on that of
+// `earlier`.
 void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   const orStream_t first = current_native_stream(earlier);
   if (C10_UNLIKELY(sanitizes_streams())) {
@@ -53,7 +54,7 @@ void order_streams(c10::DeviceIndex earlier, c10::DeviceIndex later) {
   if (error == orSuccess) {
     error = orStreamWaitEvent(current_native_stream(later), event, 0);
   }
-  (void)orEventDestroy(event);  // a wait keeps what it waits for
+  (void)orEventDestroy(event);  // a pending wait keeps the event alive
   OPENREG_CHECK(error);
 }
 
@@ -65,8 +66,8 @@ void copy_between_devices(const at::Tensor& dst, const at::Tensor& src) {
   order_streams(from, to);
 }
 
-// Pinned memory for a copy that is queued: the allocator keeps the memory until the stream has run.
-// A captured copy may run at any time, so it holds the memory until its graph goes.
+// Returns the pinned tensor for a queued copy: the allocator keeps the memory until the stream has
+// run. A captured copy may run at any time, so it holds the memory until its graph is destroyed.
 at::Tensor pinned_for_kernel(c10::DeviceIndex device, const at::Tensor& tensor) {
   return is_capturing(current_native_stream(device)) ? tensor.detach() : view_host_memory(tensor);
 }
@@ -86,7 +87,7 @@ void copy_from_host(const at::Tensor& dst, const at::Tensor& src, bool non_block
                   "copy from pinned memory with non_blocking=True does not wait",
                   device);
   }
-  // Pinned memory is read in the order of the stream: a copy before this one may still write it.
+  // Pinned memory must be read in stream order, because an earlier copy may still write to it.
   if (bytes <= kStageBytes && orStreamQuery(current_native_stream(device)) != orSuccess &&
       !is_pinned(src.const_data_ptr())) {
     queue_copy(device, dst, copy_host_tensor(src));
@@ -108,7 +109,7 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
   copy_and_wait(device, dst, src);
 }
 
-// What the kernel would say, at the call.
+// Throws at the call the error that the kernel would throw.
 void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
   if (C10_LIKELY(src.sizes() == dst.sizes())) {
     return;
@@ -118,15 +119,15 @@ void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
               " doesn't match the broadcast shape ", shape);
 }
 
-// Whether a copy would change nothing. The CPU then accepts what it refuses otherwise, such as a
-// tensor that has several elements in one place.
+// Returns whether a copy would change nothing. In that case the CPU accepts tensors that it
+// otherwise rejects, such as a tensor with internal overlap.
 bool is_copy_of_itself(const at::Tensor& src, const at::Tensor& dst) {
   return dst.is_same(src) ||
          (dst.is_alias_of(src) && dst.storage_offset() == src.storage_offset() &&
           dst.strides() == src.strides() && same_elements(dst, src));
 }
 
-// As the CPU's TensorIterator: memory that is written may not be read in another order meanwhile.
+// Checks overlap like the CPU's TensorIterator: written memory must not be read in another order.
 void check_overlap(const at::Tensor& src, const at::Tensor& dst) {
   at::assert_no_internal_overlap(dst);
   if (src.storage().is_alias_of(dst.storage())) {
@@ -167,7 +168,7 @@ at::Tensor copy_from_and_resize(const at::Tensor& src, const at::Tensor& dst) {
 at::Scalar local_scalar_dense(const at::Tensor& self) {
   const c10::DeviceIndex device = self.get_device();
   announce_wait("aten::_local_scalar_dense",
-                "the host asks for a value: item(), tolist(), bool(), "
+                "the host reads a value: item(), tolist(), bool(), "
                 "a tensor as an index or a size",
                 device);
   synchronize_stream(current_native_stream(device));
@@ -191,8 +192,8 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("_local_scalar_dense", TORCH_FN(local_scalar_dense));
 }
 
-// Copies carry the conjugate and negative bits themselves. Without these, torch would resolve the
-// bits first, by a clone(), which is a copy, and so on forever.
+// Copies handle the conjugate and negative bits themselves. Without these registrations, torch
+// would first resolve the bits with a clone(), which is a copy, in infinite recursion.
 TORCH_LIBRARY_IMPL(aten, Conjugate, library) {
   library.impl("_copy_from", torch::CppFunction::makeFallthrough());
 }

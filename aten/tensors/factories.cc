@@ -20,19 +20,19 @@ namespace {
 
 constexpr c10::DispatchKeySet kDeviceKeys(c10::DispatchKey::PrivateUse1);
 
-// Device of a factory call: the one that was asked for, else the current one.
+// Returns the device of a factory call: the requested device, otherwise the current one.
 c10::DeviceIndex device_of(std::optional<at::Device> device) {
   return resolve_device(device.has_value() ? device->index() : static_cast<c10::DeviceIndex>(-1));
 }
 
 void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_memory) {
   TORCH_CHECK_NOT_IMPLEMENTED(layout.value_or(at::kStrided) == at::kStrided,
-                              "openreg: only strided tensors can be made this way, but the layout ",
-                              *layout, " was asked for");
+                              "openreg: this factory only creates strided tensors, but got layout ",
+                              *layout);
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
-// torch.use_deterministic_algorithms promises that fresh memory is not random.
+// torch.use_deterministic_algorithms guarantees that new memory has defined contents.
 void fill_if_deterministic(at::Tensor& tensor) {
   const at::Context& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() &&
@@ -62,7 +62,7 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
   return result;
 }
 
-// A tensor that is known to be zero and has no memory: autograd's undefined tangents.
+// Creates a zero tensor without memory, for autograd's undefined tangents.
 at::Tensor efficient_zero_tensor(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                                  std::optional<bool> pin_memory) {
@@ -83,7 +83,8 @@ using IndicesKernel = at::Tensor (*)(int64_t, int64_t, int64_t, std::optional<at
                                      std::optional<at::Layout>, std::optional<at::Device>,
                                      std::optional<bool>);
 
-// The kernels of the CPU make their result: it is made at the call and copied, as any host data.
+// The CPU kernels allocate their result: it is computed at the call and copied like other host
+// data.
 template <IndicesKernel kKernel>
 at::Tensor indices(int64_t rows, int64_t columns, int64_t offset,
                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,
@@ -95,8 +96,8 @@ at::Tensor indices(int64_t rows, int64_t columns, int64_t offset,
       .to(at::Device(kOpenRegType, index));
 }
 
-// A 0-dim tensor. torch makes one of Python's number in x[i] = 2, where(). The CPU's rounds a
-// number that the dtype does not hold to infinity, while fill_() refuses it.
+// Creates a 0-dim tensor. torch creates one from a Python scalar in x[i] = 2 or where(). The CPU's
+// function rounds a value that the dtype cannot represent to infinity, while fill_() rejects it.
 at::Tensor scalar_tensor(const at::Scalar& scalar, std::optional<at::ScalarType> dtype,
                          std::optional<at::Layout> layout, std::optional<at::Device> device,
                          std::optional<bool> pin_memory) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// New tensors on the device, for kernels: the current device is neither read nor changed. Contents
-// are undefined. The operators empty.memory_format, empty_strided and so on stand in factories.cc.
-// Threads: any.
+// Creates device tensors for kernels, without reading or changing the current device. Their
+// contents are undefined. The operators empty.memory_format, empty_strided and so on are in
+// factories.cc. Any thread may call it.
 #ifndef ATEN_TENSORS_FACTORIES_H_
 #define ATEN_TENSORS_FACTORIES_H_
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The copy kernel and the scalar reader of a device that has none (copy.h): the driver copies
-// bytes, and torch's copy_ converts dtypes, layouts and broadcasts on the CPU, between two such
-// copies. Only the bytes between the first and the last element of a tensor move; those of gaps in
-// the destination are read first, so that they stay as they are. Threads: any.
+// The copy kernel and the scalar reader for a device that has none (copy.h): the driver copies
+// bytes, and between two such copies torch's copy_ converts dtypes and layouts and broadcasts on
+// the CPU. Only the bytes between the first and the last element of a tensor are copied. If the
+// destination has gaps, it is read first, so that the gaps keep their contents. Any thread may call
+// it.
 #ifndef ATEN_TENSORS_HOST_COPY_H_
 #define ATEN_TENSORS_HOST_COPY_H_
 

@@ -36,7 +36,7 @@ at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Te
 }
 
 at::Tensor view_host_memory(const at::Tensor& tensor) {
-  // An inference tensor would refuse what a kernel in another mode does with it.
+  // Not an inference tensor, because kernels in other modes could not use it.
   const c10::InferenceMode normal(/*enabled=*/false);
   const c10::StorageImpl& source = *tensor.storage().unsafeGetStorageImpl();
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(

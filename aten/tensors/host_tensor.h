@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CPU tensors that outlive a call. A queued kernel or copy runs when the caller's tensor may have
-// changed or gone, and a worker must not drop the last reference to a tensor that Python knows.
-// Threads: any.
+// CPU tensors that outlive a call. When a queued kernel or copy runs, the caller's tensor may have
+// been changed or freed, and a worker must not drop the last reference to a tensor that Python
+// knows. Any thread may call it.
 #ifndef ATEN_TENSORS_HOST_TENSOR_H_
 #define ATEN_TENSORS_HOST_TENSOR_H_
 
@@ -10,18 +10,19 @@
 
 namespace openreg {
 
-// A CPU tensor with the metadata of `tensor`, which may be of the device, over memory of its own.
-// Its elements are undefined; expanded dimensions are not written out.
+// Returns a new CPU tensor with the metadata of `tensor`, which may be a device tensor. Its
+// elements are undefined; expanded dimensions stay expanded.
 at::Tensor empty_host_tensor_like(const at::Tensor& tensor);
 
-// A copy of a CPU tensor in memory that nobody else has. Expanded dimensions are not written out.
+// Returns a copy of a CPU tensor in new memory. Expanded dimensions stay expanded.
 at::Tensor copy_host_tensor(const at::Tensor& tensor);
 
-// A tensor over `storage`, whose device `key` names, with the metadata of `like`.
+// Returns a tensor over `storage` with the metadata of `like`. `key` must match the device of
+// `storage`.
 at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like);
 
-// Another tensor over the memory of a CPU tensor, which something else keeps alive. Its storage is
-// its own, as large as the original's. Never an inference tensor.
+// Returns another tensor over the memory of a CPU tensor, which must be kept alive by other means.
+// It has its own storage object of the same size. Never an inference tensor.
 at::Tensor view_host_memory(const at::Tensor& tensor);
 
 }  // namespace openreg

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Which dtypes hold a scalar: kernels refuse one that the dtype of a tensor does not. Threads: any.
+// Determines which dtypes can represent a scalar: kernels reject scalars that a tensor's dtype
+// cannot represent. Any thread may call it.
 #ifndef ATEN_TENSORS_SCALAR_WIDTH_H_
 #define ATEN_TENSORS_SCALAR_WIDTH_H_
 
@@ -15,8 +16,9 @@
 
 namespace openreg {
 
-// Between which limits of torch's dtypes a value lies; 0 if every dtype holds it. Limits of
-// integers count twice, since some operators take the number behind the last one.
+// Returns the interval between limits of torch's dtypes that contains a value; 0 if every dtype can
+// represent it. Limits of integers are listed twice, because some operators accept the next number
+// too.
 inline uint64_t width_of(double value) {
   constexpr double kLimits[] = {127,
                                 128,
@@ -46,12 +48,12 @@ inline uint64_t width_of(double value) {
     }
     ++width;
   }
-  // An infinity is one further than the last limit, NaN two.
+  // Infinity is one step beyond the last limit, NaN two.
   return width == 0 ? 0 : (width + (std::isnan(value) ? 1 : 0)) * 2 + (value < 0 ? 1 : 0);
 }
 
-// Width alone, of operators whose meta() has checked the rest. Complex scalars have one of their
-// own: real dtypes do not hold them.
+// Only the width, for operators whose meta() has checked the rest. Complex scalars have a separate
+// width, because real dtypes cannot represent them.
 inline uint64_t width_of(const c10::Scalar& scalar) {
   constexpr uint64_t kComplex = 64;
   if (scalar.isComplex()) {
@@ -64,7 +66,7 @@ inline uint64_t width_of(const std::optional<c10::Scalar>& scalar) {
   return scalar.has_value() ? width_of(*scalar) : 0;
 }
 
-// Of the widest.
+// The width of the widest scalar.
 inline uint64_t width_of(c10::ArrayRef<c10::Scalar> scalars) {
   uint64_t widest = 0;
   for (const c10::Scalar& scalar : scalars) {

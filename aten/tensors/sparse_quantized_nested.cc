@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Operators of sparse, quantized and nested tensors (tensor_parts.h) that touch no data: what makes
-// one, asks about one or changes its parts. torch's functions for the CPU do it for every device,
-// and are registered here. What computes falls back (//aten/fallback). Threads: any.
+// Operators of sparse, quantized and nested tensors (tensor_parts.h) that access no data: they
+// create a tensor, query it, or change its parts. torch's CPU functions work for every device and
+// are registered here. Operators that compute use the fallback (//aten/fallback). Any thread may
+// call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_coalesced_native.h>
 #include <ATen/ops/_empty_affine_quantized_native.h>
@@ -59,8 +60,8 @@
 namespace openreg {
 namespace {
 
-// A factory of torch, with the device of its options as the current one: torch's sparse objects
-// take that for their own.
+// Calls a torch factory with the device of its options as the current device, which torch's sparse
+// objects use as their device.
 template <auto kFactory, class Signature>
 struct OnDevice;
 template <auto kFactory, class... Arguments>
@@ -80,8 +81,8 @@ struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
 template <auto kFactory>
 constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
 
-// Numbers are quantized as the destination is; a destination of quantized numbers gets the source's
-// quantizer.
+// A floating-point source is quantized like the destination; a quantized source passes its
+// quantizer to the destination.
 at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(dst.is_quantized(),
               "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use "
@@ -112,7 +113,7 @@ at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non
   return dst;
 }
 
-// torch's kernel makes the copy with the CPU in mind: its sizes and strides never leave the CPU.
+// torch's kernel is written for the CPU; here the sizes and strides stay on the CPU.
 at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                           std::optional<at::Layout> layout, std::optional<at::Device> device,
                           std::optional<bool> pin_memory, bool non_blocking,
@@ -125,7 +126,7 @@ at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> 
   return make_from_parts(self, {buffer});
 }
 
-// For both keys: the first call has no tensor yet, or one that is not quantized.
+// Registered for both keys, because the first call has no tensor, or one that is not quantized.
 void make_quantized_tensors(torch::Library& library) {
   library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
   library.impl("_empty_per_channel_affine_quantized",
@@ -202,7 +203,7 @@ TORCH_LIBRARY_IMPL(aten, NestedTensorPrivateUse1, library) {
   library.impl("_nested_tensor_storage_offsets",
                TORCH_FN(at::native::_nested_tensor_storage_offsets));
   library.impl("_to_copy", TORCH_FN(nested_to_copy));
-  // Of the buffer. The CPU's takes no generator and would draw from its own.
+  // Applies dropout to the buffer. The CPU kernel takes no generator and would use the CPU's.
   library.impl("native_dropout", TORCH_FN(at::native::native_dropout_nested));
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// torch's functions for set_ and resize_ grow a storage with the CPU's memcpy; here the hooks do,
-// in the order of the device's stream (runtime/c10/hooks.cc). Its _lazy_clone would share memory
-// until one side is written to, and does not fit the device: it knows neither the device nor the
-// streams of what it shares, and dies of an exception. Here the copy is made at once.
+// torch's functions for set_ and resize_ grow a storage with memcpy on the CPU; here the hooks do
+// it, in the order of the device's stream (runtime/c10/hooks.cc). torch's _lazy_clone shares memory
+// until one side is written, which does not work for this device: it handles neither the device nor
+// the streams of the shared memory, and fails with an exception. Here the copy is made immediately.
 #include "aten/tensors/storage.h"
 
 #include <ATen/Context.h>
@@ -27,7 +27,7 @@ c10::Storage make_empty_storage(c10::DeviceIndex device) {
   return make_storage(allocate_on(device, 0), 0);
 }
 
-// Gives the tensor's storage this many bytes at least; none: it may stay as it is.
+// Grows the tensor's storage to at least this many bytes; 0 bytes require no change.
 void grow_storage(const at::Tensor& tensor, size_t bytes) {
   if (bytes == 0) {
     return;
@@ -57,7 +57,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   at::detail::check_size_nonnegative(sizes);
   const auto old_bytes = static_cast<int64_t>(self.storage().nbytes());
   if (self.sizes() != sizes) {
-    // First the storage: if it cannot grow, the tensor stays as it was.
+    // The storage comes first: if it cannot grow, the tensor stays unchanged.
     grow_storage(self,
                  std::find(sizes.begin(), sizes.end(), 0) != sizes.end()
                      ? 0
@@ -98,18 +98,18 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at
 
 namespace {
 
-// The whole of a storage.
+// Sets a whole storage.
 at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
   const auto count = static_cast<int64_t>(source.nbytes() / self.element_size());
   return set_storage(self, std::move(source), 0, {count}, {});
 }
 
-// set_() without a source: nothing, in a storage of its own.
+// set_() without a source: an empty tensor with a new storage.
 at::Tensor& set_nothing(at::Tensor& self) {
   return set_whole_storage(self, make_empty_storage(self.get_device()));
 }
 
-// All of the storage, seen as before.
+// Copies the whole storage and keeps the metadata.
 at::Tensor lazy_clone(const at::Tensor& self) {
   const c10::Storage& source = self.storage();
   const DeviceScope scope(source.device().index());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Storages of device tensors: their making, and set_ and resize_, which quantized tensors share
-// with plain ones. Threads: any.
+// Storages of device tensors: creation, and set_ and resize_, which quantized and strided tensors
+// share. Any thread may call it.
 #ifndef ATEN_TENSORS_STORAGE_H_
 #define ATEN_TENSORS_STORAGE_H_
 
@@ -16,7 +16,7 @@
 
 namespace openreg {
 
-// A storage that owns `memory`, of this size. Inline: every new tensor has one.
+// Returns a storage that owns `memory` of this size. Inline, because every new tensor needs one.
 inline c10::Storage make_storage(c10::DataPtr memory, size_t bytes) {
   return c10::Storage(c10::make_intrusive<c10::StorageImpl>(
       c10::StorageImpl::use_byte_size_t(), bytes, std::move(memory), device_allocator(),
@@ -27,7 +27,7 @@ inline c10::Storage make_storage(c10::DataPtr memory, size_t bytes) {
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> memory_format);
 
-// set_.source_Storage_storage_offset. Without strides: contiguous ones.
+// set_.source_Storage_storage_offset. Empty strides mean contiguous ones.
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef sizes,
                         at::IntArrayRef strides);
 

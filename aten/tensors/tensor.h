@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the packages of //aten ask about a tensor. Threads: any.
+// Queries about tensors for the packages of //aten. Any thread may call it.
 #ifndef ATEN_TENSORS_TENSOR_H_
 #define ATEN_TENSORS_TENSOR_H_
 

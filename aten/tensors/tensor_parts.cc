@@ -29,7 +29,7 @@ at::SparseCsrTensorImpl& compressed(const at::Tensor& tensor) {
   return static_cast<at::SparseCsrTensorImpl&>(*tensor.unsafeGetTensorImpl());
 }
 
-// Null for a tensor that is quantized as a whole.
+// Returns null for a tensor that is not quantized per channel.
 const at::PerChannelAffineQuantizer* channels_of(const at::Tensor& tensor) {
   return dynamic_cast<const at::PerChannelAffineQuantizer*>(
       at::get_qtensorimpl(tensor)->quantizer().get());
@@ -38,7 +38,7 @@ const at::PerChannelAffineQuantizer* channels_of(const at::Tensor& tensor) {
 at::Tensor integers_of(const at::Tensor& quantized) {
   const c10::ScalarType dtype = quantized.scalar_type();
   TORCH_CHECK_NOT_IMPLEMENTED(dtype != c10::kQUInt4x2 && dtype != c10::kQUInt2x4,
-                              "openreg: quantized tensors with several numbers in a byte (", dtype,
+                              "openreg: quantized tensors with several elements per byte (", dtype,
                               ") are not supported: dequantize on the CPU, or use quint8");
   at::Tensor integers = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(quantized.storage()),
@@ -49,7 +49,7 @@ at::Tensor integers_of(const at::Tensor& quantized) {
   return integers;
 }
 
-// That of `like`, with the scales and zero points among these parts.
+// Returns the quantizer of `like` with the scales and zero points of `parts`.
 at::QuantizerPtr quantizer_of(const at::Tensor& like, const std::vector<at::Tensor>& parts) {
   const at::PerChannelAffineQuantizer* const channels = channels_of(like);
   return channels == nullptr ? at::get_qtensorimpl(like)->quantizer()
@@ -68,7 +68,7 @@ at::Tensor make_quantized(const at::Tensor& like, const std::vector<at::Tensor>&
   return result;
 }
 
-// Below autograd: parts of a tensor that requires a gradient are no part of its graph.
+// Called below autograd: parts of a tensor that requires grad are not part of its graph.
 at::Tensor detached(const at::Tensor& part) { return part.requires_grad() ? part.detach() : part; }
 
 }  // namespace
@@ -93,14 +93,14 @@ std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
     return {integers_of(tensor)};
   }
   TORCH_CHECK_NOT_IMPLEMENTED(tensor.layout() == c10::kStrided,
-                              "openreg: there is no way to share a ", tensor.layout(),
-                              " tensor with a kernel of the CPU");
+                              "openreg: CPU kernels cannot use a device tensor of layout ",
+                              tensor.layout());
   return {at::native::get_nested_tensor_impl(tensor)->get_unsafe_storage_as_tensor()};
 }
 
 at::Tensor make_from_parts(const at::Tensor& like, const std::vector<at::Tensor>& parts) {
   const bool ours = is_device(parts.front());
-  // torch's objects take the current device for their own.
+  // torch's objects use the current device as their device.
   std::optional<DeviceScope> scope;
   if (ours) {
     scope.emplace(parts.front().get_device());

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Views and metadata: new tensors over memory that is there. Nothing here touches memory, a stream
-// or the driver; torch's own functions for the CPU only handle sizes, strides and storages. They
-// have to be registered all the same: the boxed fallback would copy. Threads: any.
+// Views and metadata: new tensors over existing memory. Nothing here accesses memory, a stream or
+// the driver: torch's CPU functions handle only sizes, strides and storages. They must be
+// registered nevertheless, because the boxed fallback would copy. Any thread may call them.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_nested_view_from_buffer_native.h>
 #include <ATen/ops/_reshape_alias_native.h>
@@ -22,10 +22,10 @@
 namespace openreg {
 namespace {
 
-// Whether `self` can become what `from` is and stay the same object: that is how Module.to() moves
-// parameters, so that optimizers and lazy layers still know them. torch's own answer depends on a
-// list of backends, of which PrivateUse1 is none; plain strided tensors of the CPU and of the
-// device are objects of one class, though.
+// Returns whether `self` can take over the contents of `from` and stay the same object. Module.to()
+// moves parameters in this way, so that optimizers and lazy layers keep their references. torch's
+// own check uses a list of backends that does not include PrivateUse1, but strided tensors of the
+// CPU and of the device are objects of the same class.
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   const auto plain = [](const at::Tensor& tensor) {
     return (tensor.is_cpu() || is_device(tensor)) && !has_parts(tensor) &&

@@ -32,7 +32,8 @@ namespace {
 
 using Numbers = c10::SmallVector<int64_t, 6>;
 
-// Whether `stream` is captured. Not is_capturing(): it may be a stream of the program, and gone.
+// Returns whether `stream` is being captured. Does not use is_capturing(), because the program may
+// have destroyed the stream.
 bool is_captured(orStream_t stream) {
   orStreamCaptureStatus status = orStreamCaptureStatusNone;
   return orStreamGetCaptureInfo(stream, &status, nullptr) == orSuccess &&
@@ -41,7 +42,7 @@ bool is_captured(orStream_t stream) {
 
 bool is_tensor(PyObject* object) { return THPVariable_Check(object); }
 
-// The same elements, with nothing of autograd.
+// Returns a tensor with the same elements and no autograd metadata.
 at::Tensor alias_of(const at::Tensor& tensor) {
   return at::Tensor(tensor.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
@@ -51,22 +52,22 @@ py::object wrapped(at::Tensor tensor) {
   return py::reinterpret_steal<py::object>(THPVariable_Wrap(std::move(tensor)));
 }
 
-// What a call has to bring at one place.
+// The requirements for one input of a call.
 struct Operand {
-  py::object number;  // what is no tensor has to be equal to this
+  py::object number;  // an input that is not a tensor must be equal to this
   Numbers sizes;
   Numbers strides;
-  const void* address = nullptr;  // of the elements, unless they are copied
-  at::Tensor buffer;              // where they are copied to, and read by the graph
-  Numbers copied_sizes;           // without the dimensions that repeat elements
-  at::Tensor copied;              // the buffer in these sizes
-  bool written = false;           // by the graph: copied back
+  const void* address = nullptr;  // of the elements, unless the input is copied
+  at::Tensor buffer;              // the copy that the graph reads
+  Numbers copied_sizes;           // `sizes`, with dimensions of stride 0 reduced to 1
+  at::Tensor copied;              // the buffer viewed with copied_sizes
+  bool written = false;           // by the graph, so it is copied back
 
   bool has_layout_of(const at::Tensor& tensor) const {
     return tensor.sizes() == c10::IntArrayRef(sizes) &&
            tensor.strides() == c10::IntArrayRef(strides);
   }
-  // The elements of an input of this layout, each of them once.
+  // Returns an input of this layout without repeated elements.
   at::Tensor elements_of(const at::Tensor& tensor) const {
     return c10::IntArrayRef(copied_sizes) == c10::IntArrayRef(sizes)
                ? tensor
@@ -74,14 +75,14 @@ struct Operand {
   }
 };
 
-// What a call returns at one place.
+// Describes one result of a call.
 struct Result {
   enum class Kind : uint8_t { kObject, kInput, kViewOfInput, kOwned };
   Kind kind = Kind::kObject;
-  py::object object;         // neither tensor nor memory: returned each time
-  size_t input = 0;          // which one
-  at::Tensor recorded;       // owned memory
-  c10::DispatchKeySet keys;  // of a view of an input, as what follows
+  py::object object;         // not a tensor: returned by every call
+  size_t input = 0;          // its index
+  at::Tensor recorded;       // kOwned: the tensor in the graph's memory
+  c10::DispatchKeySet keys;  // kViewOfInput: these and the following members
   caffe2::TypeMeta dtype;
   Numbers sizes;
   Numbers strides;
@@ -97,10 +98,10 @@ struct Result {
   }
 };
 
-// Memory of the graph that results are in.
+// Memory of the graph that holds results.
 struct Owned {
   c10::Storage storage;
-  size_t uses;  // by the recording itself
+  size_t uses;  // references held by the recording itself
 };
 
 class Recording {
@@ -129,13 +130,13 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
   ~Recording() = default;
 
-  // Replays the graph for these inputs, and clears their list; or returns None if it does not fit
-  // them, or is occupied.
+  // Replays the graph for these inputs and clears their list. Returns None if the recording does
+  // not fit the inputs or is occupied.
   py::object run(const py::list& inputs) {
     if (!fits(inputs) || is_occupied()) {
       return py::none();
     }
-    // Neither on a stream that is captured, nor behind one.
+    // A replay cannot be queued on a captured stream, nor wait for one.
     const c10::Stream stream = current_stream(device_);
     const orStream_t last = last_native_.load(std::memory_order_acquire);
     if (is_captured(native_stream(stream)) || (last != nullptr && is_captured(last))) {
@@ -147,7 +148,7 @@ class Recording {
         given.push_back(THPVariable_Unpack(item(inputs, i)));
       }
     }
-    // They occupy the recording: from here on no other thread takes it.
+    // The results occupy the recording: from here on no other thread uses it.
     py::list results = take_results(inputs);
     {
       const py::gil_scoped_release no_gil;
@@ -162,8 +163,8 @@ class Recording {
     return results;
   }
 
-  // The inputs that the graph would read elsewhere than they are; None if they have other sizes,
-  // or are another number of them.
+  // Returns the indices of the inputs whose address differs from the captured one, or None if the
+  // number or the layouts of the inputs differ.
   py::object moved(const py::list& inputs) const {
     if (!has_layouts_of(inputs)) {
       return py::none();
@@ -251,7 +252,7 @@ class Recording {
     }
     for (auto& [impl, owned] : found) {
       TORCH_CHECK(owned.storage.use_count() == owned.uses,
-                  "a result is memory that somebody else holds as well, such as a constant");
+                  "the memory of a result is referenced elsewhere, for example by a constant");
       owned_.push_back(std::move(owned));
     }
   }
@@ -274,7 +275,7 @@ class Recording {
     return true;
   }
 
-  // Of an input of the operand's layout.
+  // `input` must have the operand's layout.
   static bool is_at_address(const Operand& operand, PyObject* input) {
     return operand.number || operand.buffer.defined() ||
            THPVariable_Unpack(input).const_data_ptr() == operand.address;
@@ -337,8 +338,8 @@ class Recording {
     }
   }
 
-  // Lets `stream` begin after all that the stream of the last call has been given until now: that
-  // may be readers of the results that are overwritten.
+  // Makes `stream` wait for all work queued on the stream of the last call, which may still read
+  // the results that this replay overwrites.
   void follow(const c10::Stream& stream) {
     if (last_ && *last_ != stream) {
       orStreamCaptureStatus status = orStreamCaptureStatusNone;
@@ -347,7 +348,8 @@ class Recording {
         event.record(*last_);
         event.block(stream);
       } else {
-        OPENREG_CHECK(orDeviceSynchronize());  // it was destroyed, and runs what it was given
+        // The stream was destroyed, but its queued work may still run.
+        OPENREG_CHECK(orDeviceSynchronize());
       }
     }
     last_ = stream;
@@ -360,7 +362,7 @@ class Recording {
   std::vector<Owned> owned_;
   std::shared_ptr<Graph> graph_;
 
-  std::mutex queueing_;  // whoever has it never waits for the GIL
+  std::mutex queueing_;  // its holder never waits for the GIL
   std::optional<c10::Stream> last_;
   std::atomic<orStream_t> last_native_ = nullptr;
 };

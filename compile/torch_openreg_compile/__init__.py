@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """torch.compile for device ``openreg``.
 
-Nothing here is imported before it is needed: importing this package loads neither ``torch._dynamo``
-nor ``torch._inductor``. torch finds the backend by the entry point ``openreg`` of group
-``torch_dynamo_backends``; what else it needs registers when it is imported (``registration``).
+Importing this package loads neither ``torch._dynamo`` nor ``torch._inductor``. torch finds the
+backend by the entry point ``openreg`` of group ``torch_dynamo_backends``. Extensions of torch's
+modules are registered when those modules are imported (``registration``).
 """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``torch.compile(backend="openreg")``: checks what torch captured, and runs it.
+"""``torch.compile(backend="openreg")``: checks a captured graph and compiles it.
 
-Torch finds it, and ``openreg_debug`` which also reports, by entry points of group
+torch finds this backend, and ``openreg_debug``, which also reports, by the entry points of group
 ``torch_dynamo_backends``.
 """
 
@@ -18,7 +18,7 @@ from torch_openreg_compile import checkpointing, dead_code
 from torch_openreg_compile.options import parse
 from torch_openreg_compile.validation import validate
 
-#: Modes of torch.compile, as options.
+#: Modes of torch.compile, expressed as options.
 _MODES: dict[str | None, dict[str, Any]] = {
     None: {},
     "default": {},
@@ -33,31 +33,31 @@ def openreg(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Take a graph that torch._dynamo captured, for one set of guards.
+    """Compile a graph that torch._dynamo captured, for one set of guards.
 
-    The graph is checked (``validation``), dead code goes (``dead_code``), checkpointed regions
-    become calls that run without AOTAutograd (``checkpointing``). The source is logged under
-    artifact ``openreg_graph``.
+    The graph is validated (``validation``), dead code is removed (``dead_code``), and checkpointed
+    regions become calls that run without AOTAutograd (``checkpointing``). The source is logged
+    under artifact ``openreg_graph``.
 
     Args:
         gm: the graph; it is changed in place.
         example_inputs: the values of its placeholders, in their order.
-        mode: "reduce-overhead" stands for options ``{"passes": [], "then": "graph"}``.
-        options: what ``torch_openreg_compile.options.Options`` has. Without any the graph runs
-            as it was captured; with some it goes through passes and AOTAutograd (``pipeline``).
+        mode: "reduce-overhead" is equivalent to options ``{"passes": [], "then": "graph"}``.
+        options: the fields of ``torch_openreg_compile.options.Options``. Without options the graph
+            runs as captured; with options it goes through passes and AOTAutograd (``pipeline``).
 
     Returns:
-        What runs the graph: its forward, where autograd, autocast and streams are those of the
-        caller, or, with options, what they say.
+        A callable that runs the graph. Without options it is the graph's forward, which uses the
+        caller's autograd, autocast and streams; with options, they determine what runs.
 
     Raises:
-        GraphError: where the graph or an input is refused; torch puts it into a
-        BackendCompilerFailed. ValueError: for a mode or an option that is not known.
+        GraphError: if the graph or an input is rejected; torch wraps it in a BackendCompilerFailed.
+        ValueError: for an unknown mode or option.
     """
     if mode not in _MODES:
         raise ValueError(
-            f"openreg: torch.compile(mode={mode!r}) is not known to backend openreg: leave it out, "
-            "or give 'reduce-overhead'"
+            f"openreg: backend openreg does not support torch.compile(mode={mode!r}): omit mode, "
+            "or use 'reduce-overhead'"
         )
     given = {**_MODES[mode], **(options or {})}
     chosen = parse(given) if given else None
@@ -66,7 +66,7 @@ def openreg(
     if removed:
         log.debug("dead code: %s", ", ".join(removed))
     if chosen is not None:
-        # It imports Inductor's pattern matcher, which takes seconds.
+        # Imported here, because it imports Inductor's pattern matcher, which takes seconds.
         run = importlib.import_module("torch_openreg_compile.pipeline").run
         return cast(Callable[..., Any], run(gm, example_inputs, chosen))
     checkpointing.lower(gm)
@@ -77,7 +77,7 @@ def openreg(
 
 @functools.cache
 def _dump_folder() -> str:
-    """Return a folder for the graphs of this process."""
+    """Return the folder for the graphs of this process."""
     return tempfile.mkdtemp(prefix="openreg_debug_")
 
 
@@ -88,10 +88,11 @@ def openreg_debug(
     mode: str | None = None,
     options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Any]:
-    """Do what ``openreg`` does with options, all passes by default, and report on each graph.
+    """Compile like ``openreg`` with options, by default with all passes, and report on each graph.
 
     The report goes to standard error. The graphs are written as DOT files to the folder of option
-    ``dump``, by default a new temporary one. Arguments, result and errors are those of ``openreg``.
+    ``dump``, by default a new temporary folder. Arguments, result and errors are those of
+    ``openreg``.
     """
     given = {"debug": True, **(options or {})}
     given.setdefault("dump", _dump_folder())

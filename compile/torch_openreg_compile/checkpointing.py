@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Gives checkpointed regions of a graph their meaning outside of AOTAutograd.
+"""Makes checkpointed regions of a graph work outside of AOTAutograd.
 
-torch._dynamo captures ``torch.utils.checkpoint`` as an operator on a graph. The operator is made
-for AOTAutograd, which takes care of random numbers by itself; called as it is, it recomputes a
-region with other random numbers than those of forward, and the gradient of a dropout is wrong. So
-where a graph runs without AOTAutograd, the operator is replaced by what the program wrote.
+torch._dynamo captures ``torch.utils.checkpoint`` as an operator on a graph. The operator is
+designed for AOTAutograd, which handles random numbers itself. Called directly, it would recompute a
+region with random numbers that differ from those of forward, and the gradient of dropout would be
+wrong. Therefore, in a graph that runs without AOTAutograd, the operator is replaced by the original
+call of ``checkpoint``.
 """
 
 from collections.abc import Callable
@@ -16,16 +17,16 @@ from torch.utils.checkpoint import checkpoint
 
 
 def checkpoint_graph(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
-    """Run ``graph`` and drop what backward needs of it; backward runs it again.
+    """Run ``graph`` without saving tensors for backward; backward runs it again.
 
     Args:
-        graph: what was checkpointed.
+        graph: the checkpointed region.
         args: its positional arguments.
         kwargs: its keyword arguments, and those of ``torch.utils.checkpoint.checkpoint``.
     """
     divide: Callable[..., Any] = TagActivationCheckpoint.divide_kwargs
     settings, graph_kwargs = divide(kwargs)
-    settings["use_reentrant"] = False  # torch._dynamo captures no other form
+    settings["use_reentrant"] = False  # torch._dynamo captures only this variant
     context = graph.meta.get("_checkpoint_context_fn")
     if context is not None:
         settings["context_fn"] = context
@@ -33,7 +34,7 @@ def checkpoint_graph(graph: fx.GraphModule, *args: Any, **kwargs: Any) -> Any:
 
 
 def lower(gm: fx.GraphModule) -> None:
-    """Let checkpointed regions of a graph, and of the graphs inside it, run as in eager mode."""
+    """Make checkpointed regions of a graph, including nested graphs, run as in eager mode."""
     for module in list(gm.modules()):
         if not isinstance(module, fx.GraphModule):
             continue

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Convolutions in compiled graphs: those of the device, with an order of results that is known.
+"""Convolution operators for compiled graphs, whose results have a known memory format.
 
-The order of a convolution's results depends on the order of its operands. And where the device is
-not the CPU, the compiler takes the bias out of a convolution, and does not know which order is
-fast. So graphs get operators of their own: images are in the order of channels last, which the
-CPU's kernels like best, and weights as they are.
+The memory format of a convolution's result depends on the formats of its operands. In addition, for
+devices other than the CPU the compiler separates the bias from the convolution and does not know
+which format is fast. Therefore graphs use separate operators: images are channels-last, which is
+fastest in the CPU's kernels, and weights are unchanged.
 """
 
 from typing import Any
@@ -45,7 +45,7 @@ def _convolution_backward(
 
 
 def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOverload:
-    """Define an operator with the name and the schema of another; operands may have any order."""
+    """Define an operator with the name and schema of another; operands may have any format."""
     name = operator._schema.name.removeprefix("aten::")
     schema = str(operator._schema).removeprefix("aten::")
     _LIBRARY.define(schema, tags=(torch.Tag.flexible_layout,))
@@ -55,7 +55,7 @@ def _define(operator: torch._ops.OpOverload, function: Any) -> torch._ops.OpOver
     return defined
 
 
-#: What stands in a compiled graph for an operator of torch.
+#: Maps an operator of torch to its replacement in compiled graphs.
 REPLACEMENTS = {
     operator: _define(operator, function)
     for operator, function in (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C++ around the kernels: for ``cpp_wrapper``, and for what is compiled ahead of time.
+"""The C++ host code around the kernels, for ``cpp_wrapper`` and for ahead-of-time compilation.
 
-Operators that no kernel was generated for are called as C functions of libopenreg_aoti.so, whose
-names are torch's with this device in them. Loading the code needs that library in the process:
+Operators without a generated kernel are called as C functions of libopenreg_aoti.so, whose names
+are torch's with this device's name in them. That library must be loaded before the code:
 ``torch.openreg._load_compiled_operators()``.
 """
 
@@ -18,9 +18,8 @@ from torch._inductor.virtualized import V
 from torch_openreg_compile import graph_policy, source_text
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# Of a model that was compiled ahead of time, in its class's constructor. torch reads the device's
-# name there and knows its own devices only; the index travels as that of a CPU
-# (aten/aoti/runner.cc).
+# Part of the constructor of an ahead-of-time compiled model. torch parses the device's name there
+# and supports only its own devices, so the index is passed as that of a CPU (aten/aoti/runner.cc).
 _SET_DEVICE = """
 device_type_ = aoti_torch_device_type_privateuse1();
 device_idx_ = device_idx_ < 0 ? 0 : device_idx_;
@@ -42,7 +41,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
-        """Return the writer of a graph, or of one inside of it."""
+        """Return the code generator of a graph or subgraph."""
         return OpenRegCppWrapper()
 
     @staticmethod
@@ -52,13 +51,13 @@ class OpenRegCppWrapper(CppWrapperCpu):
 
     @staticmethod
     def get_device_include_path_aot(device: str) -> str:
-        """Return the lines that include torch's header, for what is compiled ahead of time."""
+        """Return the lines that include torch's header, for ahead-of-time compilation."""
         return source_text.read("model_constants.h") + str(
             CppWrapperCpu.get_device_include_path_aot("cpu")
         )
 
     def add_device_include(self, device: str) -> None:
-        """Write what code for a device uses."""
+        """Write the includes that code for a device needs."""
         known = device in self.included_devices
         super().add_device_include(device)
         if device == DEVICE_TYPE and not known:
@@ -66,12 +65,12 @@ class OpenRegCppWrapper(CppWrapperCpu):
             self.header.splice(torch.get_device_module(DEVICE_TYPE)._compiled_operators())
 
     def write_header(self) -> None:
-        """Write the beginning of the code."""
+        """Write the header of the code."""
         if V.graph.aot_mode:
-            # torch would compile a header of its own beforehand whose name has this device in it,
-            # and there is none. What reads this comes later, and tells nobody when it is over.
+            # torch would precompile a header named after this device, which does not exist. The
+            # setting is read later, and there is no hook to restore it afterwards.
             config.aot_inductor.precompile_headers = False
-        graph_policy.judge(V.graph)
+        graph_policy.record_reason_against(V.graph)
         super().write_header()
 
     def define_launched_kernel(
@@ -84,7 +83,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         parallel: bool,
         pointwise: bool,
     ) -> None:
-        """Write a kernel and what is known of it; see ``kernel_module.openreg_kernel``."""
+        """Write a kernel and its properties; see ``kernel_module.openreg_kernel``."""
         site = f'"{fused}", {str(parallel).lower()}, {str(pointwise).lower()}'
         start = source.rfind('extern "C"')
         declaration = source[start : source.find(")", start) + 1]
@@ -134,7 +133,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
         )
 
     def _generate_end_jit(self, result: Any) -> None:
-        # Its compiler's flags, and the header that is compiled beforehand, are those of the CPU.
+        # The compiler flags and the precompiled header are those of the CPU.
         self.device = "cpu"
         super()._generate_end_jit(result)
         self.device = DEVICE_TYPE
@@ -149,7 +148,7 @@ class OpenRegCppWrapper(CppWrapperCpu):
     def codegen_write_arg_with_large_length_string(
         self, arg_name: str, *others: Any, **more: Any
     ) -> None:
-        """Write a member of a model in its constructor, the device before the first one."""
+        """Write a member of a model in its constructor; set the device before the first member."""
         if arg_name == "in_spec_":
             self.prefix.splice(_SET_DEVICE)
         super().codegen_write_arg_with_large_length_string(arg_name, *others, **more)

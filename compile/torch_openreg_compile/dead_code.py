@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Removes nodes of a graph whose results nobody uses.
+"""Removes nodes of a graph whose results are not used.
 
 A graph of torch._dynamo calls Python functions and methods of tensors: ``x.add_(1)`` with an unused
 result still changes x, dropout still draws random numbers, batch_norm still updates its statistics.
-fx's own elimination takes every method for pure, and says that it is not sound. Here a node goes
-only if it is known to do nothing but compute, by the schema of the operator behind it; what is not
-known stays, and costs only its time.
+fx's own elimination treats every method as pure and is documented as unsound. Here a node is
+removed only if the schema of its operator proves that it has no side effects. All other nodes are
+kept and cost only their time.
 """
 
 import operator
@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import fx
 
-# Of Python's operators: the others change their first operand.
+# Python's pure operators; the others change their first operand.
 _PURE_OPERATORS = frozenset(
     (
         operator.abs,
@@ -49,8 +49,8 @@ _PURE_OPERATORS = frozenset(
     )
 )
 
-# Marks of operators with an effect that is not in their schema's types: they may change an
-# argument, draw random numbers, or fail depending on values.
+# Tags of operators with effects that their schemas do not show: they may change an argument, draw
+# random numbers, or fail depending on values.
 _IMPURE_TAGS = frozenset(
     (
         torch.Tag.maybe_aliasing_or_mutating,
@@ -66,15 +66,15 @@ def _computes_only(overload: torch._ops.OpOverload[Any, Any]) -> bool:
         not schema.is_mutable
         and len(schema.returns) > 0
         and _IMPURE_TAGS.isdisjoint(overload.tags)
-        # Normalizations update them in training, without a mark.
+        # Normalizations update running statistics in training, without a tag.
         and not any(argument.name.startswith("running_") for argument in schema.arguments)
     )
 
 
 def _operator_computes_only(name: str, node: fx.Node) -> bool:
-    """Tell whether operator ``aten::name`` is pure, whichever of its overloads the node calls."""
+    """Tell whether operator ``aten::name`` is pure in all overloads that the node may call."""
     packet = getattr(torch.ops.aten, name, None)
-    # out= is the one argument that chooses an overload which writes.
+    # Only out= selects an overload that writes.
     if not isinstance(packet, torch._ops.OpOverloadPacket) or "out" in node.kwargs:
         return False
     names = packet.overloads()
@@ -85,7 +85,7 @@ def _operator_computes_only(name: str, node: fx.Node) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Tell whether a node is known to have no effect but its result."""
+    """Tell whether a node is known to have no side effects."""
     target = node.target
     if node.op == "get_attr":
         return True
@@ -98,7 +98,8 @@ def is_pure(node: fx.Node) -> bool:
     if isinstance(target, BuiltinFunctionType):
         if target in _PURE_OPERATORS:
             return True
-        # torch's own have the name of their operator: torch.sum, torch._C._nn.gelu, torch.fft.fft.
+        # torch's builtins are named after their operator: torch.sum, torch._C._nn.gelu,
+        # torch.fft.fft.
         of_torch = getattr(torch._C._VariableFunctions, target.__name__, None) is target
         if of_torch or (target.__module__ or "").startswith("torch._C._"):
             return _operator_computes_only(target.__name__, node)
@@ -106,19 +107,19 @@ def is_pure(node: fx.Node) -> bool:
 
 
 def eliminate(gm: fx.GraphModule) -> list[str]:
-    """Remove dead nodes from a graph and the graphs inside it, and recompile what changed.
+    """Remove dead nodes from a graph and its subgraphs, and recompile the changed graphs.
 
-    Inputs and outputs stay as they are. The graph has to be well-formed.
+    Inputs and outputs are kept. The graph must be well-formed.
 
     Returns:
-        The names of the nodes that went, in no order that means anything.
+        The names of the removed nodes, in no particular order.
     """
     removed = []
     for module in list(gm.modules()):
         if not isinstance(module, fx.GraphModule):
             continue
         dead = []
-        # From the end, so that what only a dead node used is dead when its turn comes.
+        # Visit nodes in reverse, so that nodes used only by dead nodes are already unused.
         for node in reversed(module.graph.nodes):
             if not node.users and is_pure(node):
                 module.graph.erase_node(node)

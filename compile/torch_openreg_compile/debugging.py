@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Reports what became of a graph: its operators, what passes changed, a file for Graphviz.
+"""Reports on a graph: its operators, the changes by passes, and a file for Graphviz.
 
-``torch.compile(backend="openreg_debug")`` prints it, as does the option ``debug``.
+``torch.compile(backend="openreg_debug")`` and the option ``debug`` print the report.
 """
 
 import itertools
@@ -22,15 +22,15 @@ from torch_openreg_compile.options import Options
 
 _unnamed = itertools.count()
 
-# Colors of boxes.
+# Fill colors of nodes.
 _CALL, _NEW_NODE, _OTHER = "#e3eefb", "#ffd59e", "#e8e8e8"
 
-# Longest description in a box, in characters.
-_LONGEST = 40
+# Maximum length of a node's description, in characters.
+_MAX_DESCRIPTION = 40
 
 
 class _Pointwise(OperatorSupportBase):
-    """Operators that compute each element from the elements in its place."""
+    """Operators that compute each element from the corresponding elements of the operands."""
 
     def is_node_supported(self, submodules: Mapping[str, torch.nn.Module], node: fx.Node) -> bool:
         overload = isinstance(node.target, torch._ops.OpOverload)
@@ -38,7 +38,7 @@ class _Pointwise(OperatorSupportBase):
 
 
 def operators(graph: fx.Graph) -> list[fx.Node]:
-    """Return the nodes that call something; taking one result of several is no call."""
+    """Return the nodes that call something, except ``getitem`` of a multiple result."""
     calls = ("call_function", "call_method", "call_module")
     return [
         node
@@ -48,9 +48,9 @@ def operators(graph: fx.Graph) -> list[fx.Node]:
 
 
 def fusable_groups(gm: fx.GraphModule) -> list[list[fx.Node]]:
-    """Return groups of two pointwise operators or more, each of which could be one kernel.
+    """Return groups of two or more pointwise operators, each of which could be one kernel.
 
-    Those of a group depend on each other, and on nothing that depends on the group.
+    The operators of a group depend on each other, and on nothing that depends on the group.
     """
     partitioner = CapabilityBasedPartitioner(gm, _Pointwise(), allows_single_node_partition=True)
     groups = [sorted(partition.nodes) for partition in partitioner.propose_partitions()]
@@ -67,7 +67,7 @@ def describe(value: Any) -> str:
 
 
 def title(gm: fx.GraphModule) -> str:
-    """Return how large a graph is: ``Graph: 3 ops, 1 fusable groups``."""
+    """Return the size of a graph: ``Graph: 3 ops, 1 fusable groups``."""
     return f"Graph: {len(operators(gm.graph))} ops, {len(fusable_groups(gm))} fusable groups"
 
 
@@ -93,34 +93,34 @@ def _label(node: fx.Node) -> str:
     return f"{name}({', '.join(numbers)})" if numbers else name
 
 
-def _quoted(text: str) -> str:
-    """Return a label that Graphviz shows as ``text``: it replaces escapes and HTML entities."""
+def _quote(text: str) -> str:
+    """Return ``text`` as a DOT label. Graphviz interprets escapes and HTML entities in labels."""
     for character, escaped in (("\\", r"\\"), ('"', r"\""), ("\n", r"\n"), ("&", "&amp;")):
         text = text.replace(character, escaped)
     return f'"{text}"'
 
 
 def dot(graph: fx.Graph, new: set[str]) -> str:
-    """Return a graph in DOT, the language of Graphviz: ``dot -Tsvg graph.dot > graph.svg``.
+    """Return a graph in Graphviz's DOT language: ``dot -Tsvg graph.dot > graph.svg``.
 
     Args:
-        graph: each node becomes a box with its operator, dtypes and shapes.
-        new: names of nodes to fill with another color.
+        graph: the graph; each node becomes a box with its operator, dtypes and shapes.
+        new: names of nodes to highlight.
     """
     lines = ["digraph {", 'node [shape=box, style="rounded,filled", fontname=monospace]']
     for node in graph.nodes:
         value = describe(value_of(node))
-        value = value if len(value) <= _LONGEST else value[: _LONGEST - 1] + "…"
+        value = value if len(value) <= _MAX_DESCRIPTION else value[: _MAX_DESCRIPTION - 1] + "…"
         plain = _CALL if node.op.startswith("call_") else _OTHER
         color = _NEW_NODE if node.name in new else plain
-        label = _quoted(f"{_label(node)}\n{value}".rstrip())
+        label = _quote(f"{_label(node)}\n{value}".rstrip())
         lines.append(f'"{node.name}" [label={label}, fillcolor="{color}"]')
         lines += [f'"{source.name}" -> "{node.name}"' for source in node.all_input_nodes]
     return "\n".join([*lines, "}\n"])
 
 
 class Report:
-    """Of one graph that torch._dynamo captured, and of those that come of it."""
+    """The report on a graph that torch._dynamo captured, and on the graphs derived from it."""
 
     def __init__(self, chosen: Options) -> None:
         self._print = chosen.debug
@@ -131,10 +131,10 @@ class Report:
 
     @contextmanager
     def of(self, kind: str, gm: fx.GraphModule) -> Iterator[list[str]]:
-        """Report on what happens to a graph inside; the list takes a line for each change.
+        """Report on the changes to a graph inside; append a line per change to the yielded list.
 
         Args:
-            kind: which of the graphs it is ("forward").
+            kind: the kind of graph, such as "forward".
             gm: the graph, which is changed in place.
         """
         changes: list[str] = []

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What torch's compiler asks of the device: streams, events, the current device, properties.
+"""The device interface of torch's compiler: streams, events, current device, properties.
 
-All of it is in ``torch.openreg`` already; this gives it the form that ``torch._dynamo`` knows for
-every device. Importing it loads ``torch._dynamo``.
+It adapts ``torch.openreg`` to the interface that ``torch._dynamo`` uses for all devices. Importing
+this module loads ``torch._dynamo``.
 """
 
 from typing import Any
@@ -17,15 +17,14 @@ from torch._dynamo.device_interface import (
 
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# The device module has no types of its own here: this package does not depend on the one that has
-# it.
+# Untyped, because this package does not depend on the package that defines the device module.
 _device: Any = torch.get_device_module(DEVICE_TYPE)
 
 _Device = torch.device | str | int | None
 
 
 def _index(device: _Device) -> int:
-    """Return the index that ``device`` names, that of the current device where it names none."""
+    """Return the index of ``device``; that of the current device if it has no index."""
     if isinstance(device, int):
         return device
     if device is not None:
@@ -36,33 +35,33 @@ def _index(device: _Device) -> int:
 
 
 class OpenRegInterface(DeviceInterface):
-    """Device ``openreg`` in the words of torch.compile."""
+    """Device ``openreg`` as torch.compile sees it."""
 
     device = _device.device
     Event = _device.Event
     Stream = _device.Stream
 
     class Worker:
-        """Properties and current device for processes that compile and must not use the device.
+        """Properties and current device for compile workers, which must not use the device.
 
-        What was asked for in the main process is known in the processes forked from it.
+        Properties queried in the main process are also known in processes forked from it.
         """
 
         @staticmethod
         def set_device(device: int) -> None:
-            """Note the device that code is compiled for; the device itself is left alone."""
+            """Record the device that code is compiled for, without using the device."""
             caching_worker_current_devices[DEVICE_TYPE] = device
 
         @staticmethod
         def current_device() -> int:
-            """Return the device that was noted, otherwise the current one."""
+            """Return the recorded device, otherwise the current one."""
             if DEVICE_TYPE in caching_worker_current_devices:
                 return caching_worker_current_devices[DEVICE_TYPE]
             return int(_device.current_device())
 
         @staticmethod
         def get_device_properties(device: _Device = None) -> Any:
-            """Return the properties of ``device``, of the noted one for None."""
+            """Return the properties of ``device``, or of the recorded device for None."""
             if DEVICE_TYPE not in caching_worker_device_properties:
                 caching_worker_device_properties[DEVICE_TYPE] = [
                     _device.get_device_properties(index) for index in range(_device.device_count())
@@ -70,7 +69,7 @@ class OpenRegInterface(DeviceInterface):
             index = OpenRegInterface.Worker.current_device() if device is None else _index(device)
             return caching_worker_device_properties[DEVICE_TYPE][index]
 
-    # The same functions, not others that call them: torch._dynamo knows what it traces by identity.
+    # The functions themselves, not wrappers: torch._dynamo recognizes functions by identity.
     current_device = staticmethod(_device.current_device)
     set_device = staticmethod(_device.set_device)
     exchange_device = staticmethod(_device._exchange_device)
@@ -97,18 +96,18 @@ class OpenRegInterface(DeviceInterface):
 
     @staticmethod
     def get_compute_capability(device: _Device = None) -> int:
-        """Return ten times the major version plus the minor version of what the device can do."""
+        """Return the compute capability: ten times the major version plus the minor version."""
         major, minor = _device.get_device_capability(device)
         return int(10 * major + minor)
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
-        """Tell whether kernels take bfloat16."""
+        """Tell whether kernels support bfloat16."""
         return bool(_device.is_bf16_supported(including_emulation))
 
     @staticmethod
     def is_triton_capable(device: _Device = None) -> bool:
-        """Tell whether Triton could make kernels for the device: kernels here are C++."""
+        """Tell whether Triton can generate kernels for the device: no, kernels are C++."""
         return False
 
 

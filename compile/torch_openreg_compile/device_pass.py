@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The last changes to a graph before kernels are generated for the device.
+"""The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by the name of the device, and knows the CPU's only. Where
-the generated C++ needs the same decision, it is made here, on the graph. docs/compile.md has the
-list of those places.
+In some places torch's compiler decides by device name and handles only the CPU as the generated C++
+needs it. Those decisions are made here, on the graph. docs/compile.md lists them.
 """
 
 from importlib.resources import files
@@ -20,7 +19,7 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 aten = torch.ops.aten
 
-# Worth a buffer rather than to be computed once for each use: the CPU's list.
+# Cheaper to buffer than to recompute for each use. This is the CPU's list.
 _HEAVY = frozenset(
     packet.default
     for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)
@@ -42,10 +41,10 @@ def _is_pointwise(node: fx.Node) -> bool:
 
 
 def keep_heavy_results(graph: fx.Graph) -> None:
-    """Have what is expensive and used more than once kept in a buffer.
+    """Store expensive results that are used more than once in a buffer.
 
-    The generator of kernels repeats a pointwise computation in each kernel that uses it. For the
-    CPU it knows which operations that does not pay for.
+    The kernel generator repeats a pointwise computation in each kernel that uses it. It avoids this
+    for expensive operations, but only on the CPU.
     """
     heavy: set[fx.Node] = set()
     for node in graph.nodes:
@@ -54,17 +53,17 @@ def keep_heavy_results(graph: fx.Graph) -> None:
         if node.target not in _HEAVY and heavy.isdisjoint(node.all_input_nodes):
             continue
         if len(node.users) > 1:
-            # torch's mark for a result that is computed into a buffer.
+            # Makes torch compute the result into a buffer.
             node.meta["inductor_realize_to_strides"] = True
         else:
             heavy.add(node)
 
 
 def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
-    """Make argmax and argmin of a whole tensor those of its elements in a row.
+    """Apply argmax and argmin of a whole tensor to the flattened tensor.
 
-    The index over several dimensions is right for the CPU in any order of the loops, for another
-    device only in the order of the memory.
+    For several dimensions, the generated index is correct on the CPU in any loop order, but on
+    other devices only in memory order.
     """
     for node in graph.nodes:
         if node.target not in _ARGUMENTS_OF_EXTREMA or not _on_device(node):
@@ -85,14 +84,14 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
 
 
 def replace_convolutions(graph: fx.Graph) -> None:
-    """Put operators whose results have a known order in the place of convolutions."""
+    """Replace convolutions by operators whose results have a known memory format."""
     for node in graph.nodes:
         if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == DEVICE_TYPE:
             node.target = REPLACEMENTS[node.target]
 
 
-def _narrow(node: Any) -> fx.Node | None:
-    """Return what a node converts from int8 to int32, or None if it does something else."""
+def _int8_source(node: Any) -> fx.Node | None:
+    """Return the operand of a conversion from int8 to int32, or None for any other node."""
     if not isinstance(node, fx.Node) or node.target not in _CONVERSIONS:
         return None
     (source,) = node.all_input_nodes
@@ -101,14 +100,14 @@ def _narrow(node: Any) -> fx.Node | None:
 
 
 def multiply_narrow_integers(graph: fx.Graph) -> None:
-    """Multiply int8 matrices as they are, where they became int32 for their product.
+    """Multiply int8 matrices directly instead of converting them to int32 first.
 
-    torch does so by itself for devices that are called cuda or xpu.
+    torch does this only for devices named cuda or xpu.
     """
     for node in graph.nodes:
         if node.target is not aten.mm.default or not _on_device(node):
             continue
-        sources = [_narrow(argument) for argument in node.args]
+        sources = [_int8_source(argument) for argument in node.args]
         if None not in sources:
             node.target = aten._int_mm.default
             node.args = tuple(sources)
@@ -116,12 +115,12 @@ def multiply_narrow_integers(graph: fx.Graph) -> None:
 
 
 class DevicePass(CustomGraphModulePass):
-    """Runs the changes, on graphs that have to do with the device."""
+    """Runs the transformations on graphs that use the device."""
 
     def __call__(self, gm: fx.GraphModule) -> None:
         """Change a graph in place."""
         if not config.cpp_wrapper and not V.aot_compilation:
-            # In C++ all operators that are called are those of libopenreg_aoti.so.
+            # C++ code can only call operators that are in libopenreg_aoti.so.
             replace_convolutions(gm.graph)
             multiply_narrow_integers(gm.graph)
         flatten_arguments_of_extrema(gm.graph)
@@ -129,9 +128,9 @@ class DevicePass(CustomGraphModulePass):
         gm.recompile()
 
     def uuid(self) -> Any:
-        """Return what changes with this package: part of the keys of torch's caches.
+        """Return a hash of this package's files, which is part of the keys of torch's caches.
 
-        Otherwise a graph that an earlier version compiled would be taken from them.
+        Otherwise torch would reuse graphs that were compiled by an earlier version.
         """
         package = files(__package__)
         return get_hash_for_files(

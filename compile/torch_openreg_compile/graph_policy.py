@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``mode="reduce-overhead"`` for generated kernels: what torch calls a policy of graphs.
+"""``mode="reduce-overhead"`` for generated kernels, implemented as a CUDAGraphPolicy.
 
-torch captures graphs of "cuda" only. ``torch._inductor.config.cudagraph_policy`` is asked after a
-graph has been compiled or taken from a cache, and may wrap what runs it.
+torch captures graphs only on "cuda". It calls ``torch._inductor.config.cudagraph_policy`` after a
+graph was compiled or loaded from a cache; the policy may wrap the compiled function.
 """
 
 from collections.abc import Collection, Sequence
@@ -28,8 +28,8 @@ from torch_openreg_compile.replay import Function, Replay, skip
 _Code = TypeVar("_Code", bound=OutputCode)
 
 
-def reason_against(gm: fx.GraphModule) -> str | None:
-    """Return what in a graph a replay could not do, or would leave out; None if nothing."""
+def reason_against_replay(gm: fx.GraphModule) -> str | None:
+    """Return why a graph cannot be replayed, or None if it can."""
     node = get_first_incompatible_cudagraph_node(gm)
     if node is not None:
         return f"incompatible op {node.target}"
@@ -37,15 +37,15 @@ def reason_against(gm: fx.GraphModule) -> str | None:
 
 
 def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Function:
-    """Return what replays the operators of a graph, or ``run`` where that cannot be.
+    """Return a function that replays a graph, or ``run`` if that is impossible.
 
     Args:
-        run: runs the graph, which writes to nothing but its inputs; it takes a list.
+        run: runs the graph, which writes only to its inputs; takes a list.
         gm: the graph, with a FakeTensor for each node.
-        static: places of inputs that tend to stay where they are.
+        static: indices of inputs whose addresses usually do not change.
     """
     devices = get_device_node_mapping(gm)
-    reason = _reason_of_devices(devices) or reason_against(gm)
+    reason = _reason_of_devices(devices) or reason_against_replay(gm)
     if reason is not None:
         skip(reason)
         return run
@@ -54,14 +54,14 @@ def replayed(run: Function, gm: fx.GraphModule, static: Sequence[int]) -> Functi
     return Replay(run, device.index, static, sorted(find_input_mutations(gm.graph)))
 
 
-def judge(graph: GraphLowering) -> None:
-    """Leave with a graph, while its code is written, why it cannot be replayed.
+def record_reason_against(graph: GraphLowering) -> None:
+    """Record in a graph, during code generation, why it cannot be replayed.
 
-    torch does so itself for some lowerings, and keeps the reason in its caches. For a device that
-    is not "cuda" it does not look for the rest.
+    torch itself does this for some lowerings and stores the reason in its caches. For devices other
+    than "cuda" it does not check for the other reasons.
     """
     if config.triton.cudagraphs and not graph.disable_cudagraphs_reason:
-        graph.disable_cudagraphs_reason = reason_against(cast(fx.GraphModule, graph.module))
+        graph.disable_cudagraphs_reason = reason_against_replay(cast(fx.GraphModule, graph.module))
 
 
 def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
@@ -73,7 +73,7 @@ def _reason_of_devices(devices: Collection[torch.device]) -> str | None:
 def _reason_of_torch(code: CompiledFxGraph) -> str | None:
     if set(code.device_types) - {"meta"} != {DEVICE_TYPE} or len(code.device_idxs) != 1:
         return f"tensors of several devices: {', '.join(sorted(code.device_types))}"
-    # torch refuses each device that is not "cuda", unless it has found another reason before.
+    # torch rejects every device except "cuda", unless it found another reason first.
     (index,) = code.device_idxs
     refused: dict[torch.device, Any] = {torch.device(DEVICE_TYPE, index): None}
     reason = code.disabled_cudagraphs_reason
@@ -81,17 +81,17 @@ def _reason_of_torch(code: CompiledFxGraph) -> str | None:
 
 
 class GraphPolicy(CUDAGraphPolicy):
-    """Replays what was compiled for the device, and leaves other devices to torch."""
+    """Replays graphs compiled for the device; leaves other devices to torch."""
 
     def should_wrap(self, compiled_graph: OutputCode) -> bool:
-        """Whether torch may wrap it by itself."""
+        """Tell whether torch may wrap the graph itself."""
         return not (
             isinstance(compiled_graph, CompiledFxGraph)
             and DEVICE_TYPE in compiled_graph.device_types
         )
 
     def wrap_output(self, output_code: _Code) -> _Code:
-        """Let a compiled graph of the device run by replays, where ``triton.cudagraphs`` is on."""
+        """Make a compiled graph of the device run by replays if ``triton.cudagraphs`` is set."""
         if (
             not isinstance(output_code, CompiledFxGraph)
             or not config.triton.cudagraphs
@@ -116,7 +116,7 @@ class GraphPolicy(CUDAGraphPolicy):
 def register() -> None:
     """Make the policy the default.
 
-    Not by an assignment to the setting, which would hold in one thread: a program may compile in
-    any of them.
+    This changes the default, because an assignment to the setting would affect only one thread, and
+    a program may compile in any thread.
     """
     cast(Any, config)._config["cudagraph_policy"].default = GraphPolicy()

@@ -26,7 +26,7 @@ from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
 
 class _OpenRegOverrides(DeviceOpOverrides):
-    """Lines of Python for what generated code does with the device."""
+    """The Python statements that generated code uses for the device."""
 
     def import_get_raw_stream_as(self, name: str) -> str:
         return (
@@ -58,7 +58,7 @@ def _benchmark(
     rep: int,
     **others: Any,
 ) -> float:
-    """Return the milliseconds of a call until the device has done its work."""
+    """Return the milliseconds of a call, until the device has finished its work."""
 
     def call() -> None:
         function()
@@ -68,10 +68,10 @@ def _benchmark(
 
 
 def _register_candidates() -> None:
-    """Leave one operator for each product, so that ``max_autotune`` has none to choose between.
+    """Register one candidate per matrix product, so that ``max_autotune`` has no choice.
 
-    torch knows two for a product with a repeated bias, which are one kernel here. And it would
-    measure them on CUDA: it does so for all devices that are not on its list.
+    torch has two candidates for a product with a broadcast bias, which are the same kernel here. In
+    addition, it would benchmark them on CUDA, as for all devices that are not on its list.
     """
     register_template_heuristic(aten_bias_addmm.uid, DEVICE_TYPE, op_name="addmm")(
         TemplateConfigHeuristics  # no candidates
@@ -79,10 +79,10 @@ def _register_candidates() -> None:
 
 
 def _leave_out_of_combinations() -> None:
-    """Keep kernels of the device out of ``config.combo_kernels``, which knows Triton's alone.
+    """Exclude kernels of the device from ``config.combo_kernels``, which supports only Triton.
 
-    What it is for is there without it: kernels that follow each other become one launch
-    (``KernelGroup``), with or without a dependency between them.
+    Its benefit is available without it: consecutive kernels become one launch (``KernelGroup``),
+    with or without dependencies between them.
     """
     group = ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels
 
@@ -96,7 +96,7 @@ def _leave_out_of_combinations() -> None:
 
 
 def register() -> None:
-    """Register scheduling, wrapper, lines of code, candidates, how to measure, and graphs."""
+    """Register the scheduling, wrappers, overrides, candidates, benchmark and graph policy."""
     torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
     register_backend_for_device(
         DEVICE_TYPE,

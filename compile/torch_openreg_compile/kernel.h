@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel.h - what C++ kernels that torch's compiler generated are made of, besides their loops. The
-// standard library is all that it needs. Its text is part of generated code: in front of a kernel,
-// and of what launches it from Python (kernel_launch.h) or from C++ (kernel_call.h).
+// kernel.h - the parts of generated C++ kernels besides their loops. It needs only the standard
+// library. Its text is included in generated code: before a kernel, and before the code that
+// launches it from Python (kernel_launch.h) or from C++ (kernel_call.h).
 //
-// Arguments travel as bytes, copied at the launch; they hold no tensor (the order of the stream
-// protects the memory). A kernel may run any number of times with the same bytes, as graphs replay
-// it.
+// Arguments are passed as bytes that the launch copies. They hold no references to tensors: stream
+// order protects the memory. A kernel may run any number of times with the same bytes, because
+// graphs replay it.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_H_
 
@@ -26,19 +26,21 @@
 
 namespace openreg_generated {
 
-// What is known of a kernel when it is generated. Static storage.
+// Properties of a kernel that are known when it is generated. In static storage.
 struct KernelSite {
   const char* name;
-  bool parallel;   // it has parallel regions
-  bool pointwise;  // no number of its result depends on how many threads compute it
+  bool parallel;   // the kernel has parallel regions
+  bool pointwise;  // the result does not depend on the number of threads
 };
 
 #ifdef _OPENMP
-// Threads of a parallel region that was generated for `most`: as many as the kernel has.
+// Returns the threads for a parallel region that was generated for `most` threads: at most the
+// threads that the kernel has.
 inline int team(int most) { return std::min(most, omp_get_max_threads()); }
 #endif
 
-// The first exception of a kernel's loops, which must not leave a parallel region.
+// Keeps the first exception of a kernel's loops, because exceptions must not leave a parallel
+// region.
 class Failure {
  public:
   void keep() noexcept {
@@ -46,7 +48,7 @@ class Failure {
       exception_ = std::current_exception();
     }
   }
-  // Outside of parallel regions, whose end orders this behind keep().
+  // Must be called outside of parallel regions; their end synchronizes it with keep().
   void rethrow() const {
     if (exception_ != nullptr) {
       std::rethrow_exception(exception_);
@@ -58,8 +60,8 @@ class Failure {
   std::exception_ptr exception_;
 };
 
-// The arguments of one launch: a word each. Bit i of `values`: words[i] is not the address of the
-// elements but the element itself.
+// The arguments of one launch, one word each. If bit i of `values` is set, words[i] is the element
+// itself instead of the address of the elements.
 template <class... Parameters>
 struct Arguments {
   static constexpr size_t kCount = sizeof...(Parameters);

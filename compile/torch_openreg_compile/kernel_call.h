@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_call.h - how C++ that torch's compiler generated around kernels launches them: without
-// Python, in a program or in a package that was compiled ahead of time.
+// kernel_call.h - launches kernels from generated C++ code, without Python: in a program, or in a
+// package that was compiled ahead of time.
 //
-// The two functions are those of libopenreg_aoti.so (aten/aoti). They throw. Threads: any.
+// The two functions are defined in libopenreg_aoti.so (aten/aoti). They throw exceptions. Any
+// thread may call them.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_CALL_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_CALL_H_
 
@@ -18,7 +19,8 @@
 #include "compile/torch_openreg_compile/kernel.h"
 
 extern "C" {
-// The address at which kernels see what the program sees at `data`; false for the host's memory.
+// Converts the program's address `data` to the address that kernels use. Returns false for host
+// memory.
 bool openreg_kernel_address(const void* data, uint64_t* word);
 // Queues run(a copy of the arguments) on the current stream of the device.
 void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int64_t device,
@@ -28,7 +30,7 @@ void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int6
 
 namespace openreg_generated {
 
-// An operand on the CPU has one element, which is only read: it travels itself.
+// A CPU operand has one element and is read-only: its value is passed.
 template <class T, class... Parameters>
 void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const char* kernel) {
   if constexpr (std::is_pointer_v<T>) {
@@ -40,7 +42,7 @@ void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const 
         return;
       }
       throw std::runtime_error(std::string("kernel ") + kernel +
-                               " of device openreg cannot write to a tensor of the CPU");
+                               " of device openreg cannot write to a CPU tensor");
     }
     if (value == nullptr) {
       packed->set(index, value);

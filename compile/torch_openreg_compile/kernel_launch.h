@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_launch.h - how the C++ that torch's compiler generates becomes a kernel of the device.
+// kernel_launch.h - turns C++ that torch's compiler generates into a kernel of the device.
 //
-// Two sides share it. The extension module torch_openreg._C offers a KernelApi in a capsule; a
-// generated module takes it and defines, behind the text of this file, one function
+// It is shared by two sides. The extension module torch_openreg._C provides a KernelApi in a
+// capsule. A generated module imports it and defines, after the text of this file, one function
 //
 //   extern "C" void kernel(const float* in, float* out, int64_t size);
 //
-// which Python calls with the kernel's cost and its arguments: tensors and integers. Nothing but
-// Python and the standard library is needed, so that it costs a compilation little.
+// which Python calls with the kernel's cost and its arguments: tensors and integers. It needs only
+// Python and the standard library, so that it compiles fast.
 //
-// Threads: Python calls with the GIL; the kernel runs on the thread that the device chooses.
+// Python calls the function with the GIL held; the kernel runs on a thread chosen by the device.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
 
@@ -25,16 +25,16 @@
 
 namespace openreg_generated {
 
-// The functions set a Python error where they fail.
+// The functions set a Python error if they fail.
 struct KernelApi {
   static constexpr const char* kCapsule = "torch_openreg._C.kernel_api";
   static constexpr int64_t kVersion = 1;
 
   int64_t version;
-  // The address at which kernels see a tensor's elements, into `word`; returns 1. An operand on the
-  // CPU, of one element of `bytes` bytes that is only read: the element itself; returns 0. -1: any
-  // other tensor, or none.
-  // `device` is that of the operands so far, -1 at first.
+  // Stores the address that kernels use for a tensor's elements in `word` and returns 1. For a
+  // read-only CPU operand with one element of `bytes` bytes, stores the element itself and returns
+  // 0. Returns -1 for any other tensor or object. `device` is the device of the previous operands,
+  // initially -1.
   int (*operand)(PyObject* tensor, size_t bytes, bool written, uint64_t* word, int64_t* device);
   // Queues run(copy of the arguments) on the current stream of `device`. `cost` counts elementary
   // operations of about a quarter of a nanosecond. Returns 0, or -1.
@@ -42,8 +42,8 @@ struct KernelApi {
                 const void* arguments, size_t bytes);
 };
 
-// Takes an argument that Python gives: false, with an error, if it is none for the parameter.
-// `device` is that of the operands so far.
+// Converts an argument from Python. Returns false and sets an error if it does not fit the
+// parameter. `device` is the device of the previous operands.
 template <class T, class... Parameters>
 bool set_argument(const KernelApi& api, Arguments<Parameters...>* packed, size_t index,
                   PyObject* given, int64_t* device) {
@@ -70,7 +70,7 @@ bool set_arguments(const KernelApi& api, Arguments<Parameters...>* packed, PyObj
   return (set_argument<Parameters>(api, packed, kIndices, given[kIndices], device) && ...);
 }
 
-// A call from Python: given[0] is the cost, behind it is an argument for each parameter.
+// A call from Python: given[0] is the cost, followed by one argument per parameter.
 template <class... Parameters>
 PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Parameters...),
                PyObject* const* given, Py_ssize_t count) {
@@ -95,7 +95,7 @@ PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Pa
   Py_RETURN_NONE;
 }
 
-// The runtime's functions; null with a Python error where there is no runtime that fits.
+// Returns the functions of the runtime; null with a Python error if no compatible runtime exists.
 inline const KernelApi* find_api() {
   const auto* api = static_cast<const KernelApi*>(PyCapsule_Import(KernelApi::kCapsule, 0));
   if (api != nullptr && api->version != KernelApi::kVersion) {

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiles generated C++ into Python modules whose kernels are launched on the device.
 
-Code that the compiler wrote imports ``openreg_kernel`` from here, also out of the caches of an
-earlier process.
+Generated code, including code cached by an earlier process, imports ``openreg_kernel`` from here.
 """
 
 from collections.abc import Callable, Sequence
@@ -20,7 +19,7 @@ from torch_openreg_compile import source_text
 
 _LAUNCH = source_text.read("kernel.h", "kernel_launch.h")
 
-# Behind the generated function. torch fills it in by str.format.
+# Follows the generated function. torch fills it in with str.format.
 _MODULE = """
 static const openreg_generated::KernelApi* openreg_api;
 
@@ -46,9 +45,9 @@ PyMODINIT_FUNC PyInit_{entry_func}(void) {{
 
 @clear_on_fresh_cache
 class KernelModules(CppPythonBindingsCodeCache):
-    """The modules of kernels for the device, by what they were compiled from."""
+    """The modules of the device's kernels, keyed by their source."""
 
-    cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012 - as torch declares it
+    cache: dict[str, Callable[[], Any]] = {}  # noqa: RUF012 - declared as in torch
     cache_clear = staticmethod(cache.clear)
     suffix_template = _MODULE
     call_entry_function = (
@@ -65,19 +64,19 @@ def openreg_kernel(
     parallel: bool,
     pointwise: bool,
 ) -> CodeCacheFuture | Callable[..., None]:
-    """Compile a kernel, in another process where the compiler has several.
+    """Compile a kernel, in another process if the compiler has several.
 
     Args:
-        compiler: hands work to processes.
-        name: what errors and traces call the kernel.
+        compiler: submits work to processes.
+        name: the name of the kernel in errors and traces.
         argument_types: the C++ types of its parameters.
         source: defines ``void kernel(...)``; its first line includes torch's prefix.
         parallel: whether it has parallel regions.
-        pointwise: whether no number of its result depends on the number of threads.
+        pointwise: whether its result is independent of the number of threads.
 
     Returns:
-        What launches the kernel on the current stream: called with its cost and its arguments. Or
-        the future of it.
+        A function that launches the kernel on the current stream, called with its cost and its
+        arguments; or a future of that function.
     """
     prefix, _, rest = source.lstrip().partition("\n")
     site = f'{{"{name}", {str(parallel).lower()}, {str(pointwise).lower()}}}'

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Turns a graph of torch._dynamo into one of ATen operators, before autograd sees it.
+"""Lowers a graph of torch._dynamo to ATen operators, before autograd.
 
-A graph of torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``,
-``x * y``. Patterns are written for operators, of which there is one where a program has many
-spellings. So each node that calls a function of torch is replaced by the operators that the
-function calls first: autograd, autocast and functionalization have not happened, and composite
-operators (softmax, layer_norm) are still one node.
+A graph of torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``, ``x *
+y``. Patterns are written for operators: one operator corresponds to many spellings. Therefore each
+node that calls a torch function is replaced by the operators that the function calls first.
+Autograd, autocast and functionalization have not run yet, and composite operators (softmax,
+layer_norm) are still one node.
 
-Only what is known to be such a function is replaced, one node at a time. Everything else stays as
-it was captured: functions of torch.autograd, branches, switches of gradients and of autocast. The
-result is a graph that AOTAutograd takes like the first.
+Only known functions are replaced, one node at a time. Everything else stays as captured: functions
+of torch.autograd, branches, and switches of gradients and autocast. AOTAutograd accepts the result
+like the original graph.
 """
 
 import operator
@@ -28,7 +28,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.experimental.symbolic_shapes import free_unbacked_symbols
 from torch.utils import _pytree as pytree
 
-# Where functions live that do nothing but call operators.
+# Modules whose functions only call operators.
 _MODULES = ("torch.functional", "torch.nn.functional")
 _BUILTIN_MODULES = (
     "_operator",
@@ -39,19 +39,19 @@ _BUILTIN_MODULES = (
 )
 
 
-# Methods of tensors that call one operator under another name, and those that set a property.
+# Tensor methods that call one operator under another name, and methods that set a property.
 _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "short")
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 
 
-# What a function may switch for a time.
+# State that a function may change temporarily.
 _ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
 _EXIT_AUTOCAST = torch.amp.autocast_mode._exit_autocast
 _SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
 
 
 class _StaysAsCaptured(Exception):
-    """Nodes cannot be lowered; the message says why."""
+    """Nodes cannot be lowered; the message gives the reason."""
 
 
 def _is_function_of_torch(node: fx.Node) -> bool:
@@ -69,13 +69,13 @@ def _is_function_of_torch(node: fx.Node) -> bool:
 
 
 def value_of(node: fx.Node) -> Any:
-    """Return what a node was traced with: a FakeTensor, a number or a container of them."""
+    """Return the traced value of a node: a FakeTensor, a number or a container of them."""
     return node.meta["val"] if "val" in node.meta else node.meta.get("example_value")
 
 
 @contextmanager
 def autocast_at(node: fx.Node) -> Iterator[None]:
-    """Be in those regions of autocast that the graph has opened, and not closed, at ``node``."""
+    """Enter the autocast regions that are open at ``node``."""
     opened: list[fx.Node] = []
     if node.graph.find_nodes(op="call_function", target=_ENTER_AUTOCAST):
         for earlier in node.graph.nodes:
@@ -92,13 +92,13 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Tell whether a value is all FakeTensors, whose shapes depend on no data."""
+    """Tell whether a value consists of FakeTensors whose shapes do not depend on data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 
 
 def _can_be_lowered(node: fx.Node) -> bool:
-    """Tell whether a node is a function of torch on tensors, with tensors or nothing as result."""
+    """Tell whether a node calls a torch function on tensors that returns tensors or None."""
     result = value_of(node)
     return (
         _is_function_of_torch(node)
@@ -120,13 +120,13 @@ def _operators(
     """Return a graph of the operators that nodes call.
 
     Args:
-        run: nodes that follow each other.
-        inputs: nodes before them that they use: the inputs of the graph.
-        results: those of them that others use: its outputs.
+        run: consecutive nodes.
+        inputs: earlier nodes that they use: the inputs of the graph.
+        results: those of them that other nodes use: the outputs of the graph.
     """
     values = [value_of(node) for node in inputs]
     if not all(isinstance(v, (torch.SymInt, int, float)) or type(v) is FakeTensor for v in values):
-        raise _StaysAsCaptured("an argument is no tensor with a FakeTensor, and no number")
+        raise _StaysAsCaptured("an argument is neither a FakeTensor nor a number")
     mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
     if mode is None:
         raise _StaysAsCaptured("no argument is a tensor")
@@ -143,20 +143,21 @@ def _operators(
                     known[node] = node.target(*args, **kwargs)
         return [known[node] for node in results]
 
-    # What is traced may write to its arguments.
+    # Trace with detached copies, because the traced code may write to its arguments.
     with mode, autocast_at(run[0]), torch.no_grad(), traceback.preserve_node_meta():
         copies = [v.detach() if isinstance(v, FakeTensor) else v for v in values]
         lowered: fx.GraphModule = make_fx(call, pre_dispatch=True)(*copies)
     if lowered.graph.find_nodes(op="get_attr"):
         raise _StaysAsCaptured("it makes a constant")
     if any(node.target in _SWITCHES for node in lowered.graph.nodes):
-        # What it switches back to is what was the case here, not in the program.
+        # Tracing would record the state at this point as the one to restore, not the program's
+        # state.
         raise _StaysAsCaptured("it switches gradients or autocast")
     return lowered
 
 
-def _use_instead(node: fx.Node, result: Any) -> None:
-    """Let those who use a node use its result, or each the one of several that it takes."""
+def _replace_uses(node: fx.Node, result: Any) -> None:
+    """Replace all uses of a node by its result, or by the selected ones of several results."""
     if isinstance(result, fx.Node):
         node.replace_all_uses_with(result)
         return
@@ -166,15 +167,15 @@ def _use_instead(node: fx.Node, result: Any) -> None:
 
 
 def _replace(run: Sequence[fx.Node]) -> None:
-    """Put the operators that nodes call into their place.
+    """Replace nodes by the operators that they call.
 
     Raises:
-        _StaysAsCaptured: where that cannot be known; the graph is as before.
+        _StaysAsCaptured: if the operators cannot be determined; the graph is unchanged.
     """
     inside = set(run)
     used = dict.fromkeys(source for node in run for source in node.all_input_nodes)
     inputs = [node for node in used if node not in inside]
-    # What nobody uses is here for its effect: as a result it is not taken for dead code.
+    # An unused node is kept for its side effect: as a result it does not count as dead code.
     results = [
         node
         for node in run
@@ -191,7 +192,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
                 here[node] = next(sources)
             elif node.op == "output":
                 for old, new in zip(results, node.args[0], strict=True):
-                    _use_instead(old, fx.node.map_arg(new, here.__getitem__))
+                    _replace_uses(old, fx.node.map_arg(new, here.__getitem__))
             else:
                 here[node] = graph.node_copy(node, here.__getitem__)
     for node in reversed(run):
@@ -202,7 +203,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
 
 
 def _lower_run(run: Sequence[fx.Node]) -> None:
-    """Lower nodes that follow each other: together, which is faster, else those that can be."""
+    """Lower consecutive nodes: together, which is faster, otherwise one by one where possible."""
     try:
         _replace(run)
     except _StaysAsCaptured as why:
@@ -214,8 +215,8 @@ def _lower_run(run: Sequence[fx.Node]) -> None:
                     _lower_run([node])
 
 
-def _why_not(graph: fx.Graph) -> str | None:
-    """Say why a graph has to stay as it was captured, None where it has not."""
+def _reason_against_lowering(graph: fx.Graph) -> str | None:
+    """Return why a graph cannot be lowered, or None if it can."""
     for node in graph.nodes:
         if "functorch" in (getattr(node.target, "__module__", None) or ""):
             return f"'{node.name}' belongs to a transform of torch.func"
@@ -225,17 +226,17 @@ def _why_not(graph: fx.Graph) -> str | None:
             torch.Tag.inplace_view in getattr(packet, overload).tags
             for overload in packet.overloads()
         ):
-            # What was traced shows its argument as it was afterwards.
-            return f"'{node.name}' gives a tensor another shape in place"
+            # The traced value of its argument already has the shape after the change.
+            return f"'{node.name}' changes the shape of a tensor in place"
     return None
 
 
 def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
-    """Replace functions of torch by the operators that they call, in place.
+    """Replace torch functions by the operators that they call, in place.
 
-    Graphs of checkpointed regions are lowered as well; graphs of other kinds inside it are left
-    alone, and so is all of a graph that transforms functions (torch.func) or gives tensors another
-    shape in place (``x.t_()``). What stays as it was captured is logged with the reason.
+    Graphs of checkpointed regions are lowered as well. Not lowered are other subgraphs, and graphs
+    that transform functions (torch.func) or change the shape of a tensor in place (``x.t_()``). The
+    reason is logged.
 
     Args:
         gm: a well-formed graph whose nodes have FakeTensors.
@@ -243,7 +244,7 @@ def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
     Returns:
         The graphs that were lowered, ``gm`` first.
     """
-    reason = _why_not(gm.graph)
+    reason = _reason_against_lowering(gm.graph)
     if reason is not None:
         log.debug("the graph stays as it was captured: %s", reason)
         return []

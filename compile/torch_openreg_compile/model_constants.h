@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// model_constants.h - constants of a model that was compiled ahead of time, as memory of the
-// device.
+// model_constants.h - places constants of an ahead-of-time compiled model in device memory.
 //
-// torch's code around a model keeps constants that are part of the library, or that it is to copy,
-// in one block of memory: it calls memcpy(place, source, bytes), then makes a tensor of the place.
-// It does so in memory of the host for each device that it does not know. Here the place stays
-// untouched: memcpy only notes the source, and a tensor of the device has memory of its own, to
-// which the source is copied on the current stream. Constants on the CPU are as torch has them.
+// torch's code around a model stores constants that are part of the library, or that must be
+// copied, in one block of memory: it calls memcpy(place, source, bytes) and then creates a tensor
+// from `place`. For devices that torch does not know this is host memory. Here memcpy only records
+// the source and does not write to `place`; a tensor of the device gets its own memory, to which
+// the source is copied on the current stream. Constants on the CPU are handled as in torch.
 //
-// To be included before torch's headers. Threads: a note belongs to the thread.
+// Must be included before torch's headers. The recorded source is thread-local.
 #ifndef TORCH_OPENREG_COMPILE_MODEL_CONSTANTS_H_
 #define TORCH_OPENREG_COMPILE_MODEL_CONSTANTS_H_
 
@@ -65,7 +64,7 @@ inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* s
   if (copy.bytes == 0) {
     return aoti_torch_empty_strided(ndim, sizes, strides, dtype, device_type, device, result);
   }
-  // All elements of the storage, whatever the tensor makes of them.
+  // Copy all elements of the storage, regardless of the tensor's view of them.
   uint64_t word = 0;
   const bool on_device = openreg_kernel_address(copy.source, &word);
   const auto elements = static_cast<int64_t>(copy.bytes / aoti_torch_dtype_element_size(dtype));
@@ -88,7 +87,7 @@ inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* s
              : aoti_torch__reinterpret_tensor(target.handle, ndim, sizes, strides, offset, result);
 }
 
-// What torch's headers call, by the first number of arguments or by the second.
+// torch's headers call either of the two overloads.
 inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* sizes,
                                       const int64_t* strides, int64_t offset, int32_t dtype,
                                       int32_t device_type, int32_t device,

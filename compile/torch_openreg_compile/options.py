@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ``torch.compile(backend="openreg", options=...)`` may say."""
+"""The options of ``torch.compile(backend="openreg", options=...)``."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-#: Passes before autograd, which replace several operators by one.
+#: Passes that run before autograd and replace several operators by one.
 REWRITES = ("silu", "gelu", "layer_norm", "rms_norm", "softmax", "attention")
 
-#: Passes over the graphs of forward and backward.
+#: Passes that run on the forward and backward graphs.
 SIMPLIFICATIONS = ("fold", "cse", "dead_code")
 
-#: What runs a graph when the passes are through.
+#: What runs a graph after the passes.
 COMPILERS = ("eager", "inductor", "graph")
 
 
@@ -22,12 +22,12 @@ class Options:
     """How a graph is compiled.
 
     Attributes:
-        passes: names of passes; those of a kind run in this order.
-        inexact: whether passes may change results by a rounding that no fused operator explains.
-        then: what runs the graph afterwards: its operators one by one, generated kernels, or the
-            replay of captured operators.
+        passes: names of passes; passes of the same kind run in this order.
+        inexact: whether passes may change rounding beyond what fused operators do.
+        then: what runs the graph after the passes: its operators one by one ("eager"), generated
+            kernels ("inductor"), or a replay of captured operators ("graph").
         debug: whether to report on each graph, on standard error.
-        dump: folder for the graphs as DOT files of Graphviz, None for none.
+        dump: folder for the graphs as Graphviz DOT files; None writes no files.
     """
 
     passes: tuple[str, ...] = (*REWRITES, *SIMPLIFICATIONS)
@@ -45,7 +45,7 @@ def _passes(value: object) -> tuple[str, ...]:
     names = (*REWRITES, *SIMPLIFICATIONS)
     if not isinstance(value, (list, tuple)) or not all(isinstance(name, str) for name in value):
         raise TypeError(
-            f"openreg: options['passes'] is {value!r}: give a list of names, of {', '.join(names)}"
+            f"openreg: options['passes'] is {value!r}: pass a list of names of {', '.join(names)}"
         )
     for name in value:
         if name not in names:
@@ -61,22 +61,22 @@ def _compiler(value: object) -> str:
 
 def _switch(name: str, value: object) -> bool:
     if not isinstance(value, bool):
-        raise TypeError(f"openreg: options[{name!r}] is {value!r}: give True or False")
+        raise TypeError(f"openreg: options[{name!r}] is {value!r}: pass True or False")
     return value
 
 
 def _folder(value: object) -> Path:
     if not isinstance(value, (str, os.PathLike)):
-        raise TypeError(f"openreg: options['dump'] is {value!r}: give the path of a folder")
+        raise TypeError(f"openreg: options['dump'] is {value!r}: pass the path of a folder")
     return Path(value)
 
 
 def parse(options: Mapping[str, Any]) -> Options:
-    """Check options and fill in what they leave out: all passes, then eager.
+    """Check options and fill in the defaults: all passes, then eager.
 
     Raises:
-        ValueError: where a name is not known; the message lists those that are.
-        TypeError: where a value is of another type than its option.
+        ValueError: for an unknown name; the message lists the known names.
+        TypeError: for a value whose type does not match its option.
     """
     names = [field.name for field in fields(Options)]
     unknown = [name for name in options if name not in names]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The way of a graph through the passes, when ``options`` ask for it.
+"""Runs a graph through the passes that ``options`` select.
 
-Rewrites run on operators before autograd: one pattern does for training and inference, because the
-operator that replaces it brings its own backward. Simplifications run afterwards, on the graphs of
-forward and backward that AOTAutograd makes, which write to nothing.
+Rewrites run on operators before autograd: the same pattern serves training and inference, because
+the replacing operator has its own backward. Simplifications run afterwards, on the forward and
+backward graphs produced by AOTAutograd, which do not write to tensors.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,12 +46,12 @@ def _eliminate_dead_code(gm: fx.GraphModule) -> list[str]:
 
 
 def rewrites(chosen: Options) -> list[Pass]:
-    """Return the passes before autograd that options name, in their order."""
+    """Return the selected passes that run before autograd, in their order."""
     return [_REWRITES[name]() for name in chosen.passes if name in options.REWRITES]
 
 
 def simplifications(chosen: Options) -> list[Pass]:
-    """Return the passes over forward and backward that options name, in their order."""
+    """Return the selected passes over forward and backward graphs, in their order."""
     known: dict[str, Pass] = {
         "fold": folding.fold_inexactly if chosen.inexact else folding.fold,
         "cse": subexpressions.eliminate,
@@ -61,7 +61,7 @@ def simplifications(chosen: Options) -> list[Pass]:
 
 
 def apply(passes: Sequence[Pass], gm: fx.GraphModule) -> list[str]:
-    """Run passes over a graph, in place, and log what they did."""
+    """Run passes over a graph, in place, and log their changes."""
     done = [line for each in passes for line in each(gm)]
     for line in done:
         log.debug("%s", line)
@@ -69,7 +69,7 @@ def apply(passes: Sequence[Pass], gm: fx.GraphModule) -> list[str]:
 
 
 class _Simplify(CustomGraphPass):
-    """The simplifications in the form that Inductor knows; its caches tell them by ``uuid``."""
+    """The simplifications as an Inductor pass; ``uuid`` is part of Inductor's cache keys."""
 
     def __init__(self, chosen: Options) -> None:
         self._passes = simplifications(chosen)
@@ -86,7 +86,7 @@ class _Simplify(CustomGraphPass):
 
 
 def _inductor(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
-    own = get_custom_graph_passes(config.post_grad_custom_pre_pass)  # of the program
+    own = get_custom_graph_passes(config.post_grad_custom_pre_pass)  # the program's passes
     patches = {"post_grad_custom_pre_pass": (*own, _Simplify(chosen))}
     return cast(Callable[..., Any], compile_fx(gm, inputs, config_patches=patches))
 
@@ -121,22 +121,22 @@ def _operators(
 
 
 def run(gm: fx.GraphModule, inputs: Sequence[Any], chosen: Options) -> Callable[..., Any]:
-    """Take a graph of torch._dynamo through passes to what runs it.
+    """Run a graph of torch._dynamo through the passes and compile it.
 
     Args:
         gm: a valid graph; it is changed in place.
         inputs: the values of its placeholders.
-        chosen: which passes, and what runs the graph.
+        chosen: the passes, and what runs the graph.
 
     Returns:
-        What torch._dynamo calls with the inputs.
+        The function that torch._dynamo calls with the inputs.
     """
     report = Report(chosen)
     passes = rewrites(chosen)
     lowered = lower(gm)
     if not lowered:
         with report.of("captured", gm):
-            pass  # it stays as it is
+            pass  # the graph stays as captured
     for graph in lowered:
         with report.of("captured", graph) as done:
             done += apply(passes, graph)

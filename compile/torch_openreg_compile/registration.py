@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers with torch's compiler when, and only when, a program imports the compiler.
+"""Registers with torch's compiler when a program imports the compiler, and not before.
 
-torch.compile's registries live in modules that take a second to import, and torch looks into them
-without asking any backend first: there is no entry point for a device. So a finder waits in
-``sys.meta_path`` for the module that holds a registry and registers as soon as it has been
-imported. Nothing of torch is replaced.
+torch.compile's registries are in modules that take a second to import, and torch reads them without
+calling any backend first: there is no entry point for devices. Therefore a finder in
+``sys.meta_path`` registers the device as soon as the module with a registry has been imported.
+Nothing of torch is replaced.
 """
 
 import importlib
@@ -22,7 +22,7 @@ _Action = Callable[[], None]
 
 
 class _LoaderThenAction(Loader):
-    """The loader of a module, and what to do when it has run."""
+    """Runs the loader of a module, and an action afterwards."""
 
     def __init__(self, loader: Loader, action: _Action) -> None:
         self._loader = loader
@@ -32,8 +32,7 @@ class _LoaderThenAction(Loader):
         return self._loader.create_module(spec)
 
     def exec_module(self, module: ModuleType) -> None:
-        # The module is to look as if nobody had waited for it: its source is read through its
-        # loader.
+        # Restore the original loader: inspect reads the module's source through it.
         module.__loader__ = self._loader
         if module.__spec__ is not None:
             module.__spec__.loader = self._loader
@@ -42,7 +41,7 @@ class _LoaderThenAction(Loader):
 
 
 class _AfterImport(MetaPathFinder):
-    """Finds one module, through the finders behind it, and adds an action to its import."""
+    """Finds one module through the finders that follow it, and adds an action to its import."""
 
     def __init__(self, name: str, action: _Action) -> None:
         self._name = name
@@ -71,9 +70,8 @@ def after_import(name: str, action: _Action) -> None:
 
     Args:
         name: full name of the module.
-        action: runs once, in the thread that imports the module, before anyone else sees the
-        module;
-            what it raises ends that import.
+        action: runs once, in the thread that imports the module, before other threads can use
+            the module; its exceptions make the import fail.
     """
     if name in sys.modules:
         action()
@@ -86,15 +84,14 @@ def _register_device_interface() -> None:
 
 
 def _register_random_numbers() -> None:
-    # The compilers on AOTAutograd (backend "aot_eager"): with this they repeat the random numbers
-    # of a checkpointed region by torch.openreg._get_generator; else they refuse the device.
+    # Lets compilers based on AOTAutograd (backend "aot_eager") replay the random numbers of a
+    # checkpointed region through torch.openreg._get_generator; otherwise they reject the device.
     utils = importlib.import_module("torch._functorch._aot_autograd.utils")
     utils.register_graphsafe_rng_device_type(DEVICE_TYPE)
 
 
 def _load_compiled_operators() -> None:
-    # Packages that were compiled ahead of time are loaded by this module, and by no other part of
-    # the compiler.
+    # This module loads packages that were compiled ahead of time, without the rest of the compiler.
     torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
 
 
@@ -103,9 +100,9 @@ def _register_generated_kernels() -> None:
 
 
 def register() -> None:
-    """Let torch's compiler know the device, now or when it is imported.
+    """Register the device with torch's compiler, now or when the compiler is imported.
 
-    To be called once, when the device module ``torch.openreg`` is there.
+    Must be called only once, after the device module ``torch.openreg`` was registered.
     """
     after_import("torch._dynamo.device_interface", _register_device_interface)
     after_import("torch._functorch._aot_autograd.utils", _register_random_numbers)

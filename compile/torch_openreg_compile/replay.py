@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Compiled functions whose calls are replays of captured graphs.
+"""Replays captured graphs in place of calls of compiled functions.
 
-The first call for each tuple of integers (the sizes that are dynamic) runs the function as it is;
-the second captures it, and from then on a call copies its inputs and replays. Parameters and what
-else torch calls static are not copied: they are read where they were. Results are memory of the
-graph. Those of an earlier call are not overwritten while somebody holds them: the function is
-captured once more then, into other memory. What cannot be captured runs as it is, and the log says
-why (``TORCH_LOGS=cudagraphs``).
+The first call for each tuple of integers (the dynamic sizes) runs the function directly. The second
+call captures it; later calls copy their inputs and replay. Parameters and other inputs that torch
+considers static are not copied: the graph reads them at the captured address. Results are in the
+graph's memory. Results of an earlier call are not overwritten as long as they are referenced: in
+that case the function is captured again, into other memory. A function that cannot be captured runs
+directly, and the log gives the reason (``TORCH_LOGS=cudagraphs``).
 
-docs/compile.md, "Replaying graphs", has the rules.
+docs/compile.md, "Replaying graphs", explains the rules.
 """
 
 import threading
@@ -30,17 +30,17 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 Function = Callable[[list[Any]], Any]
 
-#: Recordings of one function for one tuple of integers, and for all of them.
+#: Maximum number of recordings of a function per tuple of integers, and in total.
 MOST_ALIKE = 8
 MOST = 64
 
-#: Tuples of integers that are remembered until they come again.
+#: Maximum number of tuples of integers that are remembered.
 MOST_SIZES = 1024
 
-#: How many addresses of a static input are recorded before it is copied like the others.
+#: Number of addresses of a static input after which it is copied like the others.
 MOST_ADDRESSES = 3
 
-_CAPTURING = threading.Lock()  # one capture at a time: they share streams
+_CAPTURING = threading.Lock()  # one capture at a time, because captures share streams
 
 
 @cache
@@ -50,12 +50,12 @@ def _capture_stream(device: int) -> torch.Stream:
 
 
 def skip(reason: str) -> None:
-    """Tell in torch's way that something runs without a graph; raises if torch is told to."""
+    """Report through torch that a function runs without a graph; torch may raise an error."""
     log_cudagraph_skip_and_bump_counter(format_default_skip_message(reason))
 
 
 class _Sizes:
-    """What was recorded of a function for one tuple of integers."""
+    """The recordings of a function for one tuple of integers."""
 
     def __init__(self, copied: set[int]) -> None:
         self.recordings: list[Any] = []
@@ -63,7 +63,7 @@ class _Sizes:
         self.moves: Counter[int] = Counter()
 
     def learn(self, inputs: list[Any]) -> None:
-        """Remember static inputs that are not where any recording has them; copy what moves on."""
+        """Count static inputs at new addresses; copy those that move repeatedly."""
         moved = [recording.moved(inputs) for recording in self.recordings]
         known = [set(indices) for indices in moved if indices is not None]
         if not known or not all(known):
@@ -72,18 +72,18 @@ class _Sizes:
         moving = {i for i, moves in self.moves.items() if moves >= MOST_ADDRESSES}
         if not moving <= self.copied:
             self.copied |= moving
-            self.recordings.clear()  # they would wait for addresses that do not come again
+            self.recordings.clear()  # they expect addresses that will not recur
 
 
 class Replay:
-    """A function of tensors of one device and of integers, which replays what it captured.
+    """Wraps a function of tensors on one device and integers, and replays its captures.
 
     Args:
         function: takes a list of inputs, which it may clear, and returns a list or a tuple. Its
-            kernels and copies are all that it does: no host code counts.
-        device: index of the device of all tensors.
-        static: places of inputs that tend to stay where they are.
-        written: places of inputs that the function writes to.
+            only effects must be kernels and copies, because host code is not replayed.
+        device: the index of the device of all tensors.
+        static: indices of inputs whose addresses usually do not change.
+        written: indices of inputs that the function writes to.
 
     A call takes a list of inputs and clears it. Any thread may call.
     """
@@ -91,19 +91,19 @@ class Replay:
     def __init__(
         self, function: Function, device: int, static: Sequence[int], written: Sequence[int]
     ) -> None:
-        self._boxed_call = True  # AOTAutograd's mark for a function that clears its inputs
+        self._boxed_call = True  # tells AOTAutograd that the function clears its inputs
         self._function = function
         self._device = device
         self._static = frozenset(static)
         self._written = tuple(written)
         self._module = torch.get_device_module(DEVICE_TYPE)
-        self._integers: tuple[int, ...] | None = None  # places of what is no tensor
+        self._integers: tuple[int, ...] | None = None  # indices of inputs that are not tensors
         self._sizes: dict[tuple[Any, ...], _Sizes] = {}
         self._refused = False
         self._skips_dynamic = config.triton.cudagraph_skip_dynamic_graphs
 
     def __call__(self, inputs: list[Any]) -> Any:
-        """Call the function: by a replay if one fits."""
+        """Call the function, by a replay if a recording fits."""
         if self._integers is None:
             self._integers = tuple(
                 i for i, value in enumerate(inputs) if not isinstance(value, torch.Tensor)
@@ -148,22 +148,22 @@ class Replay:
         count = sum(len(each.recordings) for each in self._sizes.values())
         if len(sizes.recordings) >= MOST_ALIKE or count >= MOST:
             self._refuse(
-                f"{count} captures of one function, of which {len(sizes.recordings)} for these "
-                "sizes: too many of its results are held at a time, its parameters move, or its "
-                "sizes change with each call"
+                f"{count} captures of one function, {len(sizes.recordings)} of them for these "
+                "sizes: too many of its results are referenced at a time, its parameters move, or "
+                "its sizes change with each call"
             )
             return None
         try:
             recording = self._capture(inputs, sizes.copied)
-        except Exception as error:  # whatever the function meets in a capture: it runs without one
-            self._refuse(f"what a graph cannot hold: {error}")
+        except Exception as error:  # any error in a capture: run without a graph
+            self._refuse(f"the function cannot be captured: {error}")
             return None
         sizes.recordings.append(recording)
         counters[DEVICE_TYPE]["graph_captures"] += 1
         return recording
 
     def _capture(self, inputs: list[Any], copied: set[int]) -> Any:
-        # What is made here outlives the modes of this call.
+        # The tensors created here outlive the modes of this call.
         with torch.inference_mode(False), torch.no_grad():
             given = [
                 torch.empty_strided(x.size(), x.stride(), dtype=x.dtype, device=x.device)
@@ -178,7 +178,7 @@ class Replay:
                 try:
                     results = list(self._function(list(given)))
                 except BaseException:
-                    with suppress(RuntimeError):  # the same reason
+                    with suppress(RuntimeError):  # raised for the same reason
                         graph.capture_end()
                     raise
                 graph.capture_end()

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which operations become one kernel, and the C++ of it.
+"""Decides which operations become one kernel, and generates its C++.
 
-torch's generator of C++ for the CPU does the work. What differs is how a kernel ends up on the
-device: it is launched, with a cost; it uses as many threads as the launch gives it; and an
-exception inside a parallel loop reaches the program.
+It extends torch's C++ generator for the CPU. The differences: a kernel is launched, with a cost; it
+uses the threads that the launch provides; and an exception inside a parallel loop is propagated to
+the program.
 """
 
 import re
@@ -26,45 +26,44 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# torch asks a table of names for the backend that generates a device's code, and a device that it
-# does not know stands behind this name.
+# torch looks up the code generator of a device by name; unknown devices use this name.
 _GENERATE_CPP: dict[str, Any] = {"cuda_backend": "cpp"}
 
-# Operations that take some ten instructions and more.
+# Operations that take about ten instructions or more.
 _HEAVY = frozenset(
     {"erf", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "pow", "rand"}
     | {"randn", "sigmoid", "sin", "cos", "tan", "tanh", "atan2", "acos", "asin", "atan", "erfinv"}
 )
 
-# What generated loops call that may throw: checks of indices, divisions of integers.
+# Calls in generated loops that may throw: index checks and integer divisions.
 _THROWING = re.compile(r"TORCH_CHECK\(|\b(floor_divide_integral|mod|remainder_integral)\(")
 
-# How torch has divisions tell their kernel of a zero: by a variable that all launches share.
-# Without it they throw.
+# The variable by which divisions by zero are reported to their kernel; all launches share it.
+# Without it divisions throw.
 _SHARED_ERROR = "inductor_cpu_integer_div_error"
 
 
 def _cost(nodes: Iterable[SchedulerNode]) -> sympy.Expr:
-    """Return about how many elementary operations (of a quarter of a nanosecond) nodes take."""
+    """Return the approximate cost of nodes in elementary operations of a quarter nanosecond."""
     cost: sympy.Expr = sympy.Integer(0)
     for node in nodes:
         counts = node._body.op_counts
         heavy = sum(count for name, count in counts.items() if name in _HEAVY)
-        # Loads, stores and arithmetic work on vectors of eight and more.
+        # Loads, stores and arithmetic are vectorized with eight or more lanes.
         each = max(1, sum(counts.values()) // 8 + 2 * heavy)
         cost += each * sympy_product([size for sizes in node.get_ranges() for size in sizes])
     return cost
 
 
 class _LaunchedWorkSharing(WorkSharing):
-    """Parallel regions with the threads that the launch has, at most those of the compilation."""
+    """Parallel regions with the launch's threads, at most the number assumed when compiling."""
 
     def parallel(self, threads: int) -> None:
         super().parallel(f"openreg_generated::team({threads})")
 
 
 class LaunchedKernelGroup(KernelGroup):
-    """Kernels that become one function, and one launch."""
+    """Kernels that become one function and one launch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -83,7 +82,7 @@ class LaunchedKernelGroup(KernelGroup):
         return "\n".join(line for line in code.splitlines() if _SHARED_ERROR not in line)
 
     def call_kernel(self, wrapper: Any, kernel_name: str) -> None:
-        """Write the call: the cost goes before the arguments."""
+        """Write the call, with the cost before the arguments."""
         _, arguments, types = self.args.cpp_argdefs()
         cost = _cost(self.scheduled_nodes)
         for symbol in cost.free_symbols:
@@ -97,7 +96,7 @@ class LaunchedKernelGroup(KernelGroup):
 
 
 class LaunchedKernelProxy(CppKernelProxy):
-    """A loop nest whose body keeps an exception, where it can throw, for the end of the kernel."""
+    """A loop nest that stores exceptions of its body until the end of the kernel."""
 
     def gen_body(self, code: BracesBuffer | None = None) -> None:
         """Write the body."""
@@ -118,9 +117,10 @@ class LaunchedKernelProxy(CppKernelProxy):
 class _Loops(tuple[sympy.Expr, ...]):
     """The sizes of nested loops.
 
-    For devices other than the CPU the scheduler takes a node's loops for one, multiplies their
-    number by that of its reductions, and splits other nodes' loops like that where these have as
-    many turns. C++ has nested loops, and no other node has the turns that a product here says.
+    For devices other than the CPU, the scheduler treats a node's loops as one loop, multiplies its
+    iterations by those of the reductions, and splits the loops of other nodes with the same number
+    of iterations to match. C++ has nested loops, so the product returned here matches no other
+    node.
     """
 
     def __mul__(self, other: object) -> sympy.Expr:
@@ -128,11 +128,11 @@ class _Loops(tuple[sympy.Expr, ...]):
 
 
 def _has_changed_loops(node: BaseSchedulerNode) -> bool:
-    """Tell whether the scheduler changed a node's loops, to see if it could be fused then.
+    """Tell whether the scheduler changed a node's loops to make it fusable.
 
-    It does so for devices other than the CPU only, and what generates C++ undoes it when it looks
-    for common loops. So such nodes are not fused, as on the CPU. Orders and splits are noted by a
-    listener; an inverted index shows in what the node writes.
+    The scheduler does this only for devices other than the CPU, and the C++ generator undoes it
+    when it looks for common loops. Therefore such nodes are not fused, as on the CPU. A listener
+    records reordered and split loops; an inverted index is visible in the node's writes.
     """
     for leaf in node.get_nodes():
         if not isinstance(leaf, SchedulerNode):
@@ -153,17 +153,17 @@ class OpenRegScheduling(CppScheduling):
     kernel_proxy_cls = LaunchedKernelProxy
 
     def group_fn(self, sizes: Sequence[Sequence[sympy.Expr]]) -> tuple[_Loops, ...]:
-        """Return the sizes of loops, as they are compared."""
+        """Return the loop sizes in the form that the scheduler compares."""
         return tuple(map(_Loops, super().group_fn(sizes)))
 
     def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
-        """Tell whether two nodes that do not depend on each other become one kernel."""
+        """Tell whether two independent nodes become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_horizontal(node1, node2))
 
     def can_fuse_vertical(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
-        """Tell whether a node and one that reads its results become one kernel."""
+        """Tell whether a node and a reader of its results become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_vertical(node1, node2))
@@ -188,7 +188,7 @@ class OpenRegScheduling(CppScheduling):
         nodes: Sequence[BaseSchedulerNode],
         kernel_args: KernelArgs | None = None,
     ) -> str:
-        """Write the definition of a kernel, unless the graph has it, and return its name."""
+        """Write the definition of a kernel unless it already exists, and return its name."""
         wrapper: Any = V.graph.wrapper_code
         known = wrapper.src_to_kernel.get(src_code)
         if known is not None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""C++ of this package as text that becomes part of generated code.
+"""Provides C++ headers of this package as text for generated code.
 
-Generated code includes no file of ours: what is in a cache, or in a compiled package, is complete,
-and another version of the text is another code.
+Generated code includes none of our files, so code in a cache or a compiled package is
+self-contained, and a changed header changes the code and thus its cache key.
 """
 
 import re
@@ -12,6 +12,6 @@ _OWN_INCLUDE = re.compile(r'^#include "compile/.*\n', re.MULTILINE)
 
 
 def read(*names: str) -> str:
-    """Return the text of some headers of this package, each behind those that it includes."""
+    """Return the text of headers of this package, given in dependency order."""
     folder = files(__package__)
     return "\n".join(_OWN_INCLUDE.sub("", (folder / name).read_text()) for name in names)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Buffers of compiled modules that are symmetric memory: operands of ``torch.ops.symm_mem``.
+"""Allocates symmetric memory in compiled modules, for operands of ``torch.ops.symm_mem``.
 
-torch 2.13 writes their allocation for ``torch.device("cuda:0")``, whatever the graph's device is.
+torch 2.13 generates the allocation for ``torch.device("cuda:0")`` regardless of the device.
 """
 
 import torch
@@ -18,7 +18,7 @@ def empty_strided_p2p(
     group_name: str | None = None,
     alloc_id: int | None = None,
 ) -> Tensor:
-    """Allocate as the function of torch does, on this device with the index of ``device``."""
+    """Allocate like torch's function of the same name, on openreg with the index of ``device``."""
     from torch._C._distributed_c10d import _SymmetricMemory
 
     own = torch.device(DEVICE_TYPE, device.index)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of a graph before it is taken: well-formed, and traced for the inputs that it will get."""
+"""Checks that a graph is well-formed and was traced for the inputs that it receives."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -11,23 +11,23 @@ from torch._subclasses.fake_tensor import FakeTensor, is_fake
 
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# On which tensors a graph for the device may work: its own, operands and results on the host, and
-# those that have no data.
+# The devices of tensors in a graph: openreg, the host for operands and results, and meta for
+# tensors without data.
 _LEGAL_DEVICE_TYPES = (DEVICE_TYPE, "cpu", "meta")
 
 
 class GraphError(RuntimeError):
-    """A graph cannot be taken; the message names the node and the cause."""
+    """A graph was rejected; the message names the node and the cause."""
 
 
 def _describe(node: fx.Node) -> str:
-    """Return how an error names a placeholder: its name, and where the program has the value."""
+    """Return a description of a placeholder: its name, and the value's source in the program."""
     source = getattr(node, "_dynamo_source", None)
     return f"placeholder '{node.name}'" + (f" ({source.name})" if source is not None else "")
 
 
 def _fake_tensor(node: fx.Node) -> torch.Tensor | None:
-    """Return what a node was traced with; torch._dynamo and make_fx keep it under two keys."""
+    """Return the traced value; torch._dynamo and make_fx store it under different keys."""
     for key in ("example_value", "val"):
         value = node.meta.get(key)
         if isinstance(value, torch.Tensor) and is_fake(value):
@@ -36,10 +36,10 @@ def _fake_tensor(node: fx.Node) -> torch.Tensor | None:
 
 
 def lint(gm: fx.GraphModule) -> None:
-    """Check that a graph, and those that its nodes refer to, are well-formed.
+    """Check that a graph and its subgraphs are well-formed.
 
     Raises:
-        GraphError: where one is not.
+        GraphError: if one is not.
     """
     for name, module in gm.named_modules():
         if not isinstance(module, fx.GraphModule):
@@ -55,20 +55,18 @@ def check_placeholders(gm: fx.GraphModule, inputs: Sequence[Any]) -> None:
     """Check that each input is on the device that its placeholder was traced with.
 
     Args:
-        gm: graph whose placeholders stand in the order of the inputs.
-        inputs: tensors, real or fake, of any shape and dtype; anything that is no tensor is let
-        through.
+        gm: a graph whose placeholders are in the order of the inputs.
+        inputs: tensors, real or fake, of any shape and dtype; other values are not checked.
 
     Raises:
-        GraphError: where the number of inputs differs, or a tensor is on another device than
-        traced, or
-            on a third kind of device, or on openreg without having been traced.
+        GraphError: if the number of inputs differs, or a tensor is not on the device that was
+            traced, on an unsupported device, or on openreg without having been traced.
     """
     placeholders = gm.graph.find_nodes(op="placeholder")
     if len(placeholders) != len(inputs):
         raise GraphError(
             f"openreg: the graph has {len(placeholders)} placeholders, but {len(inputs)} inputs "
-            "were given: give one value for each placeholder"
+            "were passed: pass one value for each placeholder"
         )
     for node, value in zip(placeholders, inputs, strict=True):
         if isinstance(value, torch.Tensor):
@@ -79,8 +77,8 @@ def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
     device = value.device
     if device.type not in _LEGAL_DEVICE_TYPES:
         raise GraphError(
-            f"openreg: {_describe(node)}: the input is on {device}: this backend takes graphs for "
-            "openreg, with tensors of the CPU beside it. Move the input, or choose another backend"
+            f"openreg: {_describe(node)}: the input is on {device}: this backend supports tensors "
+            "on openreg and on the CPU. Move the input, or choose another backend"
         )
     fake = _fake_tensor(node)
     if fake is None and isinstance(value, FakeTensor):
@@ -89,13 +87,13 @@ def _check_placeholder(node: fx.Node, value: torch.Tensor) -> None:
         if device.type == DEVICE_TYPE:
             raise GraphError(
                 f"openreg: {_describe(node)}: the input is on {device} and has no FakeTensor: "
-                "nobody knows what was traced. Trace with FakeTensors (torch.compile does), or put "
-                "one into node.meta['example_value']"
+                "the traced device is unknown. Trace with FakeTensors (as torch.compile does), or "
+                "set node.meta['example_value']"
             )
     elif fake.device != device:
         raise GraphError(
             f"openreg: {_describe(node)}: it was traced on {fake.device}, but the input is on "
-            f"{device}. Give the tensor that was traced, or compile again for this one"
+            f"{device}. Pass a tensor on the traced device, or compile again for this one"
         )
     if device.type == "cpu":
         log.debug("%s is on the CPU", _describe(node))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python around the kernels: it allocates what they write and launches them in order."""
+"""The Python code around the kernels: it allocates their results and launches them in order."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -16,7 +16,7 @@ from torch_openreg_compile.name import DEVICE_TYPE, MODULE
 
 
 class _Wrapper(PythonWrapperCodegen):
-    """What differs from the CPU's, for graphs and those inside them."""
+    """The differences from the CPU's wrapper, for graphs and subgraphs."""
 
     def define_launched_kernel(
         self,
@@ -63,7 +63,7 @@ class _Wrapper(PythonWrapperCodegen):
         allocation_shape: Sequence[Any] | None = None,
         is_pinned: bool = False,
     ) -> str:
-        # torch's own leaves out which of the devices it is.
+        # torch's version omits the device index.
         if device.type != DEVICE_TYPE:
             line = super().make_allocation(
                 name, device, dtype, shape, stride, allocation_shape, is_pinned
@@ -88,7 +88,7 @@ class OpenRegWrapper(_Wrapper):
         parent_wrapper: PythonWrapperCodegen | None,
         partition_signatures: Any = None,
     ) -> PythonWrapperCodegen:
-        """Return what writes the module, or a function in it."""
+        """Return the generator of the module, or of a function in it."""
         if is_subgraph:
             assert subgraph_name is not None
             assert parent_wrapper is not None
@@ -98,10 +98,10 @@ class OpenRegWrapper(_Wrapper):
     def write_header(self) -> None:
         """Write the imports."""
         super().write_header()
-        graph_policy.judge(V.graph)
+        graph_policy.record_reason_against(V.graph)
         self.imports.writeline("from torch_openreg_compile.kernel_module import openreg_kernel")
         self.header.writeline(f"empty_strided_openreg = {MODULE}._empty_strided")
-        # Replaces torch's function, which the lines above name.
+        # Overrides torch's function of this name, which the lines above import.
         self.header.writeline(
             "from torch_openreg_compile.symmetric_memory import empty_strided_p2p"
         )

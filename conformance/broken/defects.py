@@ -73,7 +73,7 @@ def replace_kernel(name: str, wrong: Callable[..., Any]) -> None:
 
 
 def device_module() -> Any:
-    """torch.openreg."""
+    """Returns the module torch.openreg."""
     return getattr(torch, DEVICE)
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The kit reports each planted defect in the row for it, and reports nothing for a correct
-backend."""
+"""The kit reports each planted defect in its row, and reports nothing for a correct backend."""
 
 from collections.abc import Iterator
 

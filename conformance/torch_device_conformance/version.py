@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Versions of the kit and of what it writes."""
 
-# Also in conformance/BUILD.bazel.
+# Keep in sync with conformance/BUILD.bazel.
 VERSION = "0.1.0"
 
 # The version of the JSON report's schema. A reader rejects reports of another major version;

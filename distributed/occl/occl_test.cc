@@ -112,6 +112,9 @@ class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
 INSTANTIATE_TEST_SUITE_P(Sizes, CollectiveTest,
                          testing::Combine(testing::Values(1, 2, 3, 4),
                                           testing::Values(0, 1, 7, 5461, 16384, 16385, 100'003)));
+// Messages that are copied past the cache (streaming_copy.h).
+INSTANTIATE_TEST_SUITE_P(Large, CollectiveTest,
+                         testing::Combine(testing::Values(2), testing::Values(4'200'001)));
 
 TEST_P(CollectiveTest, AllReduce) {
   Run([](Rank& rank, size_t count) {

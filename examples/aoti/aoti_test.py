@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The example: what is compiled in Python runs in C++, on every device."""
+"""Tests of the example: a model compiled in Python runs in C++ on every device."""
 
 import os
 import subprocess
@@ -29,13 +29,13 @@ def run(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_the_program_computes_what_the_cpu_does(folder: Path, index: int) -> None:
+def test_the_program_computes_the_result_of_the_cpu(folder: Path, index: int) -> None:
     done = run(folder / "model.pt2", folder / "tensors.pt", index)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"on openreg:{index}: as expected\n"
 
 
-def test_the_program_would_see_another_result(folder: Path, tmp_path: Path) -> None:
+def test_the_program_detects_a_wrong_result(folder: Path, tmp_path: Path) -> None:
     tensors = torch.load(folder / "tensors.pt")
     tensors["expected"] += 1e-3
     torch.save(tensors, tmp_path / "tensors.pt")
@@ -44,7 +44,7 @@ def test_the_program_would_see_another_result(folder: Path, tmp_path: Path) -> N
     assert done.stdout == "on openreg:0: NOT as expected\n"
 
 
-def test_what_can_not_be_run_is_told(folder: Path, tmp_path: Path) -> None:
+def test_errors_are_reported(folder: Path, tmp_path: Path) -> None:
     assert run().returncode == 2
     done = run(folder / "model.pt2", folder / "tensors.pt", 7)
     assert done.returncode == 2

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compiles a model for device openreg ahead of time, for a program without Python.
 
-Writes the package, weights included, and beside it what the program needs to check itself: an
-input, and the output that the CPU computes.
+Writes the package with its weights, and a file for the program's self-check: an input, and the
+output that the CPU computes for it.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 
 class Classifier(nn.Module):
-    """A convolution, a mean and a matrix product, with what is between them fused."""
+    """A convolution, a mean and a matrix product, with fused operations between them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -24,19 +24,19 @@ class Classifier(nn.Module):
         self.classes = nn.Linear(8, 10)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Turn images of shape (N, 1, height, width) into log-probabilities (N, 10)."""
+        """Maps images of shape (N, 1, height, width) to log-probabilities (N, 10)."""
         features = F.gelu(self.features(images)).mean((2, 3))
         return F.log_softmax(self.classes(features), dim=-1)
 
 
 def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> None:
-    """Write a compiled model and what a program needs to run it.
+    """Writes a compiled model and the data that a program needs to run it.
 
     Args:
-        model: on the CPU, of one tensor.
-        inputs: an input, on the CPU; the package takes inputs of its shape.
-        package: file to write, ``.pt2``.
-        tensors: file to write.
+        model: a model on the CPU with one tensor argument.
+        inputs: an input on the CPU; the package accepts inputs of the same shape.
+        package: package file to write, ``.pt2``.
+        tensors: tensor file to write.
     """
     with torch.no_grad():
         expected = model(inputs)
@@ -46,9 +46,9 @@ def export(model: nn.Module, inputs: Tensor, package: Path, tensors: Path) -> No
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Compile the model of this file."""
+    """Compiles the model of this file."""
     parser = argparse.ArgumentParser(prog="export", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where model.pt2 and tensors.pt go")
+    parser.add_argument("folder", type=Path, help="output folder for model.pt2 and tensors.pt")
     folder: Path = parser.parse_args(argv).folder
     torch.manual_seed(0)
     images = torch.rand(4, 1, 8, 8)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs a model that export.py has compiled, in a process without Python.
+// Runs a model compiled by export.py, in a process without Python.
 //
 //   run PACKAGE TENSORS [DEVICE INDEX]
 //
-// TENSORS is a dict that torch.save wrote: "input" and "expected". Exit status: 0 if the result is
-// as expected, 1 if not, 2 for what cannot be run.
+// TENSORS is a dict saved by torch.save, with "input" and "expected". Exit status: 0 if the result
+// is as expected, 1 if not, 2 if the model cannot be run.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/ops/allclose.h>
@@ -31,7 +31,7 @@ c10::Dict<c10::IValue, c10::IValue> load(const std::string& path) {
 }
 
 int run(const std::string& package, const std::string& tensors, int index) {
-  // What `import torch_openreg` does in Python. The libraries of the device are linked.
+  // The equivalent of `import torch_openreg` in Python. The libraries of the device are linked.
   c10::register_privateuse1_backend("openreg");
   const c10::Device device(c10::DeviceType::PrivateUse1, static_cast<c10::DeviceIndex>(index));
   const auto given = load(tensors);

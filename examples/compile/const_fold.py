@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A backend of torch.compile that folds numbers: x * 2 * 3 becomes x * 6.
+"""A backend of torch.compile that folds constants: x * 2 * 3 becomes x * 6.
 
     ./bazelw run //examples/compile:const_fold
 
-It works on the graphs that AOTAutograd makes of forward and backward: they write to nothing, which
-makes a pass simple, and the gradient is folded as well. Not every chain is: x * 0.1 * 0.3 is not
-x * 0.03 for each x, because each product is rounded.
+It works on the forward and backward graphs of AOTAutograd. They have no in-place writes, so the
+pass is simple, and the gradient is folded too. Some chains cannot be folded: x * 0.1 * 0.3 differs
+from x * 0.03 for some x, because each product is rounded.
 """
 
 from collections.abc import Callable, Sequence
@@ -30,19 +30,19 @@ const_fold = aot_autograd(fw_compiler=_fold_and_run)
 
 
 def scale(x: Tensor) -> Tensor:
-    """What is compiled: one product can be folded, one cannot."""
+    """The compiled function: one product can be folded, the other cannot."""
     return x * 2 * 3 + x * 0.1 * 0.3
 
 
 def main() -> int:
-    """Compile, and compare with eager mode bit for bit."""
+    """Compiles the function and compares the result with eager mode, bitwise."""
     x = torch.randn(1000, device="openreg", requires_grad=True)
     result, expected = torch.compile(scale, backend=const_fold)(x), scale(x)
     (gradient,) = torch.autograd.grad(result.sum(), x)
     (expected_gradient,) = torch.autograd.grad(expected.sum(), x)
     print(*folded, sep="\n")
     same = torch.equal(result, expected) and torch.equal(gradient, expected_gradient)
-    print("the same bits as in eager mode" if same else "other bits than in eager mode")
+    print("the same bits as in eager mode" if same else "different bits than in eager mode")
     return 0 if same else 1
 
 

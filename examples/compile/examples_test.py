@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each example says what it says it does."""
+"""Each example prints the documented output."""
 
 from pathlib import Path
 

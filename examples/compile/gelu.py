@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rewrite of your own: subclass Rewrite, yield patterns, name the operator.
+"""A custom rewrite: subclass Rewrite, yield patterns, name the operator.
 
     ./bazelw run //examples/compile:gelu
 
-Here it is the exact GELU, x / 2 * (1 + erf(x / sqrt(2))), in one spelling; the pass "gelu" of the
-backend knows hundreds. Rewrite sees to the rest: that nothing between is used elsewhere, that
-nothing is written to meanwhile, that dtype, shape and strides stay.
+This example rewrites one form of the exact GELU, x / 2 * (1 + erf(x / sqrt(2))). The backend's pass
+"gelu" matches hundreds of forms. Rewrite checks that intermediate results have no other users, that
+nothing is written in between, and that dtype, shape and strides are kept.
 """
 
 import math
@@ -31,14 +31,14 @@ class ExactGELU(Rewrite):
     name = "exact_gelu"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the product in both orders."""
+        """Yields the product in both orders."""
         x = KeywordArg("x")
         erf = CallFunction(aten.erf.default, CallFunction(aten.div.Tensor, x, KeywordArg("root")))
         half = CallFunction(aten.mul.Tensor, x, KeywordArg("half"))
         return products(half, CallFunction(aten.add.Tensor, erf, 1))
 
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
-        """Return gelu(x), if the constants are those of GELU."""
+        """Returns gelu(x) if the constants are those of GELU."""
         root, half = arguments["root"], arguments["half"]
         if is_near(root, math.sqrt(2), digits=15) and is_near(half, 0.5, digits=15):
             return Call(aten.gelu.default, (arguments["x"],))
@@ -46,7 +46,7 @@ class ExactGELU(Rewrite):
 
 
 def gelu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a graph of torch._dynamo; autograd does the rest, as in eager mode."""
+    """Compiles a graph of torch._dynamo. Autograd runs as in eager mode."""
     for graph in lower(gm):
         rewritten.extend(ExactGELU()(graph))
     gm.recompile()
@@ -54,12 +54,12 @@ def gelu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def gelu(x: Tensor, root: float = math.sqrt(2)) -> Tensor:
-    """What is compiled; it is GELU for one root."""
+    """The compiled function. It is GELU for one value of root."""
     return x * 0.5 * (1 + torch.erf(x / root))
 
 
 def main() -> int:
-    """Compile GELU and something like it, and compare with eager mode."""
+    """Compiles GELU and a similar function, and compares the results with eager mode."""
     x = torch.randn(4, 4, device="openreg")
     same = True
     for root in (math.sqrt(2), 1.5):
@@ -68,7 +68,7 @@ def main() -> int:
         torch._dynamo.reset()
         same = same and torch.allclose(result, gelu(x, root), atol=1e-6)
         print(f"root {root:.4f}: {', '.join(rewritten) or 'nothing to rewrite'}")
-    print("same results as eager mode" if same else "other results than eager mode")
+    print("same results as eager mode" if same else "different results from eager mode")
     return 0 if same else 1
 
 

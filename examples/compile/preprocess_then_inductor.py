@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Passes first, then Inductor: what a pass rewrites is what kernels are generated for.
+"""Passes before Inductor: Inductor generates kernels for the rewritten graph.
 
     ./bazelw run //examples/compile:preprocess_then_inductor
 
-It writes the graphs before and after the passes as DOT files of Graphviz.
+It writes the graphs before and after the passes as Graphviz DOT files.
 """
 
 import sys
@@ -16,7 +16,7 @@ from torch import Tensor
 
 
 def normalized_gate(x: Tensor) -> Tensor:
-    """What is compiled: a layer norm and a SiLU, written out, and a chain of numbers."""
+    """The compiled function: an explicit layer norm and SiLU, and a chain of constants."""
     mean = x.mean(-1, keepdim=True)
     variance = x.var(-1, keepdim=True, unbiased=False)
     x = (x - mean) / torch.sqrt(variance + 1e-5)
@@ -24,7 +24,7 @@ def normalized_gate(x: Tensor) -> Tensor:
 
 
 def main(folder: str | None = None) -> int:
-    """Compile, compare with eager mode; graphs go to a folder, a temporary one by default."""
+    """Compiles the function and compares with eager mode; writes graphs to `folder` if given."""
     dump = Path(folder or tempfile.mkdtemp(prefix="preprocess_"))
     options: dict[str, Any] = {
         "passes": ["layer_norm", "silu", "fold"],
@@ -38,7 +38,7 @@ def main(folder: str | None = None) -> int:
     same = torch.allclose(result, normalized_gate(x), atol=1e-5)
     for graph in sorted(dump.glob("*.dot")):
         print(graph)
-    print(f"{result.device}: {'same' if same else 'another'} result as in eager mode")
+    print(f"{result.device}: {'same' if same else 'different'} result as in eager mode")
     return 0 if same else 1
 
 

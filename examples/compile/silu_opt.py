@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A backend of torch.compile in one page: it finds x * sigmoid(x) and calls silu(x).
+"""A backend of torch.compile on one page: it replaces x * sigmoid(x) with silu(x).
 
     ./bazelw run //examples/compile:silu_opt
 
-The pattern is looked for before autograd. The graphs that AOTAutograd makes are too late for it:
-backward needs the sigmoid there, so that it has two users, and nothing may replace it. Before
-autograd one pattern is enough, since silu brings a backward of its own.
+The pattern is matched before autograd. In the graphs of AOTAutograd, backward needs the sigmoid
+too, so it has two users and cannot be replaced. Before autograd one pattern is enough, because silu
+has its own backward.
 """
 
 from collections.abc import Callable, Sequence
@@ -46,14 +46,14 @@ def _use_silu(match: Match, x: fx.Node) -> None:
 
 
 def _run(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Take a graph of forward or backward and run it operator by operator."""
+    """Runs a graph of forward or backward operator by operator."""
     overloads = [n.target for n in gm.graph.nodes if isinstance(n.target, torch._ops.OpOverload)]
     compiled_graphs.append([str(overload) for overload in overloads])
     return cast(Callable[..., Any], make_boxed_func(gm.forward))
 
 
 def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
-    """Compile a graph of torch._dynamo: operators, the pattern, autograd."""
+    """Compiles a graph of torch._dynamo: operators, the pattern, autograd."""
     for graph in lower(gm):
         if _patterns.apply(graph):
             graph.recompile()
@@ -61,12 +61,12 @@ def silu_opt(gm: fx.GraphModule, inputs: Sequence[Any]) -> Callable[..., Any]:
 
 
 def gate(x: Tensor) -> Tensor:
-    """What is compiled."""
+    """The compiled function."""
     return x * torch.sigmoid(x) + 1
 
 
 def main() -> int:
-    """Compile, compare with eager mode, and show the operators of forward and backward."""
+    """Compiles, compares with eager mode, and shows the operators of forward and backward."""
     x = torch.randn(4, 4, device="openreg", requires_grad=True)
     result, expected = torch.compile(gate, backend=silu_opt)(x), gate(x)
     (gradient,) = torch.autograd.grad(result.sum(), x)
@@ -74,7 +74,7 @@ def main() -> int:
     for kind, operators in zip(("forward", "backward"), compiled_graphs, strict=True):
         print(f"{kind}: {', '.join(operators)}")
     same = torch.allclose(result, expected) and torch.allclose(gradient, expected_gradient)
-    print("same result and gradient as eager mode" if same else "another result than eager mode")
+    print("same result and gradient as eager mode" if same else "different result from eager mode")
     return 0 if same else 1
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device acme, as setup.py and CMakeLists.txt build it; openreg is not loaded."""
+"""Tests of device acme, built by setup.py and by CMakeLists.txt; openreg is not loaded."""
 
 import copy
 import io
@@ -17,7 +17,7 @@ import torch
 
 SOURCE = Path(__file__).parent
 
-# Two compilers at a time, as other tests run beside this one, and no optimization, for speed.
+# Two compiler processes, because other tests run concurrently; no optimization, for speed.
 ENVIRONMENT = {
     **os.environ,
     "CFLAGS": "-O0 -g0",
@@ -27,7 +27,7 @@ ENVIRONMENT = {
 
 
 def run(*command: str | Path, **environment: str) -> str:
-    """Run a command and return its output."""
+    """Runs a command and returns its output."""
     done = subprocess.run(
         command, env={**ENVIRONMENT, **environment}, capture_output=True, text=True, check=False
     )
@@ -36,13 +36,13 @@ def run(*command: str | Path, **environment: str) -> str:
 
 
 def writable_copy(folder: Path) -> Path:
-    """A copy of the sources: a build writes beside them."""
+    """A copy of the sources, because a build writes into their folder."""
     return Path(shutil.copytree(SOURCE, folder / "source", copy_function=shutil.copyfile))
 
 
 @pytest.fixture(scope="session")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed the package."""
+    """A folder where pip has installed the package."""
     folder = tmp_path_factory.mktemp("setuptools")
     pip = [sys.executable, "-m", "pip", "install", "--no-index", "--no-deps"]
     run(*pip, "--no-build-isolation", "--target", folder / "lib", writable_copy(folder))
@@ -63,7 +63,7 @@ def x() -> torch.Tensor:
     return torch.arange(6.0).reshape(2, 3).to("acme:1")
 
 
-def test_import_torch_finds_it(installed: Path) -> None:
+def test_import_torch_loads_it(installed: Path) -> None:
     path = f"{installed}:{os.environ.get('PYTHONPATH', '')}"
     program = "import torch; print(torch.ones(2, device='acme').device)"
     autoload = {"TORCH_DEVICE_BACKEND_AUTOLOAD": "1"}
@@ -72,7 +72,7 @@ def test_import_torch_finds_it(installed: Path) -> None:
 
 needs_cmake = pytest.mark.skipif(
     shutil.which("cmake") is None or shutil.which("ninja") is None,
-    reason="needs CMake and Ninja, which the build of this project does not",
+    reason="needs CMake and Ninja, which the build of this project does not need",
 )
 
 
@@ -104,7 +104,7 @@ def test_the_name(x: torch.Tensor) -> None:
 
 
 def test_operators_and_views(x: torch.Tensor) -> None:
-    assert (x + 1).sum().item() == 21  # by the fallback
+    assert (x + 1).sum().item() == 21  # uses the fallback
     x.t().add_(1)
     assert x.tolist() == [[1, 2, 3], [4, 5, 6]]
     assert torch.relu(-x).device == x.device
@@ -195,7 +195,7 @@ def test_compilers_and_autocast(x: torch.Tensor) -> None:
         assert (x @ x.t()).dtype == torch.float32
 
 
-def test_what_has_no_fallback() -> None:
+def test_operators_without_a_fallback() -> None:
     convolution = torch.nn.Conv2d(1, 1, 3, device="acme")
     with pytest.raises(NotImplementedError, match="convolution_overrideable"):
         convolution(torch.ones(1, 1, 5, 5, device="acme"))

@@ -20,7 +20,7 @@ setup(
         )
     ],
     cmdclass={"build_ext": BuildExtension},
-    # One build works with one release of torch.
+    # A build works with exactly one release of torch.
     install_requires=["torch==2.13.0"],
     entry_points={"torch.backends": ["torch_acme = torch_acme:load"]},
 )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains the digits network by several processes, each with a device and a part of every batch.
+"""Trains the digits network in several processes, each with a device and a part of every batch.
 
-torch's DistributedDataParallel averages the gradients over the processes, bucket by bucket, while
-backward goes on. Compared with fewer processes that go through the same parts one after another:
-they must learn the same. Starts its processes by itself; under torchrun it is one of them:
+torch's DistributedDataParallel averages the gradients over the processes, bucket by bucket, during
+backward. The result is compared with runs of fewer processes that handle the same parts one after
+another: they must learn the same. The program starts its processes itself. Under torchrun it is one
+of the processes:
 
     PYTHONPATH=. torchrun --nproc-per-node 2 examples/ddp/ddp.py
 """
@@ -28,9 +29,9 @@ from examples.digits.training import BATCH, Mode
 from examples.digits.verdict import ACCURACY, COMPARED_STEPS, LOSS_DIFFERENCE, Promise
 from tools.flags.flags import Flags, output, picture, whole_number
 
-# All divide a batch.
+# Numbers of processes; each divides a batch.
 COUNTS = 1, 2, 4, 8
-# How much less accurate several processes may be than one.
+# Maximum loss of accuracy with several processes, compared with one.
 ACCURACY_LOSS = 0.01
 
 #: What the processes of a run did, by rank.
@@ -38,16 +39,18 @@ Run = list[Replica]
 
 
 def count(text: str) -> int:
-    """A number of processes."""
+    """Parses a number of processes."""
     number = whole_number(1)(text)
     if number not in COUNTS:
         counts = ", ".join(map(str, COUNTS))
-        raise argparse.ArgumentTypeError(f"{text!r} processes cannot share a batch: {counts} can")
+        raise argparse.ArgumentTypeError(
+            f"{text!r} processes cannot share a batch; choose one of {counts}"
+        )
     return number
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the flags; ends the program if one is wrong."""
+    """Parses the flags; ends the program if one is wrong."""
     parser = Flags(
         "ddp",
         __doc__,
@@ -57,40 +60,40 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--processes",
         type=count,
         default=os.environ["WORLD_SIZE"] if dist.is_torchelastic_launched() else "2",
-        help=f"that train together; a batch of {BATCH} images is cut into as many shards. Compared "
-        "with 1, 2, 4 processes, as far as they are fewer. Under torchrun: what it was given",
+        help=f"number of processes; a batch of {BATCH} images has as many shards. Compared with "
+        "the smaller ones of 1, 2, 4. Under torchrun it must be torchrun's number",
     )
     parser.add_argument(
         "--epochs", type=whole_number(1), default=20, help="passes over the training images"
     )
     parser.add_argument(
-        "--seed", type=whole_number(0), default=0, help="of the initial weights and the batches"
+        "--seed", type=whole_number(0), default=0, help="seed of initial weights and batches"
     )
     parser.add_argument(
         "--bucket",
         type=whole_number(1),
         default=32,
         metavar="KIB",
-        help="gradients that are reduced together: less hides more behind backward, and costs more",
+        help="size of a gradient bucket: smaller buckets overlap more with backward and cost more",
     )
     parser.add_argument(
         "--plot",
         type=picture,
         default="ddp.png",
         metavar="FILE",
-        help="timeline of a step to write (.png, .svg, .pdf), or 'none'",
+        help="output file for the timeline of a step (.png, .svg, .pdf), or 'none'",
     )
     parser.add_argument(
         "--trace",
         type=output,
         metavar="FILE",
-        help="trace to write (.json, for ui.perfetto.dev) of some steps of the first process",
+        help="output file for a trace of some steps of one process (.json, for ui.perfetto.dev)",
     )
     return parser.parse_args(argv)
 
 
 def launch(task: Task, processes: int) -> Run:
-    """Runs a task by so many processes, as torchrun would."""
+    """Runs a task in this number of processes, as torchrun would."""
     with tempfile.TemporaryDirectory() as logs:
         config = LaunchConfig(
             min_nodes=1,
@@ -108,10 +111,10 @@ def launch(task: Task, processes: int) -> Run:
 
 
 def run_as_rank(task: Task) -> dict[int, Run]:
-    """Runs a task as one of torchrun's processes; the first one then repeats it alone.
+    """Runs a task as one of torchrun's processes. The first process then repeats it alone.
 
     Returns:
-        The runs by their number of processes; nothing but on the first process.
+        The runs by number of processes; empty except in the first process.
     """
     device = replica.join()
     size = dist.get_world_size() if dist.is_initialized() else 1
@@ -131,9 +134,9 @@ def run_as_rank(task: Task) -> dict[int, Run]:
 
 
 def promises(runs: dict[int, Run]) -> list[Promise]:
-    """Judges the runs by that of one process.
+    """Compares the runs with the run of one process.
 
-    A loss that is not a number breaks the promise: no comparison with it holds.
+    A loss of NaN breaks the promise, because all comparisons with it are false.
     """
     reference = runs[1][0]
     result = []
@@ -151,7 +154,7 @@ def promises(runs: dict[int, Run]) -> list[Promise]:
             continue
         result.append(
             Promise(
-                f"it is that of 1 process or at most {ACCURACY_LOSS:.0%} less",
+                f"it is at most {ACCURACY_LOSS:.0%} less than with 1 process",
                 f"{accuracy - reference.accuracy:+.1%}",
                 accuracy >= reference.accuracy - ACCURACY_LOSS,
             )
@@ -163,14 +166,14 @@ def promises(runs: dict[int, Run]) -> list[Promise]:
         result.append(
             Promise(
                 f"loss of the first {len(differences)} steps agrees with 1 process to {bound:g}",
-                f"{max(differences):.1e} at most",
+                f"at most {max(differences):.1e}",
                 all(difference <= bound for difference in differences),
             )
         )
         digests = {each.digest for each in run}
         result.append(
             Promise(
-                f"the parameters of {name} are the same, bit by bit",
+                f"the parameters of {name} are bitwise equal",
                 f"{len(digests)} version{'s' * (len(digests) > 1)}",
                 len(digests) == 1,
             )
@@ -179,10 +182,10 @@ def promises(runs: dict[int, Run]) -> list[Promise]:
 
 
 def table(runs: dict[int, Run], task: Task) -> list[str]:
-    """A line for each number of processes."""
+    """Formats a line for each number of processes."""
     lines = ["processes  s/epoch  images/s  all-reduce  behind backward"]
     for processes, run in runs.items():
-        # The median: an epoch on a machine that does something else, too, is not typical.
+        # The median, because single epochs may be slow on a busy machine.
         seconds = statistics.median(run[0].epoch_seconds)
         images = len(run[0].losses) // task.epochs * BATCH / seconds
         spans = [span for each in run for span in each.spans]
@@ -199,7 +202,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the example.
 
     Returns:
-        0 if every promise was kept, else 1.
+        0 if every promise was kept, otherwise 1.
     """
     flags = parse(argv)
     task = Task(flags.processes, flags.epochs, flags.seed, flags.bucket, flags.trace)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The example of several processes: its flags, its judgement, its picture, and the whole job."""
+"""Tests of the example with several processes: flags, judgement, image, and the whole program."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ REDUCTION = "occl::AllReduce"
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the command was typed, as `bazel run` tells it."""
+    """The folder where the user typed the command, as `bazel run` passes it."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -28,11 +28,11 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--processes", "0"], "'0' is not a whole number of at least 1"),
-        (["--processes", "3"], "'3' processes cannot share a batch: 1, 2, 4, 8 can"),
-        (["--epochs", "many"], "'many' is not a whole number"),
-        (["--bucket", "0"], "'0' is not a whole number of at least 1"),
-        (["--plot", "ddp.docx"], "'ddp.docx' ends in none of"),
+        (["--processes", "0"], "'0' is not an integer of at least 1"),
+        (["--processes", "3"], "'3' processes cannot share a batch; choose one of 1, 2, 4, 8"),
+        (["--epochs", "many"], "'many' is not an integer"),
+        (["--bucket", "0"], "'0' is not an integer of at least 1"),
+        (["--plot", "ddp.docx"], "'ddp.docx' must end in one of"),
         (["--trace", "missing/ddp.json"], "missing/ddp.json cannot be written"),
     ],
 )
@@ -91,7 +91,7 @@ def test_verdict() -> None:
     (text,) = broken(run_of(*[float("nan")] * 200), good)
     assert text.startswith("loss")
     (text,) = broken(good, run_of(*[1.0] * 200, digest="b"))
-    assert text == "the parameters of 2 processes are the same, bit by bit"
+    assert text == "the parameters of 2 processes are bitwise equal"
     assert len(broken(run_of(*[1.0] * 200, accuracy=0.96), good)) == 2
     assert len(broken(run_of(*[1.0] * 200, accuracy=0.9701), good)) == 0
 
@@ -100,7 +100,7 @@ def span(rank: int, phase: str, name: str, begin: float, end: float, number: int
     return Span(rank, 0, phase, name, begin, end, number, 4000 if number else 0)
 
 
-#: Rank 1 comes late to both reductions.
+#: Rank 1 arrives late at both reductions.
 STEP = [
     span(0, "forward", "aten::addmm", 0, 10),
     span(0, "backward", "aten::mm", 10, 20),
@@ -114,7 +114,7 @@ STEP = [
 
 
 def test_share_behind_backward() -> None:
-    # Of rank 0's 5 and 8 us 5 and 2, of rank 1's 2 and 2 us 2 and 0.
+    # During backward: 5 of 5 us and 2 of 8 us on rank 0; 2 of 2 us and 0 of 2 us on rank 1.
     assert hidden_share(STEP) == pytest.approx(9 / 17)
     assert hidden_share(STEP[:2]) is None
 
@@ -153,7 +153,7 @@ def test_picture(tmp_path: Path) -> None:
 
 KEPT = (
     "kept   loss of the first 22 steps agrees with 1 process to 0.001",
-    "kept   the parameters of 2 processes are the same, bit by bit: 1 version",
+    "kept   the parameters of 2 processes are bitwise equal: 1 version",
 )
 
 
@@ -162,7 +162,7 @@ def test_one_command_starts_its_processes(
 ) -> None:
     status = program.main(["--processes", "2", "--epochs", "1", "--trace", "trace.json"])
     out = capsys.readouterr().out
-    # One epoch is too little to learn everything.
+    # One epoch is not enough to reach the accuracy.
     assert status == 1, out
     assert "BROKEN test accuracy of 2 processes >= 97%" in out
     assert all(line in out for line in KEPT), out
@@ -176,7 +176,7 @@ def test_one_command_starts_its_processes(
     trace = events.read(typed_in / "trace.json")
     assert not list(validation.faults(trace))
     reductions = [work for work in trace.work if work.name == REDUCTION]
-    # Several buckets a step, on a stream of their own.
+    # Several buckets per step, on a separate stream.
     assert len(reductions) > 2 * replica.PROFILED_STEPS
     assert {work.stream for work in reductions}.isdisjoint(
         work.stream for work in trace.work if not work.name.startswith("occl::")
@@ -195,7 +195,7 @@ def test_torchrun_starts_it(typed_in: Path) -> None:
         timeout=100,
         check=False,
     )
-    # Of the rank that judges; the other one says nothing.
+    # Only the first rank prints the results.
     assert all(result.stdout.count(line) == 1 for line in KEPT), result.stdout + result.stderr
     assert result.returncode == 1
     assert list(typed_in.iterdir()) == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each process does: trains its replica of the digits network and records what happened."""
+"""The work of each process: trains a replica of the digits network and records the results."""
 
 import hashlib
 import itertools
@@ -25,8 +25,8 @@ from examples.ddp.timeline import Span, spans
 from examples.digits.model import DigitClassifier
 from examples.digits.training import BATCH, Digits, loss_of, new_optimizer, predict
 
-# The first of the profiled steps are not looked at: the profiler starts at another time in each
-# process, which the others wait for.
+# The first profiled steps are ignored: the profiler starts at a different time in each process, and
+# the others wait for it.
 PROFILED_STEPS, SETTLING_STEPS = 8, 3
 
 Batch = tuple[Tensor, Tensor]
@@ -34,14 +34,14 @@ Batch = tuple[Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Task:
-    """What all processes of a run are asked for.
+    """The parameters of a run, for all processes.
 
     Attributes:
-        shards: parts that each batch is cut into; a multiple of the number of processes.
+        shards: number of parts of each batch; a multiple of the number of processes.
         epochs: passes over the training images.
-        seed: of the initial weights and the batches.
-        bucket_kib: gradients that are reduced together, in KiB.
-        trace: where the first process keeps its trace; None: nowhere.
+        seed: seed of initial weights and batches.
+        bucket_kib: size of a gradient bucket in KiB.
+        trace: trace file of the first process; None for no trace.
     """
 
     shards: int
@@ -53,15 +53,15 @@ class Task:
 
 @dataclass
 class Replica:
-    """What one process did.
+    """The results of one process.
 
     Attributes:
-        losses: training loss of each step, the mean over all shards.
-        epoch_seconds: time of each epoch, the device's queued work included.
-        accuracy: share of the test images that the network sees right.
-        digest: of the trained parameters, bit by bit.
-        gradient_bytes: what is reduced in a step.
-        spans: what the device did in the profiled steps.
+        losses: training loss of each step, averaged over all shards.
+        epoch_seconds: time of each epoch, including the queued work of the device.
+        accuracy: share of test images that are classified correctly.
+        digest: hash of the trained parameters.
+        gradient_bytes: bytes that are reduced in each step.
+        spans: work of the device in the profiled steps.
     """
 
     losses: list[float] = field(default_factory=list)
@@ -73,7 +73,7 @@ class Replica:
 
 
 def main(task: Task) -> Replica:
-    """Trains as one of the processes that torch's elastic launcher has started."""
+    """Trains as one of the processes started by torch's elastic launcher."""
     device = join()
     try:
         return train(task, device)
@@ -83,21 +83,21 @@ def main(task: Task) -> Replica:
 
 
 def join() -> torch.device:
-    """Makes the process group, unless this process is the only one.
+    """Creates the process group, unless this is the only process.
 
     Returns:
-        The device of this process, now the current one.
+        The device of this process, which is now current.
     """
     device = torch.device("openreg", int(os.environ["LOCAL_RANK"]) % torch.openreg.device_count())
     torch.accelerator.set_device_index(device.index)
     if int(os.environ["WORLD_SIZE"]) > 1:
-        # The backend is the device's, occl; the environment tells the address of the store.
+        # The backend is occl, that of the device. The environment has the address of the store.
         dist.init_process_group(device_id=device)
     return device
 
 
 def train(task: Task, device: torch.device) -> Replica:
-    """Trains a new network with the other processes of the default group, or alone without one."""
+    """Trains a new network with the other processes of the default group, or alone."""
     rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
     cores = len(os.sched_getaffinity(0))
     torch.set_num_threads(max(1, cores // size))
@@ -105,24 +105,24 @@ def train(task: Task, device: torch.device) -> Replica:
     per_process = task.shards // size
     own = range(rank * per_process, (rank + 1) * per_process)
     loaders = [loader(digits, task, shard) for shard in own]
-    # The first step also sets libraries and the communicator up: done before, on a network of its
-    # own.
+    # The first step also initializes libraries and the communicator. Run it before, on a separate
+    # network.
     Learner(task, device).step(next(batches(loaders, 0)))
     torch.manual_seed(task.seed)
     learner = Learner(task, device)
-    # Falling to nothing, as in the digits example.
+    # The learning rate decreases to zero, as in the digits example.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, T_max=task.epochs)
     record = Replica(gradient_bytes=sum(p.nbytes for p in learner.model.parameters()))
     steps = task.epochs * len(loaders[0])
     what = f"training on {size} process{'es' * (size > 1)}"
-    # One bar, under torchrun too.
+    # Only one process shows a bar, also under torchrun.
     with tqdm(total=steps, desc=what, unit="step", disable=True if rank else None) as bar:
         for epoch in range(task.epochs):
             start = time.perf_counter()
             losses = torch.stack([learner.step(batch) for batch in batches(loaders, epoch)])
             if size > 1:
                 dist.all_reduce(losses, dist.ReduceOp.AVG)
-            record.losses += losses.tolist()  # the only wait of the epoch
+            record.losses += losses.tolist()  # the only synchronization of the epoch
             record.epoch_seconds.append(time.perf_counter() - start)
             schedule.step()
             bar.set_postfix_str(f"loss {record.losses[-1]:.4f}", refresh=False)
@@ -135,7 +135,7 @@ def train(task: Task, device: torch.device) -> Replica:
 
 
 def loader(digits: Digits, task: Task, shard: int) -> DataLoader[Any]:
-    """The batches of one shard: together those of all shards have each image at most once."""
+    """The batches of one shard. Together, those of all shards contain each image at most once."""
     sampler: DistributedSampler[Any] = DistributedSampler(
         digits.train, num_replicas=task.shards, rank=shard, seed=task.seed, drop_last=True
     )
@@ -149,7 +149,7 @@ def loader(digits: Digits, task: Task, shard: int) -> DataLoader[Any]:
 
 
 def batches(loaders: list[DataLoader[Any]], epoch: int) -> Iterator[list[Batch]]:
-    """The batches of an epoch, in shards."""
+    """The batches of an epoch, each as a list of shards."""
     for each in loaders:
         assert isinstance(each.sampler, DistributedSampler)
         each.sampler.set_epoch(epoch)
@@ -158,7 +158,7 @@ def batches(loaders: list[DataLoader[Any]], epoch: int) -> Iterator[list[Batch]]
 
 
 class Learner:
-    """A new network, with what trains it."""
+    """A new network with its optimizer and loss."""
 
     def __init__(self, task: Task, device: torch.device) -> None:
         self.device = device
@@ -168,15 +168,15 @@ class Learner:
             self.model = DistributedDataParallel(
                 self.network,
                 device_ids=[device],
-                # All gradients of this network, 211 KiB, would fit into one bucket of the usual
-                # 25 MiB: it would be full when backward is over, with nothing left to hide behind.
+                # All gradients of this network, 211 KiB, would fit into one bucket of the default
+                # size, 25 MiB. Its reduction would start after backward, without any overlap.
                 bucket_cap_mb=task.bucket_kib / 1024,
                 gradient_as_bucket_view=True,
             )
         self.optimizer = new_optimizer(self.model)
 
     def step(self, shards: list[Batch]) -> Tensor:
-        """One step: sums the gradients of its shards, and averages over those of all processes.
+        """Runs one step: sums the gradients of its shards, and averages over all processes.
 
         Returns:
             The mean loss of the shards, on the device.
@@ -199,14 +199,14 @@ class Learner:
         return torch.stack(losses).mean()
 
     def without_communication(self) -> Any:
-        """A region whose gradients stay where they are, to be added to."""
+        """A context in which gradients are accumulated locally."""
         if isinstance(self.model, DistributedDataParallel):
             return self.model.no_sync()
         return nullcontext()
 
 
 def digest(network: nn.Module) -> str:
-    """Names the parameters by their bits."""
+    """A hash of the parameters' bits."""
     state = hashlib.sha256()
     for parameter in network.parameters():
         state.update(parameter.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
@@ -216,7 +216,7 @@ def digest(network: nn.Module) -> str:
 def profiled(
     learner: Learner, loaders: list[DataLoader[Any]], trace: Path | None, rank: int
 ) -> list[Span]:
-    """What the device does in some more steps."""
+    """The work of the device in some more steps."""
     learner.model.train()
     with tempfile.TemporaryDirectory() as folder:
         path = trace or Path(folder, "trace.json")
@@ -224,7 +224,7 @@ def profiled(
             for shards in itertools.islice(batches(loaders, 0), PROFILED_STEPS):
                 with record_function("step"):
                     learner.step(shards)
-                    # Each step on its own, so that a picture of one has all of it.
+                    # Separate the steps, so that the image of a step is complete.
                     torch.accelerator.synchronize()
         profiler.export_chrome_trace(str(path))
         return [span for span in spans(events.read(path), rank) if span.step >= SETTLING_STEPS]

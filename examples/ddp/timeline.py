@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the devices of all processes did in a step of training, from torch.profiler's traces."""
+"""The work of all devices in a training step, from traces of torch.profiler."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -15,24 +15,24 @@ from torch_openreg.trace.events import CALL, Trace
 
 REDUCTION = "occl::AllReduce"
 PHASES = {"forward": "tab:blue", "backward": "tab:green", "optimizer": "tab:purple"}
-# Of communication: while the rank waits for another one, and from when all have come.
+# Colors of communication: while the rank waits for another rank, and after all have arrived.
 WAITING, MOVING = "navajowhite", "tab:orange"
 ELEMENT_BYTES = {"Float": 4, "Double": 8, "Half": 2, "BFloat16": 2}
 
 
 @dataclass(frozen=True)
 class Span:
-    """A piece of work on the device.
+    """A unit of work on the device.
 
     Attributes:
-        rank: of the process.
-        step: in which it was queued, from 0.
-        phase: the part of the step: "forward", "backward", "optimizer", or "" between them.
-        name: of the kernel, copy or fill.
-        begin: in microseconds, on a clock that all processes of this machine share.
-        end: the same.
-        sequence: of a collective, its number in its group: the same on all ranks. Else 0.
-        bytes: of a collective, what each rank gave to it. Else 0.
+        rank: rank of the process.
+        step: step in which it was queued, starting at 0.
+        phase: part of the step: "forward", "backward", "optimizer", or "" between them.
+        name: name of the kernel, copy or fill.
+        begin: start in microseconds, on a clock that all processes of this machine share.
+        end: end on the same clock.
+        sequence: for a collective, its number in the group, equal on all ranks; otherwise 0.
+        bytes: for a collective, the input bytes of each rank; otherwise 0.
     """
 
     rank: int
@@ -51,14 +51,14 @@ class Span:
 
 
 class Ranges:
-    """The ranges that a program has named, which do not overlap, for times."""
+    """Looks up named ranges, which do not overlap, by time."""
 
     def __init__(self, found: Iterable[tuple[float, float, str]]) -> None:
         self._ranges = sorted(found)
         self._begins = [begin for begin, _, _ in self._ranges]
 
     def at(self, time: float) -> tuple[int, str] | None:
-        """The range at a time: its number and its name."""
+        """The number and the name of the range at a time."""
         number = bisect_right(self._begins, time) - 1
         if number < 0 or time > self._ranges[number][1]:
             return None
@@ -66,11 +66,11 @@ class Ranges:
 
 
 def spans(trace: Trace, rank: int) -> list[Span]:
-    """The work that was queued within ranges named "step", each with the phase that queued it.
+    """The work queued in ranges named "step", each with the phase that queued it.
 
     Args:
-        trace: of one process.
-        rank: of that process.
+        trace: trace of one process.
+        rank: rank of that process.
     """
     rows = [row for row in trace.document["traceEvents"] if row.get("ph") == "X"]
 
@@ -83,7 +83,7 @@ def spans(trace: Trace, rank: int) -> list[Span]:
         )
 
     steps, phases = ranges(["step"]), ranges(PHASES)
-    # A kernel runs later than it was queued: its phase is that of the call.
+    # A kernel runs later than it was queued, so its phase is that of the call.
     queued = {
         int(row["args"]["correlation"]): float(row["ts"]) for row in rows if row.get("cat") == CALL
     }
@@ -116,10 +116,10 @@ def spans(trace: Trace, rank: int) -> list[Span]:
 
 
 def hidden_share(all_spans: Sequence[Span]) -> float | None:
-    """The share of the time of all reductions of gradients that went by during backward.
+    """The share of the total time of gradient reductions that overlaps with backward.
 
-    Backward is over for a rank when the last of its kernels that backward has queued has ended,
-    reductions aside: after that the optimizer waits. None if there were no reductions.
+    Backward ends on a rank when the last kernel that it queued has ended, except reductions: after
+    that, the optimizer waits. None if there were no reductions.
     """
     ends: dict[tuple[int, int], float] = defaultdict(float)
     for span in all_spans:
@@ -134,9 +134,9 @@ def hidden_share(all_spans: Sequence[Span]) -> float | None:
 
 
 def bandwidth(all_spans: Sequence[Span]) -> float | None:
-    """Bytes of gradients that are reduced in a second; None if there were no reductions.
+    """Bandwidth of gradient reductions in bytes per second; None if there were none.
 
-    The time of a reduction is that of the rank which came last: the others wait for it first.
+    The time of a reduction is that of the last rank to arrive, because the others wait for it.
     """
     by_number: dict[int, list[Span]] = defaultdict(list)
     for span in reductions_of(all_spans):
@@ -146,12 +146,12 @@ def bandwidth(all_spans: Sequence[Span]) -> float | None:
 
 
 def reductions_of(all_spans: Iterable[Span]) -> list[Span]:
-    """The reductions of gradients."""
+    """The reductions of gradients among spans."""
     return [span for span in all_spans if span.name == REDUCTION and span.phase == "backward"]
 
 
 def typical_step(all_spans: Sequence[Span]) -> list[Span]:
-    """The spans of the step of median length; at least one span is needed."""
+    """The spans of the step with median duration; at least one span is required."""
     by_step: dict[int, list[Span]] = defaultdict(list)
     for span in all_spans:
         by_step[span.step].append(span)
@@ -163,18 +163,18 @@ def typical_step(all_spans: Sequence[Span]) -> list[Span]:
 
 
 def draw(all_spans: Sequence[Span], path: Path) -> None:
-    """Writes a picture of one step: for each rank the compute and the communication stream.
+    """Draws one step: the compute stream and the communication stream of each rank.
 
     Args:
-        all_spans: of all ranks; at least one.
-        path: the file; its suffix is the format.
+        all_spans: spans of all ranks, at least one.
+        path: output file; its suffix is the format.
     """
     step = typical_step(all_spans)
     ranks = sorted({span.rank for span in step})
     figure = Figure(figsize=(11, 1.9 + 0.9 * len(ranks)), layout="constrained")
     axes = figure.subplots()
     origin = min(span.begin for span in step)
-    came: dict[int, float] = {}  # when the last rank came to each collective
+    came: dict[int, float] = {}  # when the last rank arrived at each collective
     for span in step:
         came[span.sequence] = max(came.get(span.sequence, 0.0), span.begin)
     labels: list[str] = []
@@ -188,12 +188,12 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
     axes.set_xlabel("milliseconds")
     axes.grid(axis="x", alpha=0.3)
     share = hidden_share(step)
-    text = "" if share is None else f": {share:.0%} of the all-reduce time is behind backward"
+    text = "" if share is None else f": {share:.0%} of the all-reduce time overlaps backward"
     axes.set_title(f"One step on {len(ranks)} process{'es' * (len(ranks) > 1)}{text}", fontsize=11)
     colours = {
         **PHASES,
         "communication: waiting for a rank": WAITING,
-        "communication: all ranks are there": MOVING,
+        "communication: all ranks have arrived": MOVING,
     }
     handles = [Patch(color=colour, label=name) for name, colour in colours.items()]
     figure.legend(handles=handles, loc="outside lower center", ncols=len(handles), fontsize=8)
@@ -203,11 +203,11 @@ def draw(all_spans: Sequence[Span], path: Path) -> None:
 def draw_rank(
     axes: Axes, row: int, own: Sequence[Span], origin: float, came: dict[int, float]
 ) -> None:
-    """Draws two rows, and how long this rank's backward took behind both."""
+    """Draws two rows, with the duration of this rank's backward behind both."""
 
     def bars(place: int, found: Iterable[tuple[float, float]], colour: str) -> None:
         pieces = [((begin - origin) / 1e3, (end - begin) / 1e3) for begin, end in found]
-        # An edge, or a kernel of some microseconds would not be seen.
+        # The edge keeps kernels of a few microseconds visible.
         axes.broken_barh(
             pieces, (place - 0.38, 0.76), facecolors=colour, edgecolor=colour, linewidth=0.4
         )

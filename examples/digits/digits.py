@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Learns handwritten digits on a device, then on the CPU, and compares the two runs.
+"""Learns handwritten digits on a device and then on the CPU, and compares the two runs.
 
 With --amp: on the device in mixed precision and in float32, from three seeds each.
 With --compile: on the device, compiled and not.
 With --quantize int8: on the device, tested with int8 linear layers and without.
-With --profile: writes a trace of one more epoch on the device, too, and a picture of it.
+With --profile: also writes a trace of another epoch on the device, and an image of it.
 """
 
 import argparse
@@ -26,18 +26,18 @@ from examples.digits.verdict import (
 )
 from tools.flags.flags import Flags, device, output, picture, whole_number
 
-# Seeds of mixed precision and of float32: one alone may be lucky.
+# Several seeds, because a single one may be lucky.
 AMP_SEEDS = 3
 
 
 def parse(argv: Sequence[str] | None) -> argparse.Namespace:
-    """Reads the flags; ends the program if one is wrong."""
+    """Parses the flags; ends the program if one is wrong."""
     parser = Flags(
         "digits",
         __doc__,
         "Exit status: 0 if every promise was kept, 1 if not, 2 for a wrong flag.",
     )
-    parser.add_argument("--device", type=device, default="openreg", help="where to train first")
+    parser.add_argument("--device", type=device, default="openreg", help="device to train on first")
     parser.add_argument(
         "--epochs", type=whole_number(1), default=20, help="passes over the 1,437 training images"
     )
@@ -45,46 +45,45 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
         "--seed",
         type=whole_number(0),
         default=0,
-        help="of the initial weights and the batches",
+        help="seed of initial weights and batches",
     )
     modes = parser.add_mutually_exclusive_group()
     modes.add_argument(
         "--amp",
         action="store_true",
-        help="compare mixed precision (autocast to float16, gradients scaled) with float32, both "
-        f"on the device, from {AMP_SEEDS} seeds: --seed and those after it",
+        help="compare mixed precision (autocast to float16, scaled gradients) with float32, both "
+        f"on the device, for {AMP_SEEDS} consecutive seeds from --seed",
     )
     modes.add_argument(
         "--compile",
         action="store_true",
-        help="compare compiled forward, backward and optimizer (torch.compile) with operators that "
-        "run one by one, both on the device",
+        help="compare compiled forward, backward and optimizer (torch.compile) with eager mode, "
+        "both on the device",
     )
     modes.add_argument(
         "--quantize",
         choices=["int8"],
-        help="compare the trained network with one whose linear layers multiply int8 numbers, both "
-        "on the device",
+        help="compare the trained network with a copy with int8 linear layers, on the device",
     )
     parser.add_argument(
         "--plot",
         type=picture,
         default="digits.png",
         metavar="FILE",
-        help="figure to write (.png, .svg, .pdf), or 'none'",
+        help="output file for the figure (.png, .svg, .pdf), or 'none'",
     )
     parser.add_argument(
         "--profile",
         type=output,
         metavar="FILE",
-        help="trace to write (.json, for ui.perfetto.dev) of one more epoch on the device; beside "
-        "it goes a picture of it",
+        help="output file for a trace of another epoch on the device (.json, for ui.perfetto.dev); "
+        "an image of it is written next to it",
     )
     return parser.parse_args(argv)
 
 
 def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
-    """Profiles one epoch on the device; writes its trace and a picture, and prints a summary."""
+    """Profiles one epoch on the device, writes its trace and an image, and prints a summary."""
     activities = [ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]
     with profile(activities=activities) as profiler:
         run(digits, flags.device, 1, flags.seed)
@@ -93,13 +92,13 @@ def write_trace(digits: Digits, flags: argparse.Namespace) -> None:
     picture_of_it = flags.profile.with_suffix(".png")
     summary.draw(trace, picture_of_it, top=12)
     print("\n".join(summary.summarize(trace).lines(top=12)))
-    print(f"trace: {flags.profile}\npicture of it: {picture_of_it}")
+    print(f"trace: {flags.profile}\nimage of it: {picture_of_it}")
 
 
 def run(
     digits: Digits, where: torch.device, epochs: int, seed: int, mode: Mode = Mode.PLAIN
 ) -> Record:
-    """Trains under a progress bar, if a person is watching."""
+    """Trains, with a progress bar on a terminal."""
     steps = epochs * (len(digits.train) // BATCH)
     what = f"training on {Record(where, mode).name}"
     with tqdm(total=steps, desc=what, unit="step", disable=None) as bar:
@@ -112,7 +111,7 @@ def run(
 
 
 def report(record: Record, name: str, out: int = 14) -> None:
-    """Prints what a run cost."""
+    """Prints the cost and the accuracy of a run."""
     steps = len(record.losses)
     print(f"{name}:")
     print(f"  {'training':{out}} {record.seconds:.2f} s, {steps} steps", end="")
@@ -133,7 +132,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Runs the example.
 
     Returns:
-        0 if every promise was kept, else 1.
+        0 if every promise was kept, otherwise 1.
     """
     flags = parse(argv)
     digits = Digits.load()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The digits example: its flags, its batches, its judgement, and the whole job on the device."""
+"""Tests of the digits example: flags, batches, judgement, and the whole program on the device."""
 
 from pathlib import Path
 
@@ -23,7 +23,7 @@ def images() -> Digits:
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the command was typed, as `bazel run` tells it."""
+    """The folder where the user typed the command, as `bazel run` passes it."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -31,14 +31,14 @@ def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("argv", "message"),
     [
-        (["--device", "nonsense"], "no device 'nonsense' here, but cpu (1), openreg ("),
-        (["--epochs", "0"], "'0' is not a whole number of at least 1"),
-        (["--epochs", "many"], "'many' is not a whole number"),
-        (["--seed", "-1"], "'-1' is not a whole number"),
+        (["--device", "nonsense"], "there is no device 'nonsense', only cpu (1), openreg ("),
+        (["--epochs", "0"], "'0' is not an integer of at least 1"),
+        (["--epochs", "many"], "'many' is not an integer"),
+        (["--seed", "-1"], "'-1' is not an integer"),
         (["--quantize", "int3"], "invalid choice: 'int3' (choose from"),
         (["--amp", "--quantize", "int8"], "--quantize: not allowed with argument --amp"),
         (["--amp", "--compile"], "argument --compile: not allowed with argument --amp"),
-        (["--plot", "digits.docx"], "'digits.docx' ends in none of"),
+        (["--plot", "digits.docx"], "'digits.docx' must end in one of"),
         (["--plot", "missing/digits.png"], "missing/digits.png cannot be written"),
     ],
 )
@@ -105,7 +105,7 @@ def test_verdict_of_mixed_precision() -> None:
         return promise.kept
 
     assert kept([0.98, 0.98, 0.98])
-    # One bad seed is made up for by another; together they may lose 1 %.
+    # The mean counts: it may be 1 % lower.
     assert kept([0.96, 0.97, 0.99])
     assert kept([1.0, 1.0, 1.0])
     assert not kept([0.96, 0.97, 0.97])
@@ -129,7 +129,7 @@ def test_verdict_of_compiled_training() -> None:
 
     assert broken(3, 1.00009) == []
     assert broken(3, 1.0002) == ["loss of the first 100 steps agrees to 0.0001"]
-    # The optimizer, or everything, was left to operators.
+    # The optimizer was not compiled, or nothing was.
     for graphs in (2, 0, None):
         (text,) = broken(graphs, 1.0)
         assert text.startswith("a step runs 3 compiled graphs")
@@ -145,13 +145,13 @@ def test_short_run_breaks_the_promise_of_accuracy(
     assert list(typed_in.iterdir()) == []
 
 
-def test_device_repeats_itself(images: Digits) -> None:
+def test_training_on_the_device_is_reproducible(images: Digits) -> None:
     device = torch.device("openreg", 1)
     first = train(images, device, epochs=2, seed=5)
     second = train(images, device, epochs=2, seed=5)
     assert first.losses == second.losses
     assert first.losses[0] > first.losses[-1]
-    # More than the weights (about 53,000 floats) must have been on the device at once.
+    # The peak must be larger than the weights (about 53,000 floats).
     assert first.peak_bytes is not None
     assert first.peak_bytes > 200_000
 
@@ -171,7 +171,9 @@ def test_whole_job(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_mixed_precision_has_the_same_accuracy(
+    typed_in: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     status = program.main(["--amp", "--epochs", "1", "--seed", "4"])
     out = capsys.readouterr().out
     assert status == 0, out
@@ -181,7 +183,7 @@ def test_mixed_precision_learns_as_much(typed_in: Path, capsys: pytest.CaptureFi
     assert (typed_in / "digits.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_int8_sees_as_much(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_int8_has_the_same_accuracy(typed_in: Path, capsys: pytest.CaptureFixture[str]) -> None:
     status = program.main(["--quantize", "int8", "--epochs", "4"])
     out = capsys.readouterr().out
     assert status == 0, out
@@ -197,7 +199,7 @@ def test_int8_layers_round_and_are_saved(device: str, tmp_path: Path) -> None:
     expected = layer(x)
     quantized = Int8Linear(layer.to(device))
     out = quantized(x.to(device))
-    # A step of 1/127 of the largest magnitude, in both factors.
+    # The rounding error of both factors is at most 1/254 of the largest magnitude.
     assert (out.cpu() - expected).norm() < 0.02 * expected.norm()
     assert not torch.equal(out.cpu(), expected)
     torch.save(quantized.state_dict(), tmp_path / "layer.pt")
@@ -215,7 +217,7 @@ def test_profile_of_an_epoch(
     trace = events.read(typed_in / "trace.json")
     assert not list(validation.faults(trace))
     steps = len(images.train) // BATCH
-    # With the one that warms up.
+    # One more than the steps, for the warm-up.
     assert sum(work.name == "aten::nll_loss_forward" for work in trace.work) == steps + 1
     assert "aten::addmm" in capsys.readouterr().out
 
@@ -225,7 +227,7 @@ def test_mixed_precision_scales_its_losses(images: Digits) -> None:
         train(images, torch.device("openreg"), epochs=1, seed=0, mode=mode)
         for mode in (Mode.PLAIN, Mode.AMP)
     )
-    # The same network and batches, computed with 11 bits instead of 24.
+    # The same network and batches, with 11 bits of precision instead of 24.
     assert mixed.losses != exact.losses
     assert mixed.losses[:10] == pytest.approx(exact.losses[:10], rel=0.05)
     assert mixed.fallbacks == {}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws what the two runs did."""
+"""Draws the results of two runs."""
 
 from pathlib import Path
 
@@ -13,13 +13,13 @@ from examples.digits.verdict import COMPARED_STEPS, LOSS_DIFFERENCE, loss_differ
 
 
 def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
-    """Writes a figure: loss curves, their difference, confusion matrix, mistaken images.
+    """Draws a figure: loss curves, their difference, confusion matrix, misclassified images.
 
     Args:
         run: the run on the device.
         reference: the run on the CPU.
-        digits: the images that both learned from.
-        path: the file; its suffix is the format.
+        digits: the images of both runs.
+        path: output file; its suffix is the format.
     """
     figure = Figure(figsize=(11, 8), layout="constrained")
     figure.suptitle(f"Handwritten digits on {run.name}, compared with {reference.name}")
@@ -32,7 +32,7 @@ def draw(run: Record, reference: Record, digits: Digits, path: Path) -> None:
 
 
 def draw_losses(axes: Axes, run: Record, reference: Record) -> None:
-    """Both losses, step by step; where they agree the dashed curve lies on the other."""
+    """Draws both losses by step. Where they agree, the dashed curve covers the other."""
     for (name, record), style, width in zip(
         named(run, reference), ("-", "--"), (2.2, 1.0), strict=True
     ):
@@ -42,7 +42,7 @@ def draw_losses(axes: Axes, run: Record, reference: Record) -> None:
 
 
 def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
-    """How far the losses are apart, and how far they may be."""
+    """Draws the difference of the losses and its bound."""
     differences = loss_differences(run, reference)
     axes.plot(differences, ".", markersize=3, color="tab:purple")
     compared = min(COMPARED_STEPS, len(differences))
@@ -50,14 +50,14 @@ def draw_differences(axes: Axes, run: Record, reference: Record) -> None:
         bound = LOSS_DIFFERENCE[run.mode]
         axes.hlines(bound, 0, compared, color="tab:red", label="promise")
         axes.legend()
-    # Linear near zero, where most of a good run lies and a logarithm has no place for it.
+    # Linear near zero, where most differences of a good run are and a logarithm is undefined.
     axes.set_yscale("symlog", linthresh=1e-7)
     axes.set_ylim(bottom=0)
     axes.set(title="Difference of the losses", xlabel="step", ylabel="absolute difference")
 
 
 def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
-    """Which digit was seen as which."""
+    """Draws the confusion matrix."""
     labels = digits.test.tensors[1]
     counts = torch.bincount(labels * CLASSES + run.predictions, minlength=CLASSES**2)
     matrix = counts.view(CLASSES, CLASSES)
@@ -69,8 +69,8 @@ def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
                 color = "white" if 2 * count > matrix.max() else "black"
                 axes.text(column, row, str(count), ha="center", va="center", color=color)
     axes.set(
-        title=f"Test images on {run.name}: {run.accuracy:.1%} right",
-        xlabel="seen as",
+        title=f"Test images on {run.name}: {run.accuracy:.1%} correct",
+        xlabel="classified as",
         ylabel="digit",
         xticks=range(CLASSES),
         yticks=range(CLASSES),
@@ -78,15 +78,15 @@ def draw_confusion(axes: Axes, run: Record, digits: Digits) -> None:
 
 
 def draw_mistakes(axes: Axes, run: Record, digits: Digits) -> None:
-    """The first test images that were seen wrong."""
+    """Draws the first test images that were misclassified."""
     images, labels = digits.test.tensors
     wrong = (labels != run.predictions).nonzero().flatten().tolist()
     axes.set_axis_off()
-    axes.set_title(f"Mistaken: {len(wrong)} of {len(labels)}")
+    axes.set_title(f"Misclassified: {len(wrong)} of {len(labels)}")
     columns, rows = 4, 3
     for place, index in enumerate(wrong[: columns * rows]):
         row, column = divmod(place, columns)
         inset = axes.inset_axes((column / columns, 1 - (row + 1) / rows, 0.8 / columns, 0.8 / rows))
         inset.imshow(images[index, 0].numpy(), cmap="gray_r")
         inset.set_axis_off()
-        inset.set_title(f"{labels[index]}, seen as {run.predictions[index]}", fontsize=8)
+        inset.set_title(f"{labels[index]}, classified as {run.predictions[index]}", fontsize=8)

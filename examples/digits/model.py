@@ -12,8 +12,8 @@ class Attention(nn.Module):
     """Multi-head self-attention over the positions of a feature map.
 
     Args:
-        width: features of a position; a multiple of `heads`.
-        heads: attention heads.
+        width: number of features per position; a multiple of `heads`.
+        heads: number of attention heads.
     """
 
     def __init__(self, width: int, heads: int) -> None:
@@ -36,12 +36,12 @@ class Attention(nn.Module):
 class DigitClassifier(nn.Module):
     """Classifies grey images of 8 by 8 pixels as one of ten digits.
 
-    There is no dropout, so that two devices that train from the same weights on the same batches
-    see the same losses.
+    There is no dropout, so that two devices that train with the same weights and batches have the
+    same losses.
 
     Args:
-        width: features of a position after the stem.
-        heads: attention heads.
+        width: number of features per position after the stem.
+        heads: number of attention heads.
     """
 
     def __init__(self, width: int = 64, heads: int = 4) -> None:
@@ -54,7 +54,7 @@ class DigitClassifier(nn.Module):
             nn.BatchNorm2d(width),
             nn.GELU(),
         )
-        # Tells the 16 positions of the 4 by 4 map apart: attention itself does not.
+        # Distinguishes the 16 positions of the 4 by 4 map, which attention itself does not.
         self.position = nn.Parameter(torch.randn(16, width) * 0.02)
         self.attention_norm = nn.LayerNorm(width)
         self.attention = Attention(width, heads)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Quantizes the linear layers of a trained network: int8 weights, int8 inputs, int32 sums.
 
-Weights have one scale for each output feature, fixed once. Inputs have one for each row, found in
-each call. All scales are symmetric: 127 stands for the largest magnitude.
+Weights have one constant scale per output feature. Inputs have one scale per row, computed in each
+call. All scales are symmetric: 127 represents the largest magnitude.
 """
 
 import torch
@@ -15,17 +15,17 @@ def quantize_rows(x: Tensor) -> tuple[Tensor, Tensor]:
     """Rounds each row to int8.
 
     Args:
-        x: float (rows, columns).
+        x: floating point, (rows, columns).
 
     Returns:
-        The numbers, int8 (rows, columns), and the scale of each row, float (rows, 1).
+        The values, int8 (rows, columns), and the scale of each row, float (rows, 1).
     """
     scales = x.abs().amax(dim=1, keepdim=True).clamp(min=torch.finfo(x.dtype).tiny) / LARGEST
     return (x / scales).round().clamp(-LARGEST, LARGEST).to(torch.int8), scales
 
 
 class Int8Linear(nn.Module):
-    """A linear layer that multiplies int8 numbers.
+    """A linear layer that multiplies int8 values.
 
     Args:
         linear: the layer to replace; its weight is rounded to int8 (out, in).
@@ -38,7 +38,7 @@ class Int8Linear(nn.Module):
         super().__init__()
         weight, scales = quantize_rows(linear.weight.detach())
         self.register_buffer("weight", weight)
-        # (1, out), as the columns of the result are.
+        # (1, out), for the columns of the result.
         self.register_buffer("scales", scales.t().contiguous())
         self.bias = linear.bias
 

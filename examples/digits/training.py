@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Trains the classifier on one device and records what happened."""
+"""Trains the classifier on one device and records the results."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -34,9 +34,9 @@ class Digits:
 
     @staticmethod
     def load() -> "Digits":
-        """Splits the 1,797 images, four fifths for training, with equal shares of each digit.
+        """Splits the 1,797 images: four fifths for training, with equal shares of each digit.
 
-        The split is always the same: some splits are harder than others.
+        The split is always the same, because some splits are harder than others.
         """
         images, labels = load_digits(return_X_y=True)
         parts = train_test_split(
@@ -54,7 +54,7 @@ class Digits:
 
 
 def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
-    """The shuffled training batches: the same for the same seed, whatever the device."""
+    """The shuffled training batches. They depend only on the seed, not on the device."""
     return DataLoader(
         digits.train,
         batch_size=BATCH,
@@ -66,7 +66,7 @@ def training_batches(digits: Digits, seed: int) -> DataLoader[Any]:
 
 
 class Mode(Enum):
-    """How to train, or to test; the value is what the name of a run says of it."""
+    """How to train or to test. The value is part of a run's name."""
 
     PLAIN = ""
     AMP = " with autocast"
@@ -76,18 +76,19 @@ class Mode(Enum):
 
 @dataclass
 class Record:
-    """What one training run did.
+    """The results of one training run.
 
     Attributes:
-        device: where it ran.
-        mode: how it trained, or was tested.
-        losses: training loss, one a step.
-        epoch_seconds: time of each epoch, the device's queued work included.
-        predictions: for each test image the digit that the trained network sees, int64 (n,).
-        accuracy: share of the test images that it sees right.
-        peak_bytes: most device memory in use at once; None on the CPU, which does not count it.
-        fallbacks: calls of each operator that ran on the CPU for want of a kernel; None on the CPU.
-        graphs: compiled graphs that a step of the trained network ran; None if it was not compiled.
+        device: device of the run.
+        mode: how the network was trained or tested.
+        losses: training loss of each step.
+        epoch_seconds: time of each epoch, including the queued work of the device.
+        predictions: predicted digit for each test image, int64 (n,).
+        accuracy: share of test images that are classified correctly.
+        peak_bytes: peak of device memory in use; None on the CPU, which has no statistics.
+        fallbacks: calls of each operator that ran on the CPU because it has no kernel; None on the
+            CPU.
+        graphs: number of compiled graphs in a step of the trained network; None if not compiled.
     """
 
     device: torch.device
@@ -102,22 +103,22 @@ class Record:
 
     @property
     def name(self) -> str:
-        """Where and how it ran."""
+        """The device and the mode, as text."""
         return f"{self.device}{self.mode.value}"
 
     @property
     def seconds(self) -> float:
-        """Time of the training in all."""
+        """Total training time."""
         return sum(self.epoch_seconds)
 
 
 def loss_of(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
-    """Forward: the loss of a batch, a scalar."""
+    """Runs the forward pass; returns the loss of the batch, a 0-dim tensor."""
     return F.cross_entropy(model(images), labels)
 
 
 def update(optimizer: torch.optim.Optimizer, scaler: torch.amp.GradScaler) -> None:
-    """What a step does with the gradients."""
+    """Updates the parameters from the gradients."""
     scaler.step(optimizer)
     scaler.update()
 
@@ -131,10 +132,10 @@ def step(
     loss_of: Callable[[nn.Module, Tensor, Tensor], Tensor] = loss_of,
     update: Callable[[torch.optim.Optimizer, torch.amp.GradScaler], None] = update,
 ) -> Tensor:
-    """One step of training, in float16 where autocast has it so if the scaler is enabled.
+    """Runs one training step, with autocast to float16 if the scaler is enabled.
 
     Returns:
-        The loss, a scalar on the device: reading it would wait for the device.
+        The loss, a 0-dim tensor on the device. Reading it waits for the device.
     """
     optimizer.zero_grad(set_to_none=True)
     with precision(images.device, scaler.is_enabled()):
@@ -145,22 +146,22 @@ def step(
 
 
 def precision(device: torch.device, amp: bool) -> torch.autocast:
-    """A region of mixed precision, or one that changes nothing."""
+    """Returns a region of mixed precision, disabled unless `amp` is set."""
     return torch.autocast(device.type, dtype=torch.float16, enabled=amp)
 
 
 def new_optimizer(
     model: nn.Module, learning_rate: float | Tensor = LEARNING_RATE
 ) -> torch.optim.Optimizer:
-    """The optimizer of this example for the model's parameters."""
+    """Creates the optimizer of this example for the model's parameters."""
     return torch.optim.AdamW(model.parameters(), lr=learning_rate, weight_decay=1e-2)
 
 
 class Learner:
-    """A new network, with what trains it.
+    """A new network with its optimizer and loss.
 
     Args:
-        device: where it is.
+        device: device of the network.
         mode: how it is trained.
     """
 
@@ -169,14 +170,14 @@ class Learner:
         self.model = DigitClassifier().to(device)
         scaler = torch.amp.GradScaler(device.type, enabled=mode is Mode.AMP)
         if mode is Mode.COMPILED:
-            # The rate is a tensor: as a number it would be part of what is compiled, in each epoch.
+            # The rate is a tensor: a number would be compiled in, again in each epoch.
             self.optimizer = new_optimizer(self.model, torch.tensor(LEARNING_RATE))
             self._step = partial(
                 step,
                 self.model,
                 self.optimizer,
                 scaler,
-                # Backward is compiled with the loss.
+                # Compiling the loss also compiles backward.
                 loss_of=torch.compile(loss_of, fullgraph=True),
                 update=torch.compile(update),
             )
@@ -185,7 +186,7 @@ class Learner:
             self._step = partial(step, self.model, self.optimizer, scaler)
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
-        """One step, of a batch from the CPU; see ``step``."""
+        """Runs one step with a batch from the CPU; see ``step``."""
         return self._step(
             images.to(self.device, non_blocking=True), labels.to(self.device, non_blocking=True)
         )
@@ -199,32 +200,33 @@ def train(
     mode: Mode = Mode.PLAIN,
     progress: Callable[[int, float], None] = lambda steps, loss: None,
 ) -> Record:
-    """Trains a new network, then tests it.
+    """Trains and then tests a new network.
 
-    Initial weights and batches are made on the CPU from the seed: equal on every device.
+    Initial weights and batches are created on the CPU from the seed, so they are equal for every
+    device.
 
     Args:
         digits: the images.
-        device: where to train.
+        device: device to train on.
         epochs: passes over the training images.
-        seed: of weights and batches.
-        mode: as it is written, in mixed precision (autocast to float16, gradients scaled), with
-            forward, backward and the optimizer compiled, or tested with int8 linear layers.
-        progress: told after each epoch how many steps it had and what its mean loss was.
+        seed: seed of weights and batches.
+        mode: unchanged; in mixed precision (autocast to float16, scaled gradients); with compiled
+            forward, backward and optimizer; or tested with int8 linear layers.
+        progress: called after each epoch with its number of steps and its mean loss.
 
     Returns:
-        The record of the run.
+        The results of the run.
     """
     record = Record(device, mode)
     accelerator = torch.get_device_module(device) if device.type != "cpu" else None
     torch.manual_seed(seed)
     learner = Learner(device, mode)
-    # Falling to nothing: large late steps would make the accuracy a matter of luck.
+    # The learning rate decreases to zero: large late steps would make the accuracy random.
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(learner.optimizer, T_max=epochs)
     batches = training_batches(digits, seed)
-    # The first step also sets the device and libraries up, and compiles: done before, so that it is
-    # not timed, on a network of its own, so that nothing is learned from it. Only the optimizer is
-    # compiled again, which is one of its own as well.
+    # The first step also initializes the device and libraries, and compiles. It is run before, so
+    # that it is not timed, on a separate network, so that nothing is learned from it. Only the
+    # optimizer is compiled again for the real network.
     first_batch = digits.train[:BATCH]
     Learner(device, mode).step(*first_batch).item()
     if accelerator is not None:
@@ -233,7 +235,7 @@ def train(
     for _ in range(epochs):
         start = time.perf_counter()
         losses = [learner.step(images, labels) for images, labels in batches]
-        # One wait an epoch, not one a step.
+        # One synchronization per epoch, not one per step.
         values = torch.stack(losses).tolist()
         record.epoch_seconds.append(time.perf_counter() - start)
         record.losses += values
@@ -255,7 +257,7 @@ def train(
 
 
 def compiled_graphs(function: Callable[[], object]) -> int:
-    """How many compiled graphs a call runs, as torch's profiler tells."""
+    """The number of compiled graphs that a call runs, from torch's profiler."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
         function()
     return sum(
@@ -267,7 +269,7 @@ def compiled_graphs(function: Callable[[], object]) -> int:
 
 @torch.inference_mode()
 def predict(model: nn.Module, images: TensorDataset, device: torch.device) -> Iterator[Tensor]:
-    """The digits that the network sees, on the CPU, int64 (batch,) each."""
+    """The predicted digits on the CPU, int64 (batch,) for each batch."""
     model.eval()
     for batch, _ in DataLoader(images, batch_size=4 * BATCH):
         yield model(batch.to(device)).argmax(dim=1).cpu()

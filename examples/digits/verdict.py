@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the example promises, and whether a pair of runs keeps it."""
+"""The promises of the example, and whether a pair of runs keeps them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from examples.digits.training import Mode, Record
 
 ACCURACY = 0.97
 COMPARED_STEPS = 100
-# How far the losses of those steps may be apart: of two devices, and of one that runs compiled code
-# and its operators. In mixed precision they are others.
+# Maximum difference of the losses of those steps: between two devices, and between compiled and
+# eager mode. In mixed precision the losses differ.
 LOSS_DIFFERENCE = {Mode.PLAIN: 1e-3, Mode.COMPILED: 1e-4}
-# How much less accurate mixed precision may be, on average, and int8 linear layers.
+# Maximum loss of accuracy with mixed precision (on average) and with int8 linear layers.
 ACCURACY_LOSS = 0.01
-# Forward, backward and the optimizer.
+# Number of compiled graphs in a step: forward, backward and the optimizer.
 COMPILED_GRAPHS = 3
 
 
 @dataclass(frozen=True)
 class Promise:
-    """One promise: what it says, what was found, whether it was kept."""
+    """One promise: its text, the finding, and whether it was kept."""
 
     text: str
     found: str
@@ -28,14 +28,14 @@ class Promise:
 
 
 def loss_differences(a: Record, b: Record) -> list[float]:
-    """Absolute difference of the two losses of each step."""
+    """Absolute difference of the two losses, for each step."""
     return [abs(x - y) for x, y in zip(a.losses, b.losses, strict=True)]
 
 
 def promises(run: Record, reference: Record) -> list[Promise]:
-    """Judges a run on a device by the run on the CPU, or a compiled one by one that is not.
+    """Compares a run on a device with the run on the CPU, or a compiled run with an eager one.
 
-    A loss that is not a number breaks the promise: no comparison with it holds.
+    A loss of NaN breaks the promise, because all comparisons with it are false.
     """
     result = [
         Promise(
@@ -50,7 +50,7 @@ def promises(run: Record, reference: Record) -> list[Promise]:
     result.append(
         Promise(
             f"loss of the first {len(differences)} steps agrees to {bound:g}",
-            f"{max(differences):.1e} at most",
+            f"at most {max(differences):.1e}",
             all(difference <= bound for difference in differences),
         )
     )
@@ -66,7 +66,7 @@ def promises(run: Record, reference: Record) -> list[Promise]:
 
 
 def promises_of_amp(runs: Sequence[Record], references: Sequence[Record]) -> list[Promise]:
-    """Judges runs in mixed precision by runs in float32, from the same seeds."""
+    """Compares runs in mixed precision with runs in float32 with the same seeds."""
     accuracy, wanted = (mean(record.accuracy for record in side) for side in (runs, references))
     return [
         Promise(
@@ -79,7 +79,7 @@ def promises_of_amp(runs: Sequence[Record], references: Sequence[Record]) -> lis
 
 
 def promises_of_quantization(run: Record, reference: Record) -> list[Promise]:
-    """Judges a network with int8 linear layers by the same network without."""
+    """Compares a network with int8 linear layers with the same network in float32."""
     return [
         Promise(
             f"test accuracy with int8 >= float32's - {ACCURACY_LOSS:.0%}",
@@ -90,6 +90,6 @@ def promises_of_quantization(run: Record, reference: Record) -> list[Promise]:
 
 
 def named(run: Record, reference: Record) -> list[tuple[str, Record]]:
-    """Both runs with names that differ, also where they are alike."""
+    """Both runs with different names, even if both ran in the same way."""
     first, second = run.name, reference.name
     return [(first, run), (second if first != second else f"{second} again", reference)]

@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device ``npy``: a backend of PyTorch in Python alone, whose tensors are NumPy arrays.
+"""Device ``npy``: a pure Python backend of PyTorch, whose tensors are NumPy arrays.
 
-Importing the module registers the device. It takes torch's one place for an out-of-tree device,
-so that no other backend may be loaded in the process: start it with
-TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md says what such a backend can and cannot do.
+Importing the module registers the device. torch supports one out-of-tree device, so no other
+backend may be loaded in the process: set TORCH_DEVICE_BACKEND_AUTOLOAD=0. README.md lists what such
+a backend can and cannot do.
 
-A tensor of the device is torch's own class. Its array hangs on its storage, because the storage
-is what torch itself hands on where it makes another tensor of the same data (autograd does, when
-it saves a result). Arrays have strides of their own; to torch every tensor is contiguous.
+A tensor of the device has torch's own class. The array is an attribute of its storage, because
+torch passes on the storage when it creates another tensor with the same data (for example when
+autograd saves a result). Arrays have their own strides; for torch, every tensor is contiguous.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,7 +26,7 @@ NAME = "npy"
 
 
 class Module:
-    """What becomes torch.npy: the functions that torch looks for in a device's module."""
+    """The module torch.npy, with the functions that torch calls in a device's module."""
 
     @staticmethod
     def is_available() -> bool:
@@ -35,22 +35,22 @@ class Module:
 
     @staticmethod
     def is_initialized() -> bool:
-        """Whether it has been used; there is nothing to start."""
+        """Whether the device is initialized; it needs no initialization."""
         return True
 
     @staticmethod
     def device_count() -> int:
-        """How many devices there are."""
+        """The number of devices."""
         return 1
 
     @staticmethod
     def current_device() -> int:
-        """Return the index of the one device."""
+        """The index of the only device."""
         return 0
 
     @staticmethod
     def get_amp_supported_dtype() -> Sequence[torch.dtype]:
-        """Return the dtypes that torch.autocast takes; no operator asks for one here."""
+        """The dtypes that torch.autocast accepts; no operator is cast here."""
         return [torch.float16]
 
     @staticmethod
@@ -59,41 +59,44 @@ class Module:
 
     @staticmethod
     def manual_seed_all(seed: int) -> None:
-        """Do nothing: random numbers are the CPU's, which torch seeds itself."""
+        """Does nothing: random numbers come from the CPU's generator, which torch seeds itself."""
 
 
-# First of all: it fails where another backend has the place, whose kernels then stay as they are.
+# This must be the first step. It fails if another backend is registered; the kernels of that
+# backend are then not changed.
 _setup_privateuseone_for_python_backend(NAME, backend_module=Module())
 
 
 def wrap(array: Array) -> Tensor:
-    """Return a tensor of the device over the memory of ``array``.
+    """Creates a tensor of the device over the memory of ``array``.
 
     Raises:
-        TypeError: for a dtype that torch does not know.
+        TypeError: the dtype is not supported by torch.
     """
-    array = np.asarray(array)  # functions of NumPy make scalars of arrays without dimensions
+    array = np.asarray(array)  # NumPy functions may return scalars instead of 0-dim arrays
     dtype = torch.from_numpy(np.empty(0, array.dtype)).dtype
     tensor = torch._C._acc.create_empty_tensor(array.shape, dtype)
     storage: Any = tensor.untyped_storage()
     storage.array = array
-    # To torch the storage has no bytes. A copy of it would crash, a file would have no values.
+    # For torch the storage has no bytes: a copy of it would crash, a file would have no values.
     storage.__deepcopy__ = lambda memo: wrap(array.copy()).untyped_storage()
     storage.cpu = refuse_bytes
     return tensor
 
 
 def refuse_bytes() -> None:
-    """Refuse to give the bytes of a storage, which torch.save asks for.
+    """Raises an error for access to the bytes of a storage, as in torch.save.
 
     Raises:
         NotImplementedError: always.
     """
-    raise NotImplementedError(f"{NAME}: torch sees no bytes in a storage: save tensor.cpu()")
+    raise NotImplementedError(
+        f"{NAME}: a storage has no bytes that torch can read: save tensor.cpu()"
+    )
 
 
 def unwrap(tensor: Tensor) -> Array:
-    """Return the array of a tensor of the device."""
+    """The array of a tensor of the device."""
     array: Array = tensor.untyped_storage().array
     return array
 
@@ -104,7 +107,7 @@ def is_ours(value: object) -> bool:
 
 
 def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> Any:
-    """Run any operator: torch's kernels for the CPU work on the memory of the arrays."""
+    """Runs any operator with torch's CPU kernels on the memory of the arrays."""
     given: dict[int, tuple[Tensor, Tensor]] = {}
     outs = {argument.name for argument in operator._schema.arguments if argument.is_out}
 
@@ -115,14 +118,14 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
             return value
         array = unwrap(value)
         host = torch.from_numpy(np.ascontiguousarray(array) if operator in STRIDED else array)
-        host = flip(host, value.is_conj(), value.is_neg())  # views take such tensors as they are
+        host = flip(host, value.is_conj(), value.is_neg())  # views need no resolved bits
         given[id(host)] = host, value
         return host
 
     def to_device(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        # An argument that was changed, or a new array, which may be a view of an argument's.
+        # The result is a changed argument, or a new array, possibly a view of an argument's array.
         if id(value) in given:
             return given[id(value)][1]
         bits = value.is_conj(), value.is_neg()
@@ -133,7 +136,7 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
 
     arguments, named = tree_map(to_host, (args, kwargs))
     for name in outs & named.keys():
-        # A kernel may resize its output, which memory of NumPy does not allow.
+        # A kernel may resize its output, which is not possible for NumPy's memory.
         named[name] = named[name].clone()
         given[id(named[name])] = named[name], kwargs[name]
     results = operator(*arguments, **named)
@@ -143,14 +146,14 @@ def run_on_host(operator: torch._ops.OpOverload, *args: Any, **kwargs: Any) -> A
 
 
 def flip(host: Tensor, conjugate: bool, negative: bool) -> Tensor:
-    """Return a view of a tensor of the host that is conjugated or negated, lazily, or is not."""
+    """A view of a host tensor with the given lazy conjugate and negative bits."""
     if conjugate:
         host = host.conj()
     return torch._neg_view(host) if negative else host
 
 
 def write_out(array: Array, tensor: Tensor) -> None:
-    """Give an output its values, and its size where that was another."""
+    """Writes the values of an output, and its size if it changed."""
     if tensor.shape == array.shape:
         np.copyto(unwrap(tensor), array)
     else:
@@ -160,14 +163,15 @@ def write_out(array: Array, tensor: Tensor) -> None:
 library = torch.library.Library("aten", "IMPL")
 fallback = torch.library.Library("_", "IMPL")
 
-# They take strides as torch knows them, which are those of a contiguous array.
+# Operators that take strides as torch knows them, which are those of a contiguous array.
 STRIDED = {
     torch.ops.aten.as_strided.default,
     torch.ops.aten._reshape_alias.default,
     torch.ops.aten.view.default,
 }
 
-# torch makes them of as_strided, by strides; a host tensor over the array knows the real ones.
+# Views that torch would create through as_strided with its own strides. A host tensor over the
+# array has the real strides.
 VIEWS = (
     "alias",
     "diagonal",
@@ -188,14 +192,14 @@ VIEWS = (
 
 
 def overload(name: str) -> torch._ops.OpOverload:
-    """Return the operator of torch that a registration names."""
+    """The operator of torch that a registration names."""
     packet, _, variant = name.partition(".")
     found: torch._ops.OpOverload = getattr(getattr(torch.ops.aten, packet), variant or "default")
     return found
 
 
 def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Register a function as the device's kernel of an operator."""
+    """Registers a function as the device's kernel of an operator."""
 
     def register(function: Callable[..., Any]) -> Callable[..., Any]:
         library.impl(name, function, "PrivateUse1")
@@ -205,7 +209,7 @@ def kernel(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 def host_kernel(name: str) -> None:
-    """Let the host run an operator that torch would make of others."""
+    """Runs an operator on the host that torch would otherwise decompose."""
     operator = overload(name)
     library.impl(
         name, lambda *args, **kwargs: run_on_host(operator, *args, **kwargs), "PrivateUse1"
@@ -214,7 +218,7 @@ def host_kernel(name: str) -> None:
 
 @kernel("_copy_from")
 def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Tensor:
-    """All copies to, from and within the device; NumPy converts dtypes and broadcasts."""
+    """Copies to, from and within the device. NumPy converts dtypes and broadcasts."""
     read = unwrap(source) if is_ours(source) else source.resolve_conj().resolve_neg().numpy()
     write = unwrap(target) if is_ours(target) else target.numpy()
     if is_ours(source) and source.is_conj():
@@ -227,7 +231,7 @@ def copy_from(source: Tensor, target: Tensor, non_blocking: bool = False) -> Ten
 
 @kernel("resize_")
 def resize_(x: Tensor, size: Sequence[int], memory_format: Any = None) -> Tensor:
-    """Elements keep their order; new ones are 0."""
+    """Elements keep their order; new elements are 0."""
     array = np.zeros(size, unwrap(x).dtype)
     kept = min(array.size, unwrap(x).size)
     array.reshape(-1)[:kept] = unwrap(x).reshape(-1)[:kept]
@@ -243,20 +247,20 @@ def set_(
     size: Sequence[int],
     stride: Sequence[int] = (),
 ) -> Tensor:
-    """What copy.deepcopy does with the copy of a storage: all of its array.
+    """Sets a tensor to a whole storage, as copy.deepcopy does.
 
     Raises:
-        NotImplementedError: for a part of a storage, which has no bytes to take it from.
+        NotImplementedError: the arguments describe a part of a storage, which has no bytes.
     """
     if offset != 0 or tuple(size) != source.array.shape:
-        raise NotImplementedError(f"npy: set_ takes a whole storage, {source.array.shape}")
+        raise NotImplementedError(f"npy: set_ needs a whole storage, of shape {source.array.shape}")
     x.data = wrap(source.array)
     return x
 
 
 @kernel("convolution_overrideable")
 def convolution(*args: Any) -> Any:
-    """A convolution on a device that torch does not know comes here, not to aten::convolution."""
+    """Replaces aten::convolution, which torch does not call for unknown device types."""
     return run_on_host(torch.ops.aten.convolution.default, *args)
 
 
@@ -264,7 +268,7 @@ def convolution(*args: Any) -> Any:
 def convolution_backward(
     gradient: Tensor, x: Tensor, weight: Tensor, *args: Any
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Its gradients; the bias has as many elements as the output has channels."""
+    """The gradients of a convolution. The bias has one element per output channel."""
     operator = torch.ops.aten.convolution_backward.default
     results: tuple[Tensor, Tensor, Tensor] = run_on_host(
         operator, gradient, x, weight, [gradient.shape[1]], *args
@@ -274,19 +278,19 @@ def convolution_backward(
 
 @kernel("mm")
 def mm(left: Tensor, right: Tensor) -> Tensor:
-    """A kernel of the device's own; a vendor's calls its library here."""
+    """A kernel of the device. A vendor calls its library here."""
     return wrap(unwrap(left) @ unwrap(right))
 
 
 @kernel("relu")
 def relu(x: Tensor) -> Tensor:
-    """Another one."""
+    """Another kernel of the device."""
     return wrap(np.maximum(unwrap(x), 0))
 
 
 fallback.fallback(run_on_host, "PrivateUse1")
 for view in VIEWS:
     host_kernel(view)
-for lazy in ("Conjugate", "Negative"):  # else torch would ask for a copy to make a copy
+for lazy in ("Conjugate", "Negative"):  # otherwise torch would make a copy to make a copy
     library.impl("_copy_from", torch.library.fallthrough_kernel, lazy)
 fallback.fallback(torch.library.fallthrough_kernel, "AutocastPrivateUse1")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What README.md says that a backend in Python can and cannot do; openreg is not loaded."""
+"""Tests of what README.md says about a backend in Python; openreg is not loaded."""
 
 import copy
 import io
@@ -80,7 +80,7 @@ def test_views_share_memory(x: Tensor) -> None:
     assert x.cpu().tolist() == [[0, 31, 2], [3, 34, 5]]
 
 
-def test_torch_is_not_told_strides(x: Tensor) -> None:
+def test_torch_does_not_know_strides(x: Tensor) -> None:
     assert x.t().is_contiguous()
     copied = x.t().view(-1)  # an error elsewhere
     copied.zero_()
@@ -151,7 +151,7 @@ def test_streams_are_names_only(x: Tensor) -> None:
         torch.accelerator.synchronize()
 
 
-def test_events_can_not_be_waited_for() -> None:
+def test_waits_for_events_raise() -> None:
     start, end = (torch.Event(device="npy", enable_timing=True) for _ in range(2))
     start.record()
     end.record()
@@ -195,7 +195,7 @@ def test_copies_in_python(x: Tensor) -> None:
     copied, view = copy.deepcopy([x, x[0]])
     copied.zero_()
     assert x.sum().item() == 15
-    assert view.sum().item() == 3  # views of one array are no longer
+    assert view.sum().item() == 3  # views of the same array no longer share memory
 
 
 def test_dtypes_and_layouts_are_those_of_numpy(x: Tensor) -> None:

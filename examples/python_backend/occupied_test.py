@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device npy where openreg is loaded already: refused, and openreg is as it was."""
+"""Importing npy fails if openreg is loaded, and does not change openreg."""
 
 import pytest
 import torch

@@ -9,11 +9,11 @@ from examples.python_backend import npy
 
 
 def train(device: str, steps: int) -> list[float]:
-    """Fit a curve of noise-free points and return the loss of each step.
+    """Fits a curve of points without noise and returns the loss of each step.
 
     Args:
-        device: where the network and the points are.
-        steps: of the optimizer.
+        device: device of the network and the points.
+        steps: number of optimizer steps.
     """
     torch.manual_seed(0)
     x = torch.linspace(-3, 3, 64).reshape(-1, 1)
@@ -34,7 +34,7 @@ def train(device: str, steps: int) -> list[float]:
 
 
 def main() -> int:
-    """Train on both devices, print the losses, return 1 if they are not the same."""
+    """Trains on both devices, prints the losses, and returns 1 if they differ."""
     ours, host = train(npy.NAME, 200), train("cpu", 200)
     for step in range(0, 200, 40):
         print(f"step {step:3}  {npy.NAME} {ours[step]:.6f}  cpu {host[step]:.6f}")

@@ -11,12 +11,12 @@
 namespace openreg {
 namespace {
 
-// The name that torch gives them; the kernel keeps 15 characters.
+// The prefix of the names that torch gives its threads. The kernel keeps 15 characters of a name.
 constexpr char kName[] = "pt_autograd_";
 
-// Whether some autograd thread runs, or waits for a core. torch has no question for that, the
-// system has.
-bool autograd_threads_run() {
+// Returns whether any autograd thread is running or runnable. torch has no API for that, so this
+// reads /proc.
+bool any_autograd_thread_runs() {
   std::error_code error;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task", error)) {
     std::string line;
@@ -24,7 +24,7 @@ bool autograd_threads_run() {
     const size_t name = line.find('(');
     const size_t end = line.rfind(')');
     if (name == std::string::npos || end == std::string::npos || end + 2 >= line.size()) {
-      continue;  // it has ended meanwhile
+      continue;  // the thread has ended
     }
     if (line.compare(name + 1, sizeof(kName) - 1, kName) == 0 && line[end + 2] != 'S') {
       return true;
@@ -35,14 +35,14 @@ bool autograd_threads_run() {
 
 }  // namespace
 
-void let_autograd_threads_finish() {
-  // One look at several threads is no single moment: one may hand the lock to another meanwhile. So
-  // all of them have to sleep several times in a row.
-  constexpr int kLooks = 3;
+void wait_for_autograd_threads() {
+  // One scan does not see all threads at the same moment: a thread may hand the GIL to another
+  // during the scan. Therefore all threads must be asleep in several consecutive scans.
+  constexpr int kScans = 3;
   constexpr auto kPause = std::chrono::microseconds(100);
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(1);
-  for (int asleep = 0; asleep < kLooks && std::chrono::steady_clock::now() < deadline;) {
-    asleep = autograd_threads_run() ? 0 : asleep + 1;
+  for (int asleep = 0; asleep < kScans && std::chrono::steady_clock::now() < deadline;) {
+    asleep = any_autograd_thread_runs() ? 0 : asleep + 1;
     std::this_thread::sleep_for(kPause);
   }
 }

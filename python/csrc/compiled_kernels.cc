@@ -33,7 +33,7 @@ int launch_generated(const KernelSite& site, int64_t device, int64_t cost, void 
   END_HANDLE_TH_ERRORS_RET(-1)
 }
 
-int find_operand(PyObject* object, size_t bytes, bool written, uint64_t* word, int64_t* device) {
+int read_operand(PyObject* object, size_t bytes, bool written, uint64_t* word, int64_t* device) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(THPVariable_Check(object), "a compiled kernel takes tensors, but got ",
                    Py_TYPE(object)->tp_name);
@@ -53,14 +53,14 @@ int find_operand(PyObject* object, size_t bytes, bool written, uint64_t* word, i
 }
 
 constexpr KernelApi kKernelApi{
-    .version = KernelApi::kVersion, .operand = &find_operand, .launch = &launch_generated};
+    .version = KernelApi::kVersion, .operand = &read_operand, .launch = &launch_generated};
 
-using Numbers = c10::SmallVector<int64_t, 8>;
+using Integers = c10::SmallVector<int64_t, 8>;
 
-Numbers unpack_numbers(PyObject* tuple) {
+Integers unpack_integers(PyObject* tuple) {
   TORCH_CHECK_TYPE(PyTuple_Check(tuple), "expected a tuple of integers, but got ",
                    Py_TYPE(tuple)->tp_name);
-  Numbers numbers(static_cast<size_t>(PyTuple_GET_SIZE(tuple)));
+  Integers numbers(static_cast<size_t>(PyTuple_GET_SIZE(tuple)));
   for (size_t i = 0; i < numbers.size(); ++i) {
     numbers[i] = PyLong_AsLongLong(PyTuple_GET_ITEM(tuple, static_cast<Py_ssize_t>(i)));
     if (numbers[i] == -1 && PyErr_Occurred() != nullptr) {
@@ -70,19 +70,19 @@ Numbers unpack_numbers(PyObject* tuple) {
   return numbers;
 }
 
-// empty_strided(sizes, strides, dtype, device index): the caller is code, so that nothing has a
-// default and nothing is parsed by names.
+// empty_strided(sizes, strides, dtype, device index): called by generated code only, so it has no
+// defaults and no keyword arguments.
 PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]) && PyLong_Check(arguments[3]),
                    "empty_strided takes sizes, strides, a dtype and the index of a device");
-  const Numbers sizes = unpack_numbers(arguments[0]);
-  const Numbers strides = unpack_numbers(arguments[1]);
+  const Integers sizes = unpack_integers(arguments[0]);
+  const Integers strides = unpack_integers(arguments[1]);
   const auto dtype = reinterpret_cast<THPDtype*>(arguments[2])->scalar_type;
   const auto device = static_cast<c10::DeviceIndex>(PyLong_AsLong(arguments[3]));
   at::Tensor result;
   {
-    const py::gil_scoped_release no_gil;  // a full device may wait for its streams
+    const py::gil_scoped_release no_gil;  // an allocation on a full device may wait for streams
     result = compiled_result(device, sizes, strides, dtype);
   }
   return THPVariable_Wrap(std::move(result));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The part of torch_openreg._C that generated code uses (docs/compile.md): launches of its kernels,
-// and tensors for their results.
+// Bindings for generated code (docs/compile.md): it launches its kernels and allocates their
+// results through them.
 #ifndef PYTHON_CSRC_COMPILED_KERNELS_H_
 #define PYTHON_CSRC_COMPILED_KERNELS_H_
 

@@ -27,7 +27,7 @@ c10::intrusive_ptr<c10d::Backend> make_python_gloo(c10::intrusive_ptr<c10d::Stor
 }  // namespace
 
 void bind_distributed(py::module_& module) {
-  // The bases and their holders.
+  // This import registers the base classes and their holder types with pybind11.
   const py::module_ c10d = py::module_::import("torch._C._distributed_c10d");
   if (py::hasattr(c10d, "ProcessGroupGloo")) {
     register_gloo(&make_python_gloo);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Binding of the c10d backend. Called once, by the module; torch.distributed is imported by then,
-// which registers the base classes.
+// Bindings of the c10d backend. Called once, by the module. Imports the base classes from torch
+// first.
 #ifndef PYTHON_CSRC_DISTRIBUTED_H_
 #define PYTHON_CSRC_DISTRIBUTED_H_
 

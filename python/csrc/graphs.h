@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The part of torch_openreg._C that is about graphs.
+// Bindings of runtime/c10/graph.h. Called once, by the module.
 #ifndef PYTHON_CSRC_GRAPHS_H_
 #define PYTHON_CSRC_GRAPHS_H_
 

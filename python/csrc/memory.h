@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The part of torch_openreg._C that is about memory: pools, limits, raw blocks, pinned memory.
+// Bindings for memory pools, limits, raw blocks and pinned memory. Called once, by the module.
 #ifndef PYTHON_CSRC_MEMORY_H_
 #define PYTHON_CSRC_MEMORY_H_
 

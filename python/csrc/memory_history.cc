@@ -23,7 +23,7 @@ using allocator::Action;
 using allocator::BlockState;
 using allocator::Context;
 
-// The frames of all stacks of a snapshot, made once for each stack.
+// Resolves each distinct stack of a snapshot to Python frame entries once.
 class Frames {
  public:
   void want(const Context& context) {
@@ -81,8 +81,8 @@ const char* name_of(Action action) {
   return "";
 }
 
-// The default stream of its device is 0, as everywhere in torch.
-uintptr_t number_of(orStream_t stream, int device) {
+// The default stream of a device is reported as 0, as elsewhere in torch.
+uintptr_t stream_number(orStream_t stream, int device) {
   orStream_t standard = nullptr;
   if (orGetDefaultStream(&standard, device) == orSuccess && standard == stream) {
     return 0;
@@ -95,7 +95,7 @@ Context find(const std::unordered_map<uintptr_t, Context>& contexts, const void*
   return found != contexts.end() ? found->second : nullptr;
 }
 
-bool is_held(const allocator::BlockDescription& block) {
+bool is_in_use(const allocator::BlockDescription& block) {
   return block.state == BlockState::kAllocated || block.state == BlockState::kPending;
 }
 
@@ -115,13 +115,13 @@ py::dict segment_entry(const allocator::SegmentDescription& segment,
   for (const allocator::BlockDescription& block : segment.blocks) {
     allocated += block.state == BlockState::kAllocated ? block.size : 0;
     requested += block.state == BlockState::kAllocated ? block.requested : 0;
-    active += is_held(block) ? block.size : 0;
+    active += is_in_use(block) ? block.size : 0;
     py::dict entry;
     entry["address"] = reinterpret_cast<uintptr_t>(block.base);
     entry["size"] = block.size;
     entry["requested_size"] = block.requested;
     entry["state"] = name_of(block.state);
-    entry["frames"] = frames[is_held(block) ? find(history.blocks, block.base) : nullptr];
+    entry["frames"] = frames[is_in_use(block) ? find(history.blocks, block.base) : nullptr];
     blocks.append(std::move(entry));
   }
   py::dict entry;
@@ -131,7 +131,7 @@ py::dict segment_entry(const allocator::SegmentDescription& segment,
   entry["allocated_size"] = allocated;
   entry["active_size"] = active;
   entry["requested_size"] = requested;
-  entry["stream"] = number_of(segment.stream, device);
+  entry["stream"] = stream_number(segment.stream, device);
   entry["segment_type"] = segment.type == allocator::kLargePool ? "large" : "small";
   entry["segment_pool_id"] = segment.pool;
   entry["is_expandable"] = false;
@@ -147,19 +147,19 @@ py::dict trace_entry(const allocator::History::Entry& event, int device, const F
   entry[oom ? "device_free" : "addr"] = event.event.address;
   entry["size"] = event.event.size;
   entry["stream"] =
-      event.event.stream != nullptr ? number_of(event.event.stream, device) : uintptr_t{0};
+      event.event.stream != nullptr ? stream_number(event.event.stream, device) : uintptr_t{0};
   entry["pool_id"] = event.event.pool;
   entry["time_us"] = event.time_us;
   entry["frames"] = frames[event.context];
   return entry;
 }
 
-// {"segments": [...], "device_traces": [[...] of each device]}; without `events` the latter are
-// empty, and their stacks, the most of the work, are not looked up.
+// {"segments": [...], "device_traces": [[...] of each device]}; without `events` the traces are
+// empty, and their stacks are not resolved, which is most of the work.
 py::dict snapshot(bool events) {
   std::vector<MemorySnapshot> snapshots;
   {
-    const py::gil_scoped_release released;  // allocators have locks
+    const py::gil_scoped_release released;  // takes the allocators' locks
     snapshots = memory_snapshot();
     if (!events) {
       for (MemorySnapshot& of_device : snapshots) {

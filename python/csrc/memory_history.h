@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings of runtime/diagnostics/memory_history.h: settings in torch's words, snapshots in the
-// format that torch's tools for them read. Threads: with the GIL held.
+// Bindings of runtime/diagnostics/memory_history.h: takes torch's settings and returns snapshots in
+// the format of torch's memory tools. Functions must be called with the GIL held.
 #ifndef PYTHON_CSRC_MEMORY_HISTORY_H_
 #define PYTHON_CSRC_MEMORY_HISTORY_H_
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// torch_openreg._C: what torch.openreg needs and torch itself has no binding for.
+// torch_openreg._C: what torch.openreg needs beyond the bindings of torch itself.
 //
-// Thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics, aten,
-// compile, distributed or profiler. Loading the module loads those libraries, which register the
-// device with torch. Waits release the GIL (runtime/device/host_wait.h); functions that take a lock
-// which a waiting thread may hold, or that take long, release it themselves. Exceptions are
-// translated as torch does it (c10::Error and its subclasses, warnings of the call included).
+// A thin layer: each function checks its arguments and calls runtime/c10, runtime/diagnostics,
+// aten, compile, distributed or profiler. Loading the module loads those libraries, which register
+// the device with torch. Waits release the GIL (runtime/device/host_wait.h); functions that are
+// slow, or that take a lock which a waiting thread may hold, release it themselves. Exceptions are
+// translated as in torch: c10::Error and its subclasses, and warnings raised during the call.
 #include <ATen/core/Generator.h>
 #include <c10/core/Stream.h>
 #include <pybind11/pybind11.h>
@@ -74,7 +74,7 @@ py::dict get_device_properties(int64_t device) {
 }
 
 py::object get_default_generator(int64_t device) {
-  // One Python object for each generator: torch keeps it with the generator.
+  // torch keeps one Python object per generator and returns the same one each time.
   PyObject* wrapped = THPGenerator_Wrap(default_generator(resolve_device(device)));
   if (wrapped == nullptr) {
     throw py::error_already_set();
@@ -101,7 +101,7 @@ int64_t external_stream_id(uintptr_t handle, int64_t device) {
   return external_stream(reinterpret_cast<orStream_t>(handle), resolve_device(device)).id();
 }
 
-py::dict side_of_race(const Race::Side& side) {
+py::dict race_side(const Race::Side& side) {
   py::dict result;
   result["operator"] = side.launch->name;
   result["access"] = side.kind == UseKind::kRead    ? "read"
@@ -117,8 +117,8 @@ py::list stream_sanitizer_races() {
   py::list result;
   for (const Race& race : found_races()) {
     py::dict entry;
-    entry["earlier"] = side_of_race(race.earlier);
-    entry["later"] = side_of_race(race.later);
+    entry["earlier"] = race_side(race.earlier);
+    entry["later"] = race_side(race.later);
     entry["pointer"] = race.block;
     entry["bytes"] = race.bytes;
     result.append(entry);
@@ -126,7 +126,7 @@ py::list stream_sanitizer_races() {
   return result;
 }
 
-// Waits for all devices, each of which looks at its memory meanwhile.
+// Synchronizes all devices. Each of them checks its memory when it is synchronized.
 void check_all_memory() {
   for (c10::DeviceIndex device = 0; device < device_count(); ++device) {
     synchronize_device(device);
@@ -146,14 +146,15 @@ py::list get_held_memory() {
   return result;
 }
 
-// Called while the interpreter is still there.
+// Must be called before the interpreter is finalized.
 void report_memory_at_exit(const std::vector<uintptr_t>& reachable) {
   report_memory_faults_at_exit(reachable);
   stop_capturing_call_stacks();
 }
 
-// KeyboardInterrupt and SystemExit, which are no Exception. Python code that the dispatcher calls
-// raises through pybind11, other code of torch through python_error.
+// Returns whether the error is a KeyboardInterrupt or SystemExit, which do not derive from
+// Exception. Python code called by the dispatcher raises through pybind11; other torch code raises
+// python_error.
 bool is_interrupt(const std::exception& error) {
   const py::gil_scoped_acquire gil;
   PyObject* type = nullptr;
@@ -180,31 +181,31 @@ py::dict get_fallback_stats() {
   return result;
 }
 
-// Waits release the GIL, whoever calls: many bindings of torch do not, and no destructor does. Not
-// while the interpreter ends, when a thread that releases it may not come back.
+// Waits release the GIL here because many torch bindings do not release it, and no destructor does.
+// During finalization the GIL is kept: a thread that releases it then may never get it back.
 void* release_gil() {
   return Py_IsInitialized() != 0 && PyGILState_Check() != 0 ? PyEval_SaveThread() : nullptr;
 }
 
-void take_gil_again(void* thread) {
+void reacquire_gil(void* thread) {
   if (thread == nullptr) {
     return;
   }
   while (_Py_IsFinalizing() != 0) {
-    (void)::pause();  // until the process is gone (see shutdown.h)
+    (void)::pause();  // until the process exits (see shutdown.h)
   }
   PyEval_RestoreThread(static_cast<PyThreadState*>(thread));
 }
 
-// Python objects hold tensors, streams and events until the interpreter has gone through its
-// modules, so the device outlives that: the interpreter calls this last, before the process runs
-// C++ destructors, which take away what a kernel of libtorch may use. Kernels that are still queued
-// then do not run. If the interpreter has no room for one more function, the driver ends the device
-// by itself, a little later.
+// Python objects hold tensors, streams and events until the interpreter has cleared its modules, so
+// the device must live until then. The interpreter calls this function last, before the process
+// runs C++ destructors, which destroy objects that kernels of libtorch may use. Kernels that are
+// still queued then do not run. If Py_AtExit has no free slot, the driver shuts the device down by
+// itself slightly later.
 void shut_down_at_exit() {
   (void)Py_AtExit([] {
     report_leaks_at_exit();
-    // A kernel that runs is waited for, also one that waits for other processes.
+    // shut_down() waits for running kernels, so end the waits of kernels for other processes first.
     occlWindowEndWaits();
     shut_down();
   });
@@ -216,8 +217,8 @@ int driver_version() {
   return version;
 }
 
-// The loader has found each function of the driver; whether they still mean the same is in its
-// version (openreg.h).
+// The loader has resolved every driver function. Only the version (openreg.h) tells whether their
+// semantics still match.
 void require_driver() {
   const int found = driver_version();
   if (found / 10000 != OPENREG_VERSION / 10000 || found / 100 < OPENREG_VERSION / 100) {
@@ -227,7 +228,7 @@ void require_driver() {
     throw py::import_error("torch_openreg was built for version " + text(OPENREG_VERSION) +
                            " of the driver's interface (openreg.h), but the libopenreg.so that was "
                            "loaded has version " +
-                           text(found) + ": install the one that came with torch_openreg");
+                           text(found) + ": reinstall torch_openreg, which contains the right one");
   }
 }
 
@@ -239,7 +240,7 @@ PYBIND11_MODULE(_C, module) {
   using torch::wrap_pybind_function_no_gil;
 
   openreg::require_driver();
-  module.doc() = "Bindings of device openreg; torch.openreg is the interface of users.";
+  module.doc() = "Bindings of device openreg; the public interface is torch.openreg.";
 
   module.def("driver_version", wrap_pybind_function(&openreg::driver_version));
   module.def("init", wrap_pybind_function_no_gil(&openreg::initialize));
@@ -328,8 +329,8 @@ PYBIND11_MODULE(_C, module) {
              py::arg("policy"));
   module.def("irreplaceable_operators", wrap_pybind_function(&openreg::irreplaceable_operators));
 
-  module.def("let_autograd_threads_finish",
-             wrap_pybind_function_no_gil(&openreg::let_autograd_threads_finish));
+  module.def("wait_for_autograd_threads",
+             wrap_pybind_function_no_gil(&openreg::wait_for_autograd_threads));
   module.def("leave_replays_to_exit", wrap_pybind_function(&openreg::leave_replays_to_exit));
   openreg::bind_compiled_kernels(module);
   openreg::bind_distributed(module);
@@ -339,10 +340,10 @@ PYBIND11_MODULE(_C, module) {
   openreg::bind_storage(module);
   openreg::bind_sharing(module);
 
-  static constexpr orHostWaitHooks kReleaseGil{&openreg::release_gil, &openreg::take_gil_again};
+  static constexpr orHostWaitHooks kReleaseGil{&openreg::release_gil, &openreg::reacquire_gil};
   orSetHostWaitHooks(&kReleaseGil);
-  // torch would initialize the device in its own functions only, and takes it for unused until
-  // then: torch.accelerator.synchronize() would not wait. Here every use initializes the device.
+  // By default torch initializes the device only in its own functions and considers it unused until
+  // then, so torch.accelerator.synchronize() would not wait. Here every use initializes the device.
   torch::utils::set_requires_device_init(openreg::kOpenRegType, false);
   openreg::shut_down_at_exit();
 }

@@ -85,7 +85,7 @@ void open_event(const py::object& event, int64_t device, const std::string& byte
   if (found != index) {
     (void)orEventDestroy(native);
     TORCH_CHECK_VALUE(false, "the event belongs to device openreg:", found,
-                      ", but was asked for as one of openreg:", static_cast<int>(index));
+                      ", but was opened for device openreg:", static_cast<int>(index));
   }
   adopt_event(event_of(event), native, index);
 }

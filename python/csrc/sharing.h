@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings of what processes share: storages and events. Called once, by the module.
+// Bindings for storages and events shared between processes. Called once, by the module.
 #ifndef PYTHON_CSRC_SHARING_H_
 #define PYTHON_CSRC_SHARING_H_
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Reports what is installed and checks the device: python -m torch_openreg [--json] [--device N]
 
-A broken installation is reported without a traceback, with what to do about it.
+A broken installation is reported without a traceback and with advice.
 """
 
 import argparse
@@ -23,15 +23,15 @@ from typing import Any
 from torch_openreg.name import DEVICE_TYPE
 
 # Seconds until a hang is assumed.
-_PATIENCE = 120.0
+_HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)
 
 
 def _examine(report: dict[str, Any], index: int) -> None:
-    """Fill in the report and print each line at once: a hang or a crash shows how far it came.
+    """Fill in the report and print each line at once, so that a hang or crash shows how far it got.
 
-    Each import is made where the one before it succeeded, because any of them can fail.
+    Any of the imports can fail, so each one is made only after the one before it has succeeded.
     """
 
     def version(name: str, text: str) -> None:
@@ -105,14 +105,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="index (default: 0)")
     flags = parser.parse_args(arguments)
     report: dict[str, Any] = {"passed": False, "error": "", "versions": {}, "devices": []}
-    # The advice is about the next thing that can fail before the checks.
+    # "advice" belongs to the next step that can fail before the checks run.
     report |= {"checks": [], "advice": "pip install --force-reinstall torch_openreg"}
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:
             _examine(report, flags.device)
         except KeyboardInterrupt:
             raise
-        except BaseException as error:  # whatever a broken backend raises, SystemExit included
+        except BaseException as error:  # a broken backend may raise anything, including SystemExit
             report["error"] = f"{type(error).__name__}: {error}"
             _say(textwrap.fill(f"FAIL  {report['error']}", 100, subsequent_indent="      "))
             _say(f"      next: {report['advice']}")
@@ -122,7 +122,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    # A crash and a hang print stacks.
+    # Print stacks on a crash or a hang.
     faulthandler.enable()
-    faulthandler.dump_traceback_later(_PATIENCE, exit=True)
+    faulthandler.dump_traceback_later(_HANG_TIMEOUT, exit=True)
     sys.exit(main())

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The module ``torch.backends.openreg``: what this build of the device is made of.
+"""The module ``torch.backends.openreg``: what this build supports.
 
-Settings of the libraries that compute are those of the CPU, whose kernels the device runs:
-``torch.backends.mkldnn``, ``torch.backends.mkl``, ``torch.set_float32_matmul_precision``. Those of
-attention hold for all devices: ``torch.nn.attention.sdpa_kernel``.
+The device runs CPU kernels, so the settings of the CPU's compute libraries apply:
+``torch.backends.mkldnn``, ``torch.backends.mkl``, ``torch.set_float32_matmul_precision``. The
+attention setting, ``torch.nn.attention.sdpa_kernel``, applies to all devices.
 """
 
 from torch_openreg import _C
@@ -12,7 +12,7 @@ __all__ = ["is_available", "is_built"]
 
 
 def is_built() -> bool:
-    """Tell whether the device's libraries are installed: they are, or there is no such module."""
+    """Tell whether the device's libraries are installed: always True when this module exists."""
     return True
 
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tells whether the libraries of this package can be loaded here, before they are.
+"""Checks whether the libraries of this package can be loaded here, before they are loaded.
 
-Inside of another torch they would fail with an undefined symbol at best, and crash at worst. What
-the loader itself refuses with an exception is left to it: a missing file, a C library that is too
-old, another architecture. Nothing is needed of the processor beyond x86-64: the libraries are
-compiled for the least of them, and kernels that need more are torch's, which looks by itself.
+With another version of torch they would fail with an undefined symbol at best, and crash at worst.
+Errors that the loader itself reports are not checked here: a missing file, a C library that is too
+old, another architecture. The libraries need no processor features beyond baseline x86-64; torch
+checks the processor for its own kernels.
 """
 
 import sys
@@ -17,17 +17,17 @@ __all__ = ["require_compatible"]
 
 
 def require_compatible(device_type: str) -> None:
-    """Raise where the libraries cannot be loaded, or the device not be registered.
+    """Raise if the libraries cannot be loaded, or the device cannot be registered.
 
     Args:
-        device_type: the name of the device, which torch must not know yet.
+        device_type: the name of the device, which must not be registered yet.
 
     Raises:
-        ImportError: what is built for what, what was found, and what to do.
+        ImportError: with the required version, the version found, and what to do.
     """
     _require_python()
     _require_torch()
-    # An import that failed after the libraries were loaded may be tried again.
+    # Allow a second attempt if an earlier import failed after the libraries were loaded.
     if "torch_openreg._C" not in sys.modules:
         _require_place(device_type)
 
@@ -53,21 +53,21 @@ def _require_torch() -> None:
     if not torch._C._GLIBCXX_USE_CXX11_ABI:
         raise ImportError(
             f"torch_openreg {__version__} was built for a torch with the C++11 ABI, but torch "
-            f"{torch.__version__} has std::string and std::list of the old one "
+            f"{torch.__version__} uses the old ABI of std::string and std::list "
             "(_GLIBCXX_USE_CXX11_ABI=0): install torch from PyPI or download.pytorch.org"
         )
     if torch.version.debug:
         raise ImportError(
-            f"torch_openreg {__version__} was built for a release of torch, but torch "
+            f"torch_openreg {__version__} was built for a release build of torch, but torch "
             f"{torch.__version__} is a debug build, whose C++ interface differs: install torch "
             "from PyPI or download.pytorch.org"
         )
 
 
 def _require_place(device_type: str) -> None:
-    """Torch has one place for an out-of-tree device; a second one would end the process."""
+    """Torch supports one out-of-tree device; registering a second one would abort the process."""
     owner: str = torch._C._get_privateuse1_backend_name()
-    # A device may have kernels and no name of its own.
+    # A device may register kernels without renaming PrivateUse1.
     if owner == "privateuseone" and not torch._C._dispatch_has_kernel_for_dispatch_key(
         "aten::empty.memory_format", "PrivateUse1"
     ):
@@ -76,7 +76,7 @@ def _require_place(device_type: str) -> None:
     whose = f" ({module.__name__})" if module is not None else ""
     raise ImportError(
         f"torch_openreg cannot register device '{device_type}': device '{owner}'{whose} of "
-        "another package holds torch's one place for an out-of-tree device (PrivateUse1). Use one "
-        "of both packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops torch from loading "
-        "both"
+        "another package already uses PrivateUse1, torch's only slot for an out-of-tree device. "
+        "Use only one of the two packages in a process; TORCH_DEVICE_BACKEND_AUTOLOAD=0 stops "
+        "torch from loading both"
     )

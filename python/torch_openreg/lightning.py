@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lightning on the device, by its registries of accelerators and strategies.
+"""Registers the device with Lightning as an accelerator and as strategies.
 
     import lightning.pytorch
     from torch_openreg.lightning import register
@@ -8,9 +8,9 @@
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg", devices=1)
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg_ddp", devices=2)
 
-Of a device that is not its own Lightning assumes too little or too much: its default strategy puts
-the model on the CPU, its mixed precision and the stream in which it sets DDP up are CUDA's. The
-strategies that are registered here are Lightning's without that.
+Lightning handles only its built-in devices correctly: for others its default strategy puts the
+model on the CPU, and its mixed precision and the stream on which it sets up DDP are CUDA's. The
+strategies registered here derive from Lightning's and correct this.
 """
 
 from types import ModuleType
@@ -24,11 +24,11 @@ DDP = f"{DEVICE_TYPE}_ddp"
 
 
 def register(package: ModuleType) -> None:
-    """Registers the accelerator ``openreg`` and the strategies ``openreg`` and ``openreg_ddp``.
+    """Register the accelerator ``openreg`` and the strategies ``openreg`` and ``openreg_ddp``.
 
     Args:
         package: the module of Trainer or of Fabric: ``lightning.pytorch``, ``lightning.fabric``, or
-            the same under their other names. Each has registries of its own.
+            the same under their other names. Each has its own registries.
     """
     accelerators, strategies = package.accelerators, package.strategies
     of_trainer = hasattr(accelerators, "AcceleratorRegistry")
@@ -49,7 +49,7 @@ def _accelerator(package: ModuleType) -> type:
         def setup_device(self, device: torch.device) -> None:
             if device.type != DEVICE_TYPE:
                 raise ValueError(
-                    f"the accelerator is {DEVICE_TYPE!r}, but the strategy is for {device}: pass"
+                    f"the accelerator is {DEVICE_TYPE!r}, but the strategy uses {device}: pass"
                     f" strategy={DEVICE_TYPE!r} for one device, or strategy={DDP!r} for several"
                 )
             torch.accelerator.set_device_index(device)
@@ -64,14 +64,16 @@ def _accelerator(package: ModuleType) -> type:
         def parse_devices(devices: int | str | list[int]) -> list[int]:
             count = torch.accelerator.device_count()
             if isinstance(devices, str):
-                # "-1" is all of them, "2" the first two, "1," the second.
+                # "-1" means all devices, "2" the first two, "1," the second.
                 indices = [int(index) for index in devices.split(",") if index.strip()]
                 devices = indices if "," in devices else indices[0]
             if isinstance(devices, int):
                 devices = list(range(count if devices == -1 else devices))
             missing = [index for index in devices if not 0 <= index < count]
             if missing:
-                raise ValueError(f"there is no device {missing[0]}: {DEVICE_TYPE} has {count}")
+                raise ValueError(
+                    f"device index {missing[0]} is out of range: {DEVICE_TYPE} has {count} devices"
+                )
             return devices
 
         @staticmethod
@@ -94,7 +96,7 @@ def _accelerator(package: ModuleType) -> type:
 
 
 def _with_precision(package: ModuleType, base: type, name: str) -> type:
-    """A strategy whose property ``name`` makes mixed precision for CUDA one for the device."""
+    """Derive a strategy whose property ``name`` replaces CUDA's mixed precision by the device's."""
     mixed_precision: Any = package.plugins.MixedPrecision
     inherited = getattr(base, name)
 
@@ -110,7 +112,7 @@ def _single_device(package: ModuleType, precision: str) -> type:
     base: Any = _with_precision(package, package.strategies.SingleDeviceStrategy, precision)
 
     class SingleDeviceStrategy(base):  # type: ignore[misc]
-        """One device, which the connector of Trainer or Fabric sets as ``parallel_devices``."""
+        """Runs on one device: ``parallel_devices``, set by Trainer's or Fabric's connector."""
 
         strategy_name = DEVICE_TYPE
 
@@ -126,7 +128,7 @@ def _single_device(package: ModuleType, precision: str) -> type:
         def parallel_devices(self, devices: list[torch.device]) -> None:
             if len(devices) != 1:
                 raise ValueError(
-                    f"strategy={DEVICE_TYPE!r} is for one device, but there are {len(devices)}:"
+                    f"strategy={DEVICE_TYPE!r} takes one device, but got {len(devices)}:"
                     f" pass devices=1, or strategy={DDP!r}"
                 )
             self._devices = devices
@@ -139,10 +141,10 @@ def _ddp(package: ModuleType, precision: str) -> type:
     base: Any = _with_precision(package, package.strategies.DDPStrategy, precision)
 
     class DDPStrategy(base):  # type: ignore[misc]
-        """A process for each device.
+        """Runs one process per device.
 
         The model is on its device already, so DDP needs no indices. With indices, Lightning would
-        make a stream of CUDA.
+        create a CUDA stream.
         """
 
         strategy_name = DDP

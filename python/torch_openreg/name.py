@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The name of the device: what a new backend changes first."""
+"""The name of the device. A new backend changes this first."""
 
-# As in torch.device("openreg"), and of the module torch.openreg.
+# As in torch.device("openreg"), and the name of the module torch.openreg.
 DEVICE_TYPE = "openreg"
 MODULE = f"torch.{DEVICE_TYPE}"
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers the device with torch when it is imported: once a process, by whichever thread.
+"""Registers the device with torch when it is imported: once per process, from any thread.
 
-A module of its own, because both the package and the entry point that torch calls need it done:
-where one thread imports ``torch`` and another ``torch_openreg``, the package waits for the torch
-whose entry point is to give the device to the first.
+This is a separate module because two importers need it: the package, and the entry point that torch
+calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits for the
+import of torch, whose entry point registers the device for the first thread.
 """
 
 import atexit
@@ -23,9 +23,9 @@ from torch_openreg.name import DEVICE_TYPE
 def _register() -> None:
     """Register the device with torch: libraries, name, module, methods, compiler, in this order.
 
-    Where the libraries cannot be loaded torch stays as it was. The name comes before the module,
-    which torch keeps under it, and both before the first factory call. generate_methods_... refuses
-    a second run.
+    If the libraries cannot be loaded, torch stays unchanged. The name must precede the module,
+    which torch stores under that name, and both must precede the first factory call.
+    generate_methods_... cannot run twice.
     """
     if getattr(getattr(torch, DEVICE_TYPE, None), "__name__", None) == "torch_openreg.openreg":
         return
@@ -48,13 +48,13 @@ def _register() -> None:
     collectives.register()
     atexit.register(openreg.memcheck._report_at_exit)
     openreg.sharing.register()
-    atexit.register(_C.let_autograd_threads_finish)
+    atexit.register(_C.wait_for_autograd_threads)
     atexit.register(_C.leave_replays_to_exit)
     atexit.register(_C.end_completion_hooks)
 
 
 def _name_submodules(package: str) -> None:
-    """Let ``import torch.openreg.amp`` find the module that there is, instead of a second one."""
+    """Make ``import torch.openreg.amp`` find the existing module, not create a second one."""
     for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
         sys.modules[f"torch.{DEVICE_TYPE}{name.removeprefix(package)}"] = sys.modules[name]
 

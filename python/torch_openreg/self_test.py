@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of what can differ from machine to machine, for ``python -m torch_openreg``.
+"""Checks what can differ between machines, for ``python -m torch_openreg``.
 
-Memory, threads, the kernels that the processor gets, the installation; the test suite checks the
-rest. Each check leaves the current device, the random numbers and the memory as they were.
+That is memory, threads, the kernels selected for the processor, and the installation; the test
+suite checks the rest. Each check restores the current device, random state and memory.
 """
 
 import gc
@@ -21,14 +21,14 @@ _BUSY_MS = 20
 
 
 def run(name: str, index: int = 0) -> str:
-    """Run one of CHECKS on the device of that index; return what is wrong, or an empty string."""
+    """Run one of CHECKS on the device with that index; return the failure, or an empty string."""
     device = torch.device(DEVICE_TYPE, index)
     try:
         with openreg.device(device):
             CHECKS[name][0](device)
             openreg.synchronize(device)
     except Exception as error:
-        return " ".join(f"{type(error).__name__}: {error}".split())  # of several lines, one
+        return " ".join(f"{type(error).__name__}: {error}".split())  # joins lines
     return ""
 
 
@@ -44,7 +44,7 @@ def _compare(what: str, found: torch.Tensor, expected: torch.Tensor, tolerance: 
 
 
 def _numbers(*shape: int) -> torch.Tensor:
-    """Return the same numbers in each run."""
+    """Return random numbers that are the same in each run."""
     return torch.randn(*shape, generator=torch.Generator().manual_seed(11))
 
 
@@ -56,7 +56,7 @@ def _memory(device: torch.device) -> None:
     tensor = torch.full((_BYTES,), 7, dtype=torch.uint8, device=device)
     grown = openreg.memory_allocated(device) - before
     _require(grown >= _BYTES, f"an allocation of {_BYTES} bytes counts as {grown}")
-    _compare("memory that was filled", tensor, torch.full((_BYTES,), 7, dtype=torch.uint8))
+    _compare("filled memory", tensor, torch.full((_BYTES,), 7, dtype=torch.uint8))
     del tensor
     left = openreg.memory_allocated(device) - before
     _require(left == 0, f"{left} bytes are still allocated after they were freed")
@@ -94,7 +94,7 @@ def _streams(device: torch.device) -> None:
         consumer.wait_event(written)
         result = value * 2
     consumer.synchronize()
-    _compare("what a stream reads after it waited for another", result, torch.full((4096,), 6.0))
+    _compare("the value read after waiting for another stream", result, torch.full((4096,), 6.0))
     ms = started.elapsed_time(written)
     _require(ms >= _BUSY_MS, f"events measure {ms:.3f} ms for {_BUSY_MS} ms of work")
 
@@ -142,7 +142,7 @@ _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
 
-#: Name: function, and what to do about a failure. Later checks use what earlier ones check.
+#: Name to function and advice. Later checks rely on what earlier ones check.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "memory": (_memory, _MEMORY),
     "copies": (_copies, _MEMORY),

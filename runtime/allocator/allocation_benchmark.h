@@ -18,7 +18,7 @@
 
 namespace openreg::allocator {
 
-// One size for each path through the allocator, and one that malloc maps anew each time.
+// One size for each path through the allocator, and one that malloc maps on every call.
 inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgName("bytes");
   for (const int64_t bytes : {4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {

@@ -105,7 +105,7 @@ TEST_F(PoolTest, OneBlockAtATimeDoesNotCreateSlabs) {
   for (int i = 0; i < 10; ++i) {
     free(first);
     ASSERT_EQ(allocate(300), first);
-    ASSERT_EQ(first->slab, slab) << "the slab was made anew";
+    ASSERT_EQ(first->slab, slab) << "the slab was replaced";
   }
 }
 

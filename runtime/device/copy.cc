@@ -19,7 +19,7 @@ namespace openreg::device {
 namespace {
 
 // At most this size, a copy is as cheap as a kernel that may run inline.
-constexpr size_t kShortCopy = 16 * 1024;
+constexpr size_t kShortCopy = 64 * 1024;
 
 struct Transfer {
   void* destination;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""accelerate: loops, mixed precision, accumulation, saved states, and models spread over places."""
+"""accelerate: training loops, mixed precision, accumulation, saved states, dispatched models."""
 
 import copy
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ from tests.clients.comparison import DEVICE, assert_same, assert_same_tensors
 
 @pytest.fixture(autouse=True)
 def fresh_state() -> Iterator[None]:
-    """Accelerator keeps its state, the device too, for the whole process."""
+    """Accelerator keeps its state, including the device, for the whole process."""
     yield
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
     accelerate.state.GradientState._reset_state()
@@ -70,7 +70,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
     accelerator, model, ours = train(**settings)
     assert accelerator.device.type == "openreg"
     accelerate.state.AcceleratorState._reset_state(reset_partial_state=True)
-    # It goes before the argument cpu=True.
+    # It has priority over the argument cpu=True.
     monkeypatch.setenv("ACCELERATE_TORCH_DEVICE", "cpu")
     _, reference, theirs = train(**settings)
     tolerance = 5e-2 if "mixed_precision" in settings else 1e-4
@@ -79,7 +79,7 @@ def test_trains(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> No
 
 
 class DeviceRandomState:
-    """The state of the device's generators, which accelerate would leave out of a saved state."""
+    """The state of the device's generators, which accelerate does not save itself."""
 
     def state_dict(self) -> dict[str, Any]:
         return {"states": torch.openreg.get_rng_state_all()}
@@ -111,7 +111,7 @@ def prompt() -> Tensor:
 
 
 def test_dispatches_over_places() -> None:
-    """Layers on the device and on the CPU: hooks move what they hand on."""
+    """Layers are on the device and on the CPU; hooks move the tensors between them."""
     model, x = text_model(), prompt()
     with torch.no_grad():
         theirs = model(x).logits
@@ -127,7 +127,7 @@ def test_offloads_to_the_cpu() -> None:
         theirs = model(x).logits
         ours = accelerate.cpu_offload(copy.deepcopy(model), execution_device=DEVICE)
         assert_same(ours(x.to(DEVICE)).logits, theirs, rtol=1e-4, atol=1e-4)
-        # The weights are back where they came from: they are on the device for a layer's time only.
+        # The weights are on the device only while their layer runs.
         assert {parameter.device.type for parameter in ours.parameters()} == {"meta"}
 
 
@@ -161,7 +161,7 @@ def test_loads_a_checkpoint_over_places(tmp_path: Path) -> None:
 
 
 def test_finds_a_batch_size() -> None:
-    """It goes by the words of the device's error."""
+    """The search depends on the text of the device's error."""
     tried = []
 
     @find_executable_batch_size(starting_batch_size=20)  # type: ignore[untyped-decorator]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The same computation on the device and on the CPU."""
+"""Compares a computation on the device with the same computation on the CPU."""
 
 import copy
 from collections.abc import Callable, Mapping
@@ -17,12 +17,12 @@ Loss = Callable[[Any, Any], Tensor]
 
 
 def to_device(values: Any) -> Any:
-    """A tree of tensors with each of them on the device."""
+    """Moves all tensors of a tree to the device."""
     return tree_map_only(Tensor, lambda tensor: tensor.to(DEVICE), values)
 
 
 def on_device(model: nn.Module) -> Any:
-    """A copy of a model on the device; its class may be one of a library without types."""
+    """A copy of a model on the device; its class may be from an untyped library."""
     return copy.deepcopy(model).to(DEVICE)
 
 
@@ -33,7 +33,7 @@ def assert_same(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """``ours`` is on the device and has the values of ``theirs``, which is on the CPU."""
+    """``ours`` must be on the device and equal ``theirs``, which is on the CPU."""
     assert ours is not None
     assert theirs is not None
     assert ours.device == DEVICE
@@ -48,7 +48,7 @@ def assert_same_tensors(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """The same for all tensors of a state or of an output."""
+    """The same check for all tensors of a state or an output."""
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         try:
@@ -58,7 +58,7 @@ def assert_same_tensors(
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """The gradients of a model by the names of its parameters, without those that are None."""
+    """The gradients of a model by parameter name, without those that are None."""
     named = model.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
@@ -73,16 +73,16 @@ def assert_trains_alike(
     atol: float = 1e-5,
     autocast: torch.dtype | None = None,
 ) -> Any:
-    """A model is trained on the device as on the CPU: losses, gradients, and parameters.
+    """Trains a model on the device and on the CPU; losses, gradients and parameters must agree.
 
     Args:
-        model: on the CPU, without dropout; it is trained.
-        batch: of each step.
-        loss: the loss of a model for a batch.
-        steps: how many of SGD with momentum.
+        model: a model on the CPU, without dropout; it is trained.
+        batch: the batch of each step.
+        loss: computes the loss of a model for a batch.
+        steps: number of steps of SGD with momentum.
         rtol: relative tolerance of losses, gradients and parameters.
-        atol: absolute tolerance of them.
-        autocast: compute under autocast to this type.
+        atol: absolute tolerance of losses, gradients and parameters.
+        autocast: dtype of autocast, or None.
 
     Returns:
         The model that was trained on the device.

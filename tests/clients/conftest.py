@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What each test of a library needs: its packages, no network, and proof that the device worked."""
+"""Setup of all client tests: packages, no network, and a check that the device was used."""
 
 import os
 import sys
@@ -11,19 +11,20 @@ import torch
 
 from tests.clients import torchvision_operators as torchvision_operators
 
-# What .venv has, torch above all, is taken from there. Child processes see the packages too.
+# Packages that .venv has, such as torch, are used from there. Child processes see the client
+# packages too.
 PACKAGES = Path(os.environ["TEST_SRCDIR"], "client_packages", "folder.txt").read_text().strip()
 sys.path.append(PACKAGES)
 os.environ["PYTHONPATH"] = os.pathsep.join([os.environ.get("PYTHONPATH", ""), PACKAGES])
 
 os.environ["HF_HUB_OFFLINE"] = "1"
-# Trainer and Accelerator know a list of devices, and take the CPU without a word if none is there.
+# Trainer and Accelerator have a list of devices, and silently use the CPU if none is available.
 os.environ["ACCELERATE_TORCH_DEVICE"] = "openreg"
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
-        "markers", "refused: what the test asks for ends before the device works"
+        "markers", "refused: the request of the test is rejected before the device is used"
     )
 
 
@@ -35,7 +36,7 @@ def _allocations() -> int:
 
 @pytest.fixture(autouse=True)
 def device_is_used(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fails a test during which nothing was allocated on a device: it ran on the CPU."""
+    """Fails a test that did not allocate on a device and therefore ran on the CPU."""
     before = _allocations()
     yield
     torch.openreg.set_device(0)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lightning's Trainer and Fabric with what torch_openreg.lightning registers."""
+"""Lightning's Trainer and Fabric with the classes that torch_openreg.lightning registers."""
 
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*num_workers.*")
 
 
 class Classifier(pl.LightningModule):  # type: ignore[misc]
-    """Learns whether the sum of some numbers is positive."""
+    """Learns whether the sum of its inputs is positive."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -109,7 +109,7 @@ def test_fits(tmp_path: Path, settings: dict[str, Any]) -> None:
 
 
 def test_fits_in_float16(tmp_path: Path) -> None:
-    """With a GradScaler; Lightning has none for the CPU to compare with."""
+    """With a GradScaler. Lightning has none for the CPU, so there is no comparison."""
     ours, theirs = Classifier(), Classifier()
     run = trainer(tmp_path, precision="16-mixed")
     run.fit(ours, loader())
@@ -148,7 +148,7 @@ def test_resumes(tmp_path: Path) -> None:
 
 
 def test_callbacks(tmp_path: Path) -> None:
-    """Checkpoints of the best epoch, early stopping, statistics of the device."""
+    """Checkpoints of the best epoch, early stopping, device statistics."""
     checkpoints = pl.callbacks.ModelCheckpoint(
         tmp_path, monitor="validation_accuracy", mode="max", save_last=True
     )
@@ -177,9 +177,10 @@ def test_second_device(tmp_path: Path, devices: Any) -> None:
     assert model.seen == {torch.device("openreg", 1)}
 
 
-@pytest.mark.refused  # The devices are those of other processes.
+@pytest.mark.refused  # Other processes use the devices.
 def test_several_processes(tmp_path: Path) -> None:
-    """Each trains on a device and a half of the batches; afterwards their weights are the same."""
+    """Each process trains on a device with half of the batches; at the end the weights are
+    equal."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     run = child.script(program)
@@ -228,7 +229,7 @@ if __name__ == "__main__":
 
 @pytest.mark.refused
 def test_refuses_the_cpu(tmp_path: Path) -> None:
-    """Without the strategy Lightning would train on the CPU."""
+    """Without the strategy, Lightning would train on the CPU."""
     with pytest.raises(ValueError, match="strategy='openreg'"):
         trainer(tmp_path, strategy="auto").fit(Classifier(), loader())
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""safetensors: files of tensors that are written from and read to the device.
+"""safetensors: files of tensors written from and read to the device.
 
-The names of devices are a list inside the library: the integer is the index of the accelerator.
+The library has a fixed list of device names; an integer is the index of the accelerator.
 """
 
 from pathlib import Path
@@ -38,7 +38,7 @@ def test_reads_slices(tmp_path: Path) -> None:
 
 
 def test_models(tmp_path: Path) -> None:
-    """With weights that two layers share."""
+    """A model whose weights are shared by two layers."""
     path = str(tmp_path / "model.safetensors")
     model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4)).to(DEVICE)
     model[1].weight = model[0].weight

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""timm: networks, its optimizers, augmentations and averages of weights."""
+"""timm: networks, optimizers, augmentations and averages of weights."""
 
 from typing import Any
 
@@ -22,7 +22,8 @@ from tests.clients.comparison import (
     to_device,
 )
 
-#: Names of networks, and what makes them small. timm has small ones of many families for tests.
+#: Names of networks, and arguments that make them small. timm has small test networks of many
+#: families.
 NETWORKS: dict[str, dict[str, Any]] = {
     "test_resnet": {},
     "test_vit": {},
@@ -61,7 +62,7 @@ def loss(model: nn.Module, batch: Any) -> Tensor:
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_trains(name: str) -> None:
-    # Batch norm of few values: rounding errors grow.
+    # Batch norm over few values amplifies rounding errors.
     model = network(name).eval()
     assert_trains_alike(model, batch(name), loss, rtol=1e-3, atol=1e-4)
 
@@ -89,7 +90,7 @@ def test_optimizers(name: str) -> None:
     data = batch("test_vit")
     pairs = ((on_device(model), to_device(data)), (model, data))
     optimizers = [timm.optim.create_optimizer_v2(m, opt=name, lr=1e-3) for m, _ in pairs]
-    # One step: the direction that most take is a sign, so that a rounding error may turn it.
+    # Only one step: most optimizers step by the sign of a value, which a rounding error may flip.
     for (m, d), optimizer in zip(pairs, optimizers, strict=True):
         loss(m, d).backward()
         optimizer.step()

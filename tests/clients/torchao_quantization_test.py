@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchao: each way of quantize_, and one model through PT2E, from export to generated kernels."""
+"""torchao: each configuration of quantize_, and PT2E from export to generated kernels."""
 
 import copy
 from collections.abc import Callable
@@ -74,7 +74,7 @@ def close(ours: Tensor, theirs: Tensor, tolerance: float) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", CONFIGURATIONS)
 def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
-    """Quantized on the device: the same numbers as on the CPU, and the same results."""
+    """Quantized on the device: the same integers as on the CPU, and the same results."""
     theirs = Block().eval().to(dtype)
     ours = copy.deepcopy(theirs).to(DEVICE)
     x = torch.randn(2, 9, 64).to(dtype)
@@ -88,7 +88,7 @@ def test_quantize(name: str, dtype: torch.dtype, compiled: bool) -> None:
                 key
             )
     run = torch.compile(ours, fullgraph=True) if compiled else ours
-    # Generated code divides by a scale in another way: an input may be rounded to the next number.
+    # Generated code divides by a scale differently, so an input may round to the next integer.
     flips = compiled and name == "int8 weights and inputs"
     with torch.no_grad():
         close(run(x.to(DEVICE)), theirs(x), 2e-2 if flips else TOLERANCES[dtype])
@@ -106,7 +106,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
         torch.save(moved.state_dict(), tmp_path / "model.pt")
         for device in (DEVICE, torch.device("cpu")):
             loaded = Block().eval().to(device)
-            # An enum of torchao's in it needs more than weights, whatever the device.
+            # The file contains an enum of torchao, so weights_only=True fails on any device.
             state = torch.load(
                 tmp_path / "model.pt", map_location=device, weights_only=name not in HOLD_ENUMS
             )
@@ -116,7 +116,7 @@ def test_save_and_load(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_int8_sums_are_the_devices(compiled: bool) -> None:
-    """Inputs and weights of int8 are multiplied by _int_mm, not as int32 or float."""
+    """Inputs and weights of int8 must be multiplied with _int_mm, not as int32 or float."""
     model = Block().eval().to(DEVICE)
     quantize_(model, quantization.Int8DynamicActivationInt8WeightConfig())
     run = torch.compile(model) if compiled else model
@@ -137,7 +137,8 @@ def test_int8_sums_are_the_devices(compiled: bool) -> None:
 
 @pytest.mark.parametrize("compiled", [False, True], ids=["eager", "compiled"])
 def test_packed_int4(compiled: bool) -> None:
-    """torchao packs for CUDA alone (it asks for a compute capability); its tensor works here."""
+    """torchao packs only for CUDA (it checks a compute capability); the packed tensor works
+    here."""
     n, k, group = 16, 1024, 128
     numbers = torch.randint(0, 16, (n, k))
     scale_and_zero = torch.rand(k // group, n, 2).bfloat16()
@@ -163,7 +164,7 @@ def test_packed_int4(compiled: bool) -> None:
 
 
 def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
-    """Export, observers, calibration, quantize and dequantize operators."""
+    """Export, observers, calibration, then quantize and dequantize operators."""
     exported = torch.export.export(model, (x,)).module()
     quantizer = X86InductorQuantizer().set_global(get_default_x86_inductor_quantization_config())
     prepared = prepare_pt2e(exported, quantizer)
@@ -176,7 +177,7 @@ def _pt2e(model: nn.Module, x: Tensor) -> nn.Module:
 
 @pytest.fixture
 def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
-    """The model on the device and on the CPU, each through PT2E there, and an input."""
+    """The model on the device and on the CPU, each processed by PT2E there, and an input."""
     model = nn.Sequential(
         nn.Conv2d(3, 8, 3),
         nn.ReLU(),
@@ -192,7 +193,7 @@ def calibrated() -> tuple[nn.Module, nn.Module, Tensor]:
     return ours, theirs, x
 
 
-# A number that is rounded the other way, because sums differ in their last bits, is one step off.
+# Sums may differ in their last bits. A value that rounds the other way differs by one step.
 STEP = 5e-2
 
 
@@ -209,7 +210,7 @@ def test_pt2e_becomes_generated_kernels(
     with torch.no_grad():
         result, codes = run_and_get_code(torch.compile(ours), x.to(DEVICE))
         close(result, theirs(x), STEP)
-    # Quantize and dequantize are in the loops of generated kernels: nothing calls their operators.
+    # Quantize and dequantize are part of generated kernels; their operators are not called.
     calls = "\n".join(code.split("def call", 1)[-1] for code in codes)
     assert "openreg" in calls
     assert "quantized_decomposed" not in calls

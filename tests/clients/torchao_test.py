@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchao: weights in few bits and the optimizers whose state is in few bits."""
+"""torchao: quantized weights, and optimizers with quantized state."""
 
 import copy
 from pathlib import Path
@@ -50,8 +50,8 @@ def test_quantizes(name: str, dtype: torch.dtype) -> None:
 def test_compiles(name: str) -> None:
     model, x = network(), torch.randn(4, 32)
     ours, theirs = quantized(on_device(model), name), quantized(model, name)
-    # Inductor divides by constants by their reciprocal unless the device is called "cpu": the
-    # integer that an activation is rounded to may be the next one.
+    # Unless the device is "cpu", Inductor multiplies by the reciprocal of a constant divisor. An
+    # activation may therefore round to the next integer.
     tolerance = 2e-2 if name == "int8_dynamic" else 1e-4
     with torch.no_grad():
         compiled: Any = torch.compile(ours)
@@ -67,8 +67,8 @@ def test_moves_and_saves(name: str, tmp_path: Path) -> None:
         ours = copy.deepcopy(model).to(DEVICE)
         assert_same(ours(x.to(DEVICE)), theirs, rtol=1e-4, atol=1e-4)
         torch.save(ours.state_dict(), tmp_path / "weights.pt")
-        # The file has settings of torchao too. Without an index, torch would make tensor subclasses
-        # whose device has none, as with CUDA, and they could not be copied.
+        # The file contains settings of torchao too. Without an index, torch would create tensor
+        # subclasses whose device has no index, as with CUDA, and they could not be copied.
         state = torch.load(tmp_path / "weights.pt", map_location="openreg:0", weights_only=False)
         loaded = network().to(DEVICE)
         loaded.load_state_dict(state, assign=True)
@@ -85,7 +85,7 @@ def test_quantizes_a_language_model() -> None:
 
 @pytest.mark.parametrize("name", ["AdamW8bit", "AdamW4bit", "AdamWFp8"])
 def test_optimizers(name: str) -> None:
-    # The state of a parameter is in few bits if it has 4096 numbers.
+    # The state of a parameter is quantized if it has at least 4096 elements.
     model = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))
     x = torch.randn(8, 64)
     results = []

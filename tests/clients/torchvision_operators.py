@@ -1,14 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Lets torchvision be imported beside a torch without CUDA: to be imported before it.
+"""Makes torchvision importable with a torch without CUDA. Import this module first.
 
-PyPI's torchvision is built for CUDA. Beside a torch without CUDA its C++ operators do not load, and
-its Python code, which does not need them, asks for two of them without looking. Declared, they
-still have no kernel.
+PyPI's torchvision is built for CUDA. With a torch without CUDA, its C++ operators cannot be loaded,
+but its Python code looks up two of them on import. This module declares them, without kernels.
 """
 
 import torch
 
-# They are declared as long as this lives.
+# The declarations exist as long as this object.
 LIBRARY = torch.library.Library("torchvision", "FRAGMENT")
 if torch.version.cuda is None:
     for operator in ("nms", "qnms"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers: models of many kinds are trained and generate as on the CPU."""
+"""transformers: models of many kinds train and generate as on the CPU."""
 
 from pathlib import Path
 from typing import Any
@@ -27,14 +27,14 @@ def loss(model: Any, batch: Any) -> Tensor:
     output = model(**batch)
     if output.get("loss") is not None:
         return output.loss  # type: ignore[no-any-return]
-    # SAM has none of its own.
+    # SAM does not return a loss.
     return output.pred_masks.square().mean()  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("name", tiny_models.EXAMPLES)
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
-    # The weights of this one are so small that the gradient of a bias before softmax is noise.
+    # The weights are so small that the gradient of a bias before softmax is noise.
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
 
@@ -52,7 +52,7 @@ def test_recomputes_activations(name: str) -> None:
 
 
 def assert_generates_alike(model: Any, prompt: Tensor, **settings: Any) -> Tensor:
-    """The same tokens from the device and from the CPU; returns them."""
+    """The device must generate the same tokens as the CPU. Returns the tokens."""
     model.eval()
     ours: Tensor = on_device(model).generate(prompt.to(DEVICE), **settings)
     theirs: Tensor = model.generate(prompt, **settings)
@@ -69,7 +69,7 @@ def test_generates(name: str, cache: str | None) -> None:
 
 
 def test_static_cache_compiles() -> None:
-    """What generate() does by itself on CUDA: the decoding step is compiled."""
+    """generate() does this by default on CUDA: the decoding step is compiled."""
     model = tiny_models.decoder("Llama", num_hidden_layers=1).eval()
     prompt = tiny_models.tokens(*PROMPT)
     settings = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": "static"}
@@ -98,7 +98,7 @@ def test_generates_with_an_assistant() -> None:
 
 
 def test_generates_with_processors() -> None:
-    """Each changes the scores in a way of its own."""
+    """Each processor changes the scores in a different way."""
     model = tiny_models.decoder("Llama")
     settings = {
         "max_new_tokens": 8,
@@ -114,7 +114,7 @@ def test_generates_with_processors() -> None:
 
 
 def test_samples() -> None:
-    """From the device's generator: the same seed gives the same tokens, of those allowed."""
+    """Samples with the device's generator: the same seed gives the same, allowed tokens."""
     model = on_device(tiny_models.decoder("Llama").eval())
     prompt = tiny_models.tokens(*PROMPT).to(DEVICE)
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 2.0, "top_k": 20}
@@ -151,7 +151,7 @@ def test_transcribes() -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_attention(attention: str) -> None:
-    """With padding on the left, as in a batch of prompts of several lengths."""
+    """With padding on the left, as in a batch of prompts of different lengths."""
     model = tiny_models.decoder("Llama", attn_implementation=attention).eval()
     batch = {"input_ids": tiny_models.tokens(2, 12), "attention_mask": torch.ones(2, 12).long()}
     batch["attention_mask"][0, :5] = 0
@@ -200,7 +200,7 @@ def test_loads_in_bfloat16(tmp_path: Path) -> None:
 
 
 def test_pipeline() -> None:
-    """A pipeline of images: it moves what it reads by itself."""
+    """An image pipeline that moves its inputs itself."""
     model = tiny_models.EXAMPLES["vit"]()[0].eval()
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     picture = torch.rand(3, 40, 40)

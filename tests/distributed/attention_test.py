@@ -77,7 +77,7 @@ def compare(
     backend: SDPBackend = SDPBackend.FLASH_ATTENTION,
     **options: Any,
 ) -> tuple[tuple[Placement, ...], int]:
-    """Compare attention and its gradients of DTensors at ``placements`` with those of one process.
+    """Compare attention of DTensors at ``placements``, and its gradients, with one process.
 
     Returns:
         The placements of the result, and the number of collectives.
@@ -104,7 +104,7 @@ def attends(causal: bool) -> None:
     mesh = line()
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), is_causal=causal) == ((place,), 0)
-    # DTensor gives the last ranks fewer heads, or none.
+    # DTensor assigns fewer heads, or none, to the last ranks.
     assert compare(mesh, [Shard(1)], operands(heads=5), is_causal=causal) == ((Shard(1),), 0)
     assert compare(mesh, [Shard(0)], operands(batch=5), is_causal=causal) == ((Shard(0),), 0)
     # Queries need all keys, and products need all elements, so these placements communicate.

@@ -173,7 +173,7 @@ def attends_in_a_ring_of_dtensors() -> None:
         assert isinstance(result, DTensor)
         result.square().sum().backward()
         grads = [tensor.grad for tensor in ours]
-        with pytest.raises(NotImplementedError, match=r"no attn_mask: use is_causal"):
+        with pytest.raises(NotImplementedError, match=r"support attn_mask: use is_causal"):
             attend(ours, attn_mask=bias)
         with pytest.raises(NotImplementedError, match=r"in equal parts.*\(4, 4, 32, 8\) as .*=1"):
             attend(heads)

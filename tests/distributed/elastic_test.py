@@ -72,7 +72,7 @@ TRAINING = """
     dist.init_process_group()
     rank = dist.get_rank()
     if attempt == 1 and rank == 0:
-        time.sleep(0.5)  # the other one meets what the first attempt has left in the store
+        time.sleep(0.5)  # the other rank finds the store of the first attempt
     torch.manual_seed(0)
     model = torch.nn.Linear(4, 4, dtype=torch.float64, device="openreg")
     fully_shard(model)

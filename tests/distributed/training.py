@@ -25,7 +25,7 @@ ROWS = 8
 
 
 def network(dtype: torch.dtype = torch.float64) -> nn.Sequential:
-    """Create the network. The same on each call, on the CPU."""
+    """Create the network on the CPU, with the same weights on each call."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         layers = [nn.Linear(6, WIDTH), nn.Tanh(), nn.Linear(WIDTH, WIDTH), nn.Tanh()]

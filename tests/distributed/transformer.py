@@ -76,6 +76,6 @@ class Block(nn.Module):
 
 
 def block() -> Block:
-    """Create the block. The same on each call, on the CPU."""
+    """Create the block on the CPU, with the same weights on each call."""
     torch.manual_seed(0)
     return Block().double()

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operations that a capture of a random program consists of.
+"""The operations in a capture of a random program.
 
-The model does not change in a capture: each operation adds to the graph what a replay does to it.
+The model does not change during a capture. Each operation adds its effect on the model to the
+graph, for replays.
 """
 
 import hypothesis.strategies as st
@@ -16,7 +17,7 @@ from tests.feature_program.tensors import forget
 
 
 def captured_value(program: Program, graph: Graph, results: list[Value], number: int) -> Value:
-    """Choose a value that captured work may use, and note that replays use it."""
+    """Chooses a value that captured work may use, and records that replays use it."""
     chosen = [
         value
         for value in program.values
@@ -28,7 +29,7 @@ def captured_value(program: Program, graph: Graph, results: list[Value], number:
     if not chosen:
         raise Missing
     value = chosen[number % len(chosen)]
-    # The storage: the tensor itself may get another one later.
+    # Keep the storage: the tensor itself may get another one later.
     ours, theirs = value.ours.detach(), value.theirs.detach()
     graph.uses.append((value.memory, ours))
     return Value(theirs, ours, value.memory)
@@ -57,7 +58,7 @@ def captured_function(program: Program, graph: Graph, results: list[Value], i: i
 def captured_temporary(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Memory that is used again within the graph."""
+    """Uses memory that is reused within the graph."""
     x = captured_value(program, graph, results, i)
 
     def function(x: Tensor) -> Tensor:
@@ -77,7 +78,7 @@ def captured_change(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_out(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """To a result of another dtype."""
+    """Writes to out= of another dtype."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=torch.float64)
     ours = torch.empty(x.theirs.shape, dtype=torch.float64, device=x.ours.device)
@@ -87,7 +88,7 @@ def captured_out(program: Program, graph: Graph, results: list[Value], i: int, n
 
 
 def captured_draw(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Each replay draws what an eager call would."""
+    """Each replay draws the same numbers as an eager call."""
     generator = program.generators[graph.device + DEVICES * (i % 2)]
     operator = sorted(DRAWS)[n % len(DRAWS)]
     ours = torch.empty(8, device=f"openreg:{graph.device}")
@@ -99,7 +100,7 @@ def captured_draw(program: Program, graph: Graph, results: list[Value], i: int, 
 
 
 def captured_upload(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Reads what pinned memory holds when it is replayed, forgotten or not."""
+    """Reads the contents of pinned memory at the time of the replay, even if it was freed."""
     source = program.pick_pinned(i)
     memory, source_theirs = source.memory, source.theirs
     theirs = torch.empty_like(source_theirs)
@@ -111,7 +112,7 @@ def captured_upload(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_download(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """To pinned memory of the capture."""
+    """Copies to pinned memory allocated in the capture."""
     x = captured_value(program, graph, results, i)
     theirs = torch.empty(x.theirs.shape, dtype=x.theirs.dtype)
     ours = torch.empty(x.theirs.shape, dtype=x.theirs.dtype, pin_memory=True)
@@ -124,7 +125,7 @@ def captured_download(program: Program, graph: Graph, results: list[Value], i: i
 
 
 def captured_fork(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """A branch on another stream."""
+    """Runs a branch on another stream."""
     x = captured_value(program, graph, results, i)
     device, number = program.capture_place
     main, side = program.streams[device, number], program.streams[device, (number + 1) % STREAMS]
@@ -139,7 +140,7 @@ def captured_fork(program: Program, graph: Graph, results: list[Value], i: int, 
 
 
 def captured_thread(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Launched by another thread on the captured stream."""
+    """Launches from another thread on the captured stream."""
     x = captured_value(program, graph, results, i)
     inference = torch.is_inference_mode_enabled()
 
@@ -155,7 +156,7 @@ def captured_thread(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_beside(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Another thread works on another stream, and is not captured."""
+    """Another thread works on another stream, which is not captured."""
     device, number = program.capture_place
     place = device, (number + 2) % STREAMS
 
@@ -170,7 +171,7 @@ def captured_beside(program: Program, graph: Graph, results: list[Value], i: int
 
 
 def captured_failure(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """Each replay fails in one kernel, and runs the others."""
+    """One kernel of each replay fails; the others run."""
     graph.uses += [(program.made_before, program.bad), (program.made_before, program.table)]
     program.table.index_select(0, program.bad)
     graph.fails = True
@@ -179,14 +180,14 @@ def captured_failure(program: Program, graph: Graph, results: list[Value], i: in
 def captured_forgetting(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """Memory from before the capture is freed in it."""
+    """Frees memory during the capture that was allocated before it."""
     forget(program, i)
 
 
 def captured_give_back(
     program: Program, graph: Graph, results: list[Value], i: int, n: int
 ) -> None:
-    """The capture may refuse that, and end. Only memory that a captured stream uses stays."""
+    """Calls empty_cache(), which may fail and end the capture. Memory in use must stay."""
     before = torch.openreg.memory_reserved(graph.device)
     give_back = torch.openreg.empty_host_cache if n % 2 else torch.openreg.empty_cache
     error = attempt(give_back)
@@ -207,7 +208,7 @@ def captured_exhaustion(
 
 
 def captured_wait(program: Program, graph: Graph, results: list[Value], i: int, n: int) -> None:
-    """The host cannot wait for what is captured."""
+    """The host cannot wait for captured work."""
     x = captured_value(program, graph, results, i)
     assert isinstance(attempt(lambda: x.ours.sum().item()), RuntimeError)
     graph.spoilt = True

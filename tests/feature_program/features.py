@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The features that random programs mix: their rules, and how a program runs.
+"""The features in random programs: their rules, and how a program runs.
 
-A program is a list of steps; a step is the name of a function that ``rule`` marks, and its
-arguments. To cover another feature, add a rule to a module of ``FEATURES``, or a module: hypothesis
-then draws it.
+A program is a list of steps. A step is the name of a function marked with ``rule``, and its
+arguments. To cover another feature, add a rule to a module in ``FEATURES``, or add a module.
+hypothesis then generates steps for it.
 """
 
 import functools
@@ -34,7 +34,7 @@ FEATURES = (tensors, streams, modes, memory, pinned_memory, generators, graphs, 
 
 
 def rules_of(*features: ModuleType) -> dict[str, Operator]:
-    """Return the functions of the modules that ``rule`` marks."""
+    """Returns the functions in the modules that are marked with ``rule``."""
     return {
         name: function
         for feature in features
@@ -46,25 +46,25 @@ def rules_of(*features: ModuleType) -> dict[str, Operator]:
 
 
 def steps_of(rules: dict[str, Operator]) -> dict[str, st.SearchStrategy[Step]]:
-    """Return the strategy of the steps of each rule."""
+    """Returns the strategy for the steps of each rule."""
     return {name: st.tuples(st.just(name), function.arguments) for name, function in rules.items()}
 
 
 def begin(program: Program) -> None:
-    """Make something to use. What comes before is the first use of the device."""
+    """Creates the first values. Steps before it are the first use of the device."""
     for device in range(DEVICES):
         tensors.new(program, 8, "float32", device)
     pinned_memory.new_pinned(program, 8, "float32")
 
 
 RULES = steps_of(rules_of(*FEATURES))
-RULES_OF_PROCESSES = steps_of(rules_of(processes))  # slower ones
+RULES_OF_PROCESSES = steps_of(rules_of(processes))  # slower rules
 
 STEPS = {"begin": begin} | rules_of(*FEATURES, processes)
 
 
 def run(steps: list[Step]) -> None:
-    """Run a program in this process."""
+    """Runs a program in this process."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         Program().run(functools.partial(STEPS[name], **arguments) for name, arguments in steps)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of generators: drawing, seeding, saving and copying their state."""
+"""Rules for generators: drawing, seeding, saving and copying state."""
 
 import copy
 import dataclasses
@@ -53,7 +53,7 @@ def load_state(program: Program, g: int, n: int) -> None:
 
 @rule(seed=st.integers(0, 3))
 def fork_generators(program: Program, seed: int) -> None:
-    """What is drawn inside is not missing outside."""
+    """Draws inside fork_rng() do not advance the state outside."""
     with torch.random.fork_rng(range(DEVICES), device_type="openreg"):
         torch.manual_seed(seed)
         for device in range(DEVICES):
@@ -65,7 +65,7 @@ def fork_generators(program: Program, seed: int) -> None:
 
 @rule(g=some, way=st.sampled_from(["share", "clone", "copy", "pickle"]))
 def copy_generator(program: Program, g: int, way: str) -> None:
-    """In place of the device's own one. Shared, both go on in one sequence."""
+    """Replaces the device's generator with a copy. If it is shared, both use one sequence."""
     generator = program.generators[g % len(program.generators)]
     numbers = dataclasses.replace(generator.numbers)
     if way == "share":

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of graphs: capturing and replaying them."""
+"""Rules for graphs: capture and replay."""
 
 import contextlib
 import functools
@@ -25,12 +25,12 @@ from tests.feature_program.rules import devices, flags, rule, some, streams
 
 
 class GivenUp(Exception):
-    """Raised by a program inside of a capture."""
+    """Raised by a program during a capture."""
 
 
 @functools.cache
 def warm_up(device: int) -> None:
-    """Call what is captured once before: the first call of some operators waits."""
+    """Calls captured operations once before, because the first call of some waits."""
 
     def call() -> None:
         generator = torch.Generator(f"openreg:{device}")
@@ -66,10 +66,10 @@ def capture(
     body: list[tuple[str, int, int]],
     end: str,
 ) -> None:
-    """Capture a few operations. Nothing of the model changes before a replay.
+    """Captures a few operations. The model does not change before a replay.
 
-    ``raise``: the block ends by an exception, and what was captured until then counts.
-    ``reset``, ``drop``: the capture is given up.
+    ``raise``: an exception ends the block; the operations captured before it are kept.
+    ``reset``, ``drop``: the capture is discarded.
     """
     warm_up(device)
     for place in [p for p in program.streams if p[0] == device]:
@@ -138,7 +138,7 @@ def capture_in(
             except Missing:
                 continue
             except AssertionError:
-                graph.real.reset()  # the program has failed, the next one has not
+                graph.real.reset()  # the failure must not affect the next program
                 raise
         if is_graph and end == "raise":
             raise GivenUp
@@ -187,7 +187,7 @@ def replay(program: Program, g: int, times: int, then: str) -> None:
 
 @rule(g=some, way=st.sampled_from(["reset", "drop"]))
 def drop_graph(program: Program, g: int, way: str) -> None:
-    """Replays may be queued; results stay."""
+    """Drops a graph. Replays may be queued; results stay valid."""
     if not program.graphs:
         raise Missing
     graph = program.graphs.pop(g % len(program.graphs))

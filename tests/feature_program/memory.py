@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of device memory: giving it back, and running out of it."""
+"""Rules for device memory: releasing it, and running out of it."""
 
 import hypothesis.strategies as st
 import torch
@@ -12,13 +12,13 @@ from tests.feature_program.tensors import new
 
 @rule(what=st.sampled_from(["device", "host", "pools", "peaks"]))
 def give_back(program: Program, what: str) -> None:
-    """Waits for memory, but takes no kernel's error."""
+    """Releases cached memory. This waits for streams, but does not raise a kernel's error."""
     if what == "device":
         torch.openreg.empty_cache()
     elif what == "host":
         torch.openreg.empty_host_cache()
     elif what == "pools":
-        program.pools.clear()  # tensors in them live on
+        program.pools.clear()  # tensors in them stay valid
     else:
         for device in range(DEVICES):
             torch.openreg.reset_peak_memory_stats(device)
@@ -26,7 +26,7 @@ def give_back(program: Program, what: str) -> None:
 
 @rule(device=devices, way=st.sampled_from(["huge", "limit"]))
 def exhaust(program: Program, device: int, way: str) -> None:
-    """An allocation fails, and the next one does not."""
+    """An allocation fails; the next one succeeds."""
     _, total = torch.openreg.mem_get_info(device)
     size = 1 << 50 if way == "huge" else 64 << 20
     if way == "limit":
@@ -37,7 +37,7 @@ def exhaust(program: Program, device: int, way: str) -> None:
     except torch.OutOfMemoryError:
         pass
     else:
-        raise AssertionError("there was room")
+        raise AssertionError("the allocation did not fail")
     finally:
         torch.openreg.set_per_process_memory_fraction(1.0, device)
     new(program, 4, "int64", device)
@@ -45,7 +45,7 @@ def exhaust(program: Program, device: int, way: str) -> None:
 
 @rule(device=devices, stream=streams)
 def reclaim(program: Program, device: int, stream: int) -> None:
-    """The device is full, and memory that another stream still uses has to be waited for."""
+    """The device is full, and the allocator must wait for memory that another stream still uses."""
     place, user = program.place(device), (device, stream)
     program.settle(place)
     program.settle(user)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The model of random programs: what the device has to compute.
+"""The model of random programs: the expected results of the device.
 
-The model is a CPU tensor for each tensor of the device, changed by the same calls. All numbers are
-small integers, so that the comparison is exact. Of random numbers the model is the pair (seed,
-offset) of each generator: what an eager call draws there is what every other way must draw.
+The model has a CPU tensor for each tensor of the device, which the same calls change. All values
+are small integers, so the comparison is exact. For random numbers, the model is the pair (seed,
+offset) of each generator: other ways to draw must give the same numbers as an eager call.
 """
 
 import functools
@@ -17,31 +17,31 @@ from torch import Tensor
 
 from tests.feature_program.operators import DRAWS, Operator
 
-Place = tuple[int, int]  # a stream: its device, and its number in Program.streams
+Place = tuple[int, int]  # a stream: its device and its index in Program.streams
 
-MOST = 10  # values at a time; the oldest goes first
+MOST = 10  # maximum number of values; the oldest is dropped first
 DEVICES = 2
-STREAMS = 3  # of each device; number 0 is the default stream
+STREAMS = 3  # per device; number 0 is the default stream
 
 
 @dataclass(eq=False)
 class Memory:
-    """What orders the uses of some memory: streams with a use of it since the last write.
+    """The ordering state of some memory: the streams that used it since the last write.
 
-    ``users`` is one object for all tensors of the graphs that share a pool, since a replay of one
-    graph may write what another one left.
+    ``users`` is one object for all tensors of graphs that share a pool, because a replay of one
+    graph may overwrite results of another.
     """
 
-    place: Place | None  # the stream that it was allocated on
+    place: Place | None  # the stream of its allocation
     users: dict[Place, torch.Event] = field(default_factory=dict)
-    defined: bool = True  # whether the tensors have values: before a replay they have none
+    defined: bool = True  # whether the tensors have values; before a replay they do not
     recorded: bool = True  # whether record_stream is called; otherwise the owner's stream waits
-    fixed: int = 0  # how many hold its address: graphs, other tensors of DLPack
+    fixed: int = 0  # number of holders of its address: graphs, DLPack consumers
 
 
 @dataclass(eq=False)
 class Value:
-    """A tensor of the model and its counterpart on the device, or in pinned memory."""
+    """A tensor of the model, and its counterpart on the device or in pinned memory."""
 
     theirs: Tensor
     ours: Tensor
@@ -50,7 +50,7 @@ class Value:
 
 @dataclass(eq=False)
 class Numbers:
-    """The state of a generator. Generators may share one."""
+    """The state of a generator. Several generators may share one."""
 
     seed: int = 0
     offset: int = 0
@@ -65,41 +65,41 @@ class Generator:
 
 @dataclass(eq=False)
 class Graph:
-    """A captured graph: what a replay does to the model, and which memory it uses."""
+    """A captured graph: the effect of a replay on the model, and the memory that it uses."""
 
     real: Any
     device: int
     pool: "GraphPool"
     actions: list[Callable[[], Any]] = field(default_factory=list)
-    # What replays use, with the tensor of the device that keeps it.
+    # The memory that replays use, with the device tensor that owns it.
     uses: list[tuple[Memory, Tensor | None]] = field(default_factory=list)
-    outputs: list[Memory] = field(default_factory=list)  # of the pool
-    own: list[Memory] = field(default_factory=list)  # pinned memory that replays write
+    outputs: list[Memory] = field(default_factory=list)  # memory in the pool
+    own: list[Memory] = field(default_factory=list)  # pinned memory that replays write to
     fails: bool = False  # whether a kernel of each replay fails
-    spoilt: bool = False  # whether the capture has to end with an error
-    doubtful: bool = False  # whether it may
+    spoilt: bool = False  # whether the capture must end with an error
+    doubtful: bool = False  # whether it may end with an error
 
 
 @dataclass(eq=False)
 class GraphPool:
-    """Graphs that share memory, in the order of their captures."""
+    """Graphs that share memory, in order of capture."""
 
     graphs: list[Graph] = field(default_factory=list)
     users: dict[Place, torch.Event] = field(default_factory=dict)
 
 
 def attempt(function: Operator, *arguments: Any) -> Any:
-    """Return the result, or the exception."""
+    """Returns the result, or the exception."""
     try:
         return function(*arguments)
     except (RuntimeError, IndexError, ValueError, NotImplementedError) as error:
-        # Its traceback holds tensors.
+        # Its traceback would keep tensors alive.
         return error.with_traceback(None)
 
 
 @functools.cache
 def oracle() -> ThreadPoolExecutor:
-    """Return the thread that computes expected values: no mode of a program applies to it."""
+    """Returns the thread that computes expected values. No mode of a program applies to it."""
 
     def start() -> None:
         for device in range(DEVICES):
@@ -110,7 +110,7 @@ def oracle() -> ThreadPoolExecutor:
 
 @functools.lru_cache(4096)
 def drawn(operator: str, size: int, device: int, seed: int, offset: int) -> tuple[Tensor, int]:
-    """Return what an eager call draws, and how far it moves the offset."""
+    """Returns the numbers that an eager call draws, and how far it advances the offset."""
 
     def draw() -> tuple[Tensor, int]:
         generator = torch.Generator(f"openreg:{device}").manual_seed(seed)
@@ -122,7 +122,7 @@ def drawn(operator: str, size: int, device: int, seed: int, offset: int) -> tupl
 
 
 def expect(numbers: Numbers, operator: str, size: int, device: int) -> Tensor:
-    """Take numbers out of the model's sequence."""
+    """Draws from the model's sequence."""
     values, count = drawn(operator, size, device, numbers.seed, numbers.offset)
     numbers.offset += count
     return values.clone()

@@ -10,7 +10,7 @@ from torch import Tensor
 
 Operator = Callable[..., Any]
 
-# A kernel in Python: the thread that runs it takes the GIL. Only operators of torch are queued.
+# A Python kernel, for which a worker thread takes the GIL. Only operators of torch are queued.
 library = torch.library.Library("aten", "IMPL")
 with warnings.catch_warnings(action="ignore"):
     library.impl("trace", lambda x: x.diagonal().sum(), "CPU", allow_override=True)
@@ -51,7 +51,7 @@ FUNCTIONS: dict[str, Operator] = {
     "square": lambda x: wrap(x * x),
     "unique": torch.unique,
 }
-# Operators that wait, for sizes or for a copy of host memory.
+# Operators that wait for a size or for a copy of host memory.
 WAITING = {"gradient", "host_argument", "index_put_", "large", "mask", "nonzero", "out", "unique"}
 # Functions that can be captured.
 QUEUED: dict[str, Operator] = {name: FUNCTIONS[name] for name in ("add", "clone", "square")}
@@ -64,7 +64,7 @@ CHANGES: dict[str, Operator] = {
     "out": lambda x, n: torch.neg(x, out=x),
     "zero_": lambda x, n: x.zero_(),
 }
-# Functions of a leaf, whose gradient is compared.
+# Functions of a leaf tensor, whose gradients are compared.
 GRADIENTS: dict[str, Operator] = {
     "cumsum": lambda x: x.cumsum(-1) * x,
     "index": lambda x: x.flatten()[torch.tensor([0, 0, -1], device=x.device)] * 2,
@@ -74,7 +74,7 @@ GRADIENTS: dict[str, Operator] = {
     "sort": lambda x: x.sort(stable=True).values * x,
     "where": lambda x: torch.where(x > 2, x, x * 2),
 }
-# What spoils a tensor that a backward pass needs; torch must notice.
+# Changes to a tensor that a backward pass needs; torch must detect them.
 SPOILS: dict[str, Operator] = {
     "nothing": lambda x: None,
     "add_": lambda x: x.add_(1),

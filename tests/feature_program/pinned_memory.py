@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of pinned memory, which the host and the device use."""
+"""Rules for pinned memory, which the host and the device use."""
 
 import hypothesis.strategies as st
 import torch
@@ -33,7 +33,7 @@ def upload(program: Program, p: int, device: int, non_blocking: bool) -> None:
 
 @rule(a=some, p=some, non_blocking=flags)
 def download(program: Program, a: int, p: int, non_blocking: bool) -> None:
-    """To pinned memory that has the shape, or to new one."""
+    """Copies to existing pinned memory of the same shape, or to new pinned memory."""
     x = program.pick(a)
     place = program.place_of(x)
     if not non_blocking:
@@ -55,7 +55,7 @@ def download(program: Program, a: int, p: int, non_blocking: bool) -> None:
 
 @rule(p=some, n=st.integers(0, 9), way=st.sampled_from(["event", "query", "stream", "device"]))
 def write_pinned(program: Program, p: int, n: int, way: str) -> None:
-    """The host may write when the copies are done."""
+    """The host may write after the copies are done."""
     value = program.pick_pinned(p)
     program.release_pinned(value, way)
     value.theirs.fill_(n)
@@ -69,7 +69,8 @@ def read_pinned(program: Program, p: int, way: str) -> None:
 
 @rule(p=some)
 def forget_pinned(program: Program, p: int) -> None:
-    """Copies of it may be queued, or captured. Other memory is written at once."""
+    """Frees pinned memory with queued or captured copies, and writes to other memory
+    immediately."""
     value = program.pick_pinned(p)
     program.pinned.remove(value)
     shape = value.ours.shape

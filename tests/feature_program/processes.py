@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of tensors and events that another process uses."""
+"""Rules for tensors and events that are used by another process."""
 
 import functools
 import gc
@@ -15,15 +15,15 @@ from tests.peer import Peer
 
 @functools.cache
 def other() -> Peer:
-    """Return another process; it ends with this one."""
+    """Returns another process, which ends with this one."""
     process = Peer()
-    process.call(gc.freeze)  # it collects garbage when it drops something
+    process.call(gc.freeze)  # makes garbage collections there cheap
     return process
 
 
 @rule(a=some, n=st.integers(0, 9), give_back=flags)
 def share(program: Program, a: int, n: int, give_back: bool) -> None:
-    """Another process changes the tensor, and may give it back."""
+    """Another process changes the tensor, and may send it back."""
     x = program.pick(a)
     place = program.place_of(x)
     program.settle(place)

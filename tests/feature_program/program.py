@@ -1,13 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A random program while it runs: its values, its streams, and how they are ordered and compared.
+"""A random program while it runs: its values and streams, their ordering and comparison.
 
-Steps run with the least ordering that the documentation asks for. ``Memory`` knows which streams
-use a piece of memory, ``order`` makes the next user wait for them, and nothing else waits. A kernel
-that fails leaves its error pending; ``failed`` has the streams with such an error, and the first
+Steps run with the minimum ordering that the documentation requires. ``Memory`` tracks which streams
+use a piece of memory, and ``order`` makes the next user wait for them; nothing else waits. A kernel
+that fails leaves its error pending. ``failed`` has the streams with such an error, and the first
 wait for one of them must raise it, once.
 
-Each step leaves the statistics of the allocator consistent. At its end a program compares all
-values, gives everything back, and must then hold no more memory than when it began.
+The statistics of the allocator must be consistent after each step. At its end, a program compares
+all values and frees everything. It must then hold no more memory than at its start.
 """
 
 import contextlib
@@ -35,14 +35,14 @@ from tests.feature_program.model import (
 )
 from tests.feature_program.operators import WAITING, Operator
 
-PATIENCE = 10.0  # seconds until memory is taken to be lost
+PATIENCE = 10.0  # seconds until memory counts as leaked
 
-#: Calls that were made, with all that may tell one from another.
+#: Calls that were made, with everything that distinguishes them.
 called: set[tuple[Any, ...]] = set()
 
 
 def modes() -> tuple[bool, ...]:
-    """Return the modes of this thread."""
+    """Returns the modes of this thread."""
     return (
         torch.is_grad_enabled(),
         torch.is_inference_mode_enabled(),
@@ -51,22 +51,22 @@ def modes() -> tuple[bool, ...]:
 
 
 def looks(x: Tensor) -> tuple[Any, ...]:
-    """Return what a call can see of a tensor besides its elements."""
+    """Returns everything about a tensor that a call can observe, except its elements."""
     return x.device, x.dtype, x.shape, x.stride(), x.storage_offset(), x.is_inference()
 
 
 class Missing(Exception):
-    """What a step would use does not exist. Raised before the step does anything."""
+    """An object that a step needs does not exist. Raised before the step has any effect."""
 
 
 @functools.cache
 def second_thread() -> ThreadPoolExecutor:
-    """Return the second thread that steps run on."""
+    """Returns the second thread on which steps run."""
     return ThreadPoolExecutor(1)
 
 
 class Program:
-    """The state of a program while it runs."""
+    """The state of a running program."""
 
     def __init__(self) -> None:
         self.values: list[Value] = []
@@ -74,23 +74,23 @@ class Program:
         self.made = 0
         self.streams: dict[Place, torch.Stream] = {}
         self.failed: set[Place] = set()
-        self.way = "event"  # how a stream waits for another one
+        self.way = "event"  # how a stream waits for another
         self.worker = 0  # 1: steps run on the second thread
-        self.current = [[0] * DEVICES, [0] * DEVICES]  # streams of each worker
+        self.current = [[0] * DEVICES, [0] * DEVICES]  # current streams of each worker
         self.modes: list[list[contextlib.AbstractContextManager[Any]]] = [[], []]
         self.pools: dict[int, Any] = {}
-        self.bad = self.table = torch.empty(0)  # for a kernel that fails in a graph
-        self.made_before = Memory(None)  # orders the uses of these two
+        self.bad = self.table = torch.empty(0)  # operands of a kernel that fails in a graph
+        self.made_before = Memory(None)  # orders the uses of both
         self.capture_place: Place = (0, 0)  # the stream of the capture
         self.graphs: list[Graph] = []
         self.states: list[tuple[Tensor, Numbers]] = []
         self.generators: list[Generator] = []
 
     def run(self, steps: Iterable[Callable[["Program"], Any]]) -> None:
-        """Run the steps and check all that they did.
+        """Runs the steps and checks all of their results.
 
         Raises:
-            AssertionError: if the device did not do what the model does.
+            AssertionError: the device and the model differ.
         """
         done = False
         self.start()
@@ -106,7 +106,7 @@ class Program:
 
     def start(self) -> None:
         for device in range(DEVICES):
-            # Made in a way that leaves the first use of the device to the program.
+            # This does not use the device yet; the program makes the first use.
             made = [torch.Stream(f"openreg:{device}", priority=-n) for n in range(1, STREAMS)]
             default = torch.Stream(0, device, made[0].device_type)
             for number, stream in enumerate([default, *made]):
@@ -127,7 +127,7 @@ class Program:
     # -------------------------------------------------------------------------------- the program
 
     def pick(self, number: int, device: int | None = None) -> Value:
-        """Return a value of the device, if one is named."""
+        """Returns a value, on the device if it is given."""
         chosen = [
             value
             for value in self.values
@@ -144,7 +144,7 @@ class Program:
         return chosen[number % len(chosen)]
 
     def place(self, device: int) -> Place:
-        """Return the current stream."""
+        """Returns the current stream of a device."""
         return device, self.current[self.worker][device]
 
     def place_of(self, value: Value) -> Place:
@@ -155,7 +155,7 @@ class Program:
         return (torch.arange(size) * 7 + self.made * 13).remainder(97)
 
     def keep(self, theirs: Tensor, ours: Tensor, memory: Memory) -> Value:
-        """Compare all but the elements, and let later steps use the two."""
+        """Compares everything but the elements, and keeps both tensors for later steps."""
         assert ours.dtype == theirs.dtype
         assert ours.shape == theirs.shape
         assert ours.is_inference() == theirs.is_inference()
@@ -171,7 +171,7 @@ class Program:
     # ----------------------------------------------------------------------------------- ordering
 
     def order(self, place: Place, *all_memory: Memory) -> None:
-        """Let the stream wait for what was queued with the memory on others."""
+        """Makes the stream wait for work with the memory that other streams have queued."""
         for memory in all_memory:
             for user, event in list(memory.users.items()):
                 if user == place:
@@ -184,7 +184,7 @@ class Program:
                     self.wait(user, event, self.way)
 
     def used(self, place: Place, *values: Value, write: bool = False) -> None:
-        """Note that the stream uses the values, which have to stay until then."""
+        """Records that the stream uses the values, which must stay alive until then."""
         event = self.streams[place].record_event()
         for value in values:
             memory = value.memory
@@ -200,10 +200,10 @@ class Program:
                 self.streams[memory.place].wait_event(event)
 
     def wait(self, place: Place, event: torch.Event | None, way: str) -> None:
-        """Have the host wait. What it waits for must be done then, and raise its error once."""
+        """Makes the host wait. The awaited work must then be done, and its error be raised once."""
         stream = self.streams[place]
         if event is None or place in self.failed:
-            event = stream.record_event()  # behind the kernel that failed
+            event = stream.record_event()  # after the kernel that failed
         if way == "query":
             while not event.query():
                 pass
@@ -219,7 +219,8 @@ class Program:
         assert event.query()
 
     def raising(self, places: set[Place], function: Callable[[], Any]) -> Any:
-        """Call what waits for the streams: each pending error of them is raised once."""
+        """Calls a function that waits for the streams; it raises each of their pending errors
+        once."""
         for _ in places & self.failed:
             try:
                 function()
@@ -230,7 +231,7 @@ class Program:
         return function()
 
     def settle(self, place: Place) -> None:
-        """Take the stream's error: what comes next may wait without being asked to."""
+        """Consumes the stream's error, because the next call may wait implicitly."""
         if place in self.failed:
             self.wait(place, None, "stream")
 
@@ -239,19 +240,19 @@ class Program:
     def both(
         self, call: tuple[Any, ...], function: Operator, *values: Value, write: bool = False
     ) -> tuple[Any, Any]:
-        """Call a function with values of one device, in order; both sides fail or none does.
+        """Calls a function with values of one device, in order. Both sides fail, or neither does.
 
-        ``call`` has the name of what is called, and its arguments besides the values.
+        ``call`` has the name of the function, and its arguments other than the values.
 
         Returns:
-            What the two sides returned. An exception in place of it, if they failed.
+            The results of both sides, or their exceptions if they failed.
         """
         place = self.place_of(values[0])
-        # A first call may wait, to learn what the operator takes and returns.
+        # A first call may wait, to check dtypes and output metadata.
         seen = (*call, *modes(), *(looks(value.ours) for value in values))
         versions = [self.version(value) for value in values]
         theirs = attempt(function, *(value.theirs for value in values))
-        # One that is refused is never known.
+        # A call that raises an error is never cached.
         if isinstance(theirs, Exception) or WAITING.intersection(call) or seen not in called:
             self.settle(place)
             called.add(seen)
@@ -264,11 +265,11 @@ class Program:
         return theirs, ours
 
     def version(self, value: Value) -> int:
-        """Return how much further the version of the model is."""
+        """Returns how many versions the model's tensor is ahead."""
         return 0 if value.theirs.is_inference() else value.theirs._version - value.ours._version
 
     def keep_result(self, result: tuple[Any, Any], *values: Value) -> None:
-        """Keep a new tensor, or a view of one of the values."""
+        """Keeps a new tensor, or a view of one of the values."""
         theirs, ours = result
         if isinstance(theirs, Exception):
             return
@@ -284,10 +285,10 @@ class Program:
         self.keep(theirs, ours, memory)
 
     def compare(self, value: Value) -> None:
-        """Read a value. This makes the host wait for the current stream."""
+        """Reads a value. This makes the host wait for the current stream."""
         place = self.place_of(value)
         self.order(place, value.memory)
-        empty = value.theirs.numel() == 0  # then there is nothing to wait for
+        empty = value.theirs.numel() == 0  # there is nothing to wait for then
         found = self.raising(set() if empty else {place}, value.ours.cpu)
         self.used(place, value)
         torch.testing.assert_close(found, value.theirs, rtol=0, atol=0, equal_nan=True)
@@ -297,7 +298,7 @@ class Program:
         torch.testing.assert_close(value.ours, value.theirs, rtol=0, atol=0, equal_nan=True)
 
     def release_pinned(self, value: Value, way: str) -> None:
-        """Wait on the host until no copy uses the pinned memory any more."""
+        """Makes the host wait until no copy uses the pinned memory."""
         for place, event in list(value.memory.users.items()):
             self.wait(place, event, way)
         value.memory.users.clear()
@@ -312,7 +313,7 @@ class Program:
             assert all(figure["current"] <= figure["peak"] for figure in held), held
 
     def memory_held(self) -> dict[str, int]:
-        """Return what must not have grown after a program."""
+        """Returns the quantities that must not grow over a program."""
         torch.openreg.empty_cache()
         torch.openreg.empty_host_cache()
         held = {}
@@ -348,7 +349,7 @@ class Program:
         self.current[self.worker] = [0] * DEVICES
 
     def finish(self, strict: bool) -> None:
-        """Give everything back. Not strict: whatever state a failure has left."""
+        """Frees everything. With strict=False, tolerates any state that a failure has left."""
         for worker in range(2):
             self.worker = worker
             self.on_worker(worker, self.leave_all)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of tensors that a consumer of DLPack uses."""
+"""Rules for tensors that a DLPack consumer uses."""
 
 import hypothesis.strategies as st
 import torch
@@ -11,14 +11,14 @@ from tests.feature_program.rules import rule, some, streams
 
 @rule(a=some, device_stream=streams, n=st.integers(0, 9))
 def lend(program: Program, a: int, device_stream: int, n: int) -> None:
-    """By DLPack, to a consumer that uses another stream."""
+    """Exports a tensor through DLPack to a consumer on another stream."""
     x = program.pick(a)
     place = program.place_of(x)
     consumer = (place[0], device_stream)
     program.order(place, x.memory)
     stream = program.streams[consumer]
     program.settle(consumer)
-    # The consumer keeps the producer's tensor, whose storage set_() would take away.
+    # The consumer keeps the producer's tensor, whose storage set_() would replace.
     theirs = attempt(torch.from_dlpack, x.theirs.detach())
     handle = int(stream.native_handle)
     ours = attempt(lambda: torch.from_dlpack(x.ours.detach().__dlpack__(stream=handle)))

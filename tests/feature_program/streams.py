@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of streams: the current one, waits, work that takes long, and kernels that fail."""
+"""Rules for streams: the current stream, waits, long work, and kernels that fail."""
 
 import hypothesis.strategies as st
 import torch
@@ -10,7 +10,7 @@ from tests.feature_program.rules import devices, rule, streams
 
 @rule(device=devices, stream=streams)
 def switch_stream(program: Program, device: int, stream: int) -> None:
-    """Also makes the device current."""
+    """Changes the current stream and the current device."""
     torch.openreg.set_stream(program.streams[device, stream])
     program.current[program.worker][device] = stream
 
@@ -22,13 +22,13 @@ def switch_way(program: Program, way: str) -> None:
 
 @rule(worker=st.integers(0, 1))
 def switch_thread(program: Program, worker: int) -> None:
-    """Modes, streams and the device are of a thread."""
+    """Modes, streams and the current device belong to a thread."""
     program.worker = worker
 
 
 @rule(device=devices, us=st.sampled_from([200, 2000]))
 def fall_behind(program: Program, device: int, us: int) -> None:
-    """The current stream is busy; the host goes on."""
+    """Makes the current stream busy; the host continues."""
     with torch.openreg.device(device):
         torch.openreg._sleep(us * 1000)
 
@@ -44,7 +44,7 @@ def wait_for(program: Program, device: int, stream: int, way: str) -> None:
 
 @rule(device=devices)
 def fail(program: Program, device: int) -> None:
-    """A kernel fails, and no thread waits."""
+    """A kernel fails, and no thread waits for it."""
     place = program.place(device)
     program.settle(place)
     with torch.inference_mode(False):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rules of tensors: making, changing, moving and dropping them, and gradients."""
+"""Rules for tensors: creating, changing, moving and dropping them, and gradients."""
 
 import contextlib
 from collections.abc import Iterator
@@ -17,10 +17,10 @@ from tests.feature_program.streams import fall_behind
 
 @rule(size=st.integers(0, 9), dtype=st.sampled_from(["float32", "int64"]), device=devices)
 def new(program: Program, size: int, dtype: str, device: int) -> None:
-    """From pageable memory, which may change at once."""
+    """Copies from pageable memory, which may change immediately."""
     theirs = program.new_values(size).to(getattr(torch, dtype))
     source = theirs.clone()
-    program.settle(program.place(device))  # if the stream is idle, the copy waits
+    program.settle(program.place(device))  # if the stream is idle, the copy is synchronous
     ours = source.to(f"openreg:{device}", non_blocking=True)
     source.fill_(-1)
     program.keep_result((theirs, ours))
@@ -28,7 +28,7 @@ def new(program: Program, size: int, dtype: str, device: int) -> None:
 
 @rule(device=devices, size=st.sampled_from([1 << 12, 300_000]))
 def new_large(program: Program, device: int, size: int) -> None:
-    """In a segment of its own; mostly not written."""
+    """Creates a tensor in its own segment; most of it is not written."""
     ours = torch.empty(size * 8, device=f"openreg:{device}")[-8:].fill_(5)
     program.keep_result((torch.full((8,), 5.0), ours))
 
@@ -47,7 +47,7 @@ def compute(program: Program, a: int, operator: str) -> None:
 
 @rule(a=some, b=some)
 def combine(program: Program, a: int, b: int) -> None:
-    """Two values, which may have been made on different streams."""
+    """Combines two values, possibly from different streams."""
     x = program.pick(a)
     y = program.pick(b, x.ours.device.index)
     program.keep_result(program.both(("combine",), lambda x, y: wrap(x + wrap(y.sum())), x, y))
@@ -74,7 +74,7 @@ def change_by(program: Program, a: int, b: int) -> None:
 
 @rule(a=some, b=some, operator=st.sampled_from(sorted(OUTS)), way=st.sampled_from(["new", "end"]))
 def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
-    """To ``out=`` without elements, which grows: a new tensor, or behind all of another."""
+    """Writes to an empty ``out=``, which grows: a new tensor, or at the end of another storage."""
     x = program.pick(a)
     if way == "new":
         program.keep_result(program.both(("out",), lambda x: OUTS[operator](x, x.new_empty(0)), x))
@@ -99,7 +99,7 @@ def out(program: Program, a: int, b: int, operator: str, way: str) -> None:
 
 @contextlib.contextmanager
 def moving(program: Program, value: Value) -> Iterator[None]:
-    """The storage may get new memory, of the current stream."""
+    """The storage may get new memory, allocated on the current stream."""
     before = value.ours.untyped_storage().data_ptr()
     yield
     if value.ours.untyped_storage().data_ptr() != before:
@@ -114,14 +114,14 @@ def resize(program: Program, a: int, size: int, n: int) -> None:
     with moving(program, x):
         call = ("resize_", size, n)
         result = program.both(call, lambda x: x.resize_(size).fill_(n), x, write=True)
-    # Outside inference mode torch resizes a tensor of it, and then refuses: nothing is filled.
+    # Outside inference mode, torch resizes an inference tensor and then raises; nothing is written.
     if isinstance(result[0], Exception):
         program.values.remove(x)
 
 
 @rule(a=some, b=some)
 def swap(program: Program, a: int, b: int) -> None:
-    """The old storage may go while it is in use."""
+    """Swaps storages; the old storage may be freed while it is in use."""
     x = program.pick(a)
     y = program.pick(b, x.ours.device.index)
     if x.theirs.dtype != y.theirs.dtype:
@@ -133,7 +133,7 @@ def swap(program: Program, a: int, b: int) -> None:
 
 @rule(a=some, device=devices, non_blocking=flags)
 def move(program: Program, a: int, device: int, non_blocking: bool) -> None:
-    """Both current streams take part."""
+    """Copies between devices, which involves both current streams."""
     x = program.pick(a)
     source, target = program.place_of(x), program.place(device)
     program.order(source, x.memory)
@@ -146,7 +146,7 @@ def move(program: Program, a: int, device: int, non_blocking: bool) -> None:
 
 @rule(a=some, n=st.integers(0, 5))
 def host_argument(program: Program, a: int, n: int) -> None:
-    """The caller may change a CPU tensor after the call that takes it."""
+    """The caller may change a CPU tensor after the call that uses it."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing
@@ -163,22 +163,22 @@ def host_argument(program: Program, a: int, n: int) -> None:
 
 @rule(a=some)
 def queue_python(program: Program, a: int) -> None:
-    """A kernel that needs the GIL is queued: no thread may hold the GIL while it waits."""
+    """Queues a kernel that needs the GIL: no thread may hold the GIL while it waits."""
     x = program.pick(a)
-    program.settle(program.place_of(x))  # the kernel is waited for where its sizes are new
+    program.settle(program.place_of(x))  # the kernel is synchronous for new sizes
     fall_behind(program, x.ours.device.index, 2000)
     program.keep_result(program.both(("trace",), lambda x: x.reshape(1, -1).trace(), x))
 
 
 @rule(a=some)
 def forget(program: Program, a: int) -> None:
-    """Whatever is still queued."""
+    """Drops a value, even if work on it is queued."""
     program.values.remove(program.pick(a))
 
 
 @rule(a=some)
 def forget_elsewhere(program: Program, a: int) -> None:
-    """On the other thread."""
+    """Drops a value on the other thread."""
     last = [program.pick(a)]
     program.values.remove(last[0])
     program.on_worker(1 - program.worker, last.clear)
@@ -196,7 +196,7 @@ def read(program: Program, a: int) -> None:
     stream=streams,
 )
 def gradient(program: Program, a: int, operator: str, spoil: str, stream: int) -> None:
-    """A backward pass, called on another stream than the forward pass."""
+    """Runs a backward pass on another stream than the forward pass."""
     x = program.pick(a)
     if x.theirs.numel() == 0:
         raise Missing

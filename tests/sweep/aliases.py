@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check of what results share with arguments, and of what a call does to its arguments."""
+"""Checks which memory results share with arguments, and what a call does to its arguments."""
 
 from typing import Any
 
@@ -17,9 +17,9 @@ from torch_device_conformance.database.operators import (
 
 
 class Aliases(Attempt):
-    """Which results are arguments, views of them, or share their memory.
+    """Compares which results are arguments, are views of them, or share their memory.
 
-    And what arguments hold afterwards, and how often they were written to.
+    Also compares the values and versions of the arguments after the call.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -44,7 +44,7 @@ class Aliases(Attempt):
 
 
 def relation(leaf: Tensor, others: list[Tensor]) -> tuple[Any, ...]:
-    """What a tensor is among others."""
+    """The relation of a tensor to others."""
     is_ = [n for n, other in enumerate(others) if other is leaf]
     base = [n for n, other in enumerate(others) if leaf._base is not None and other is leaf._base]
     lazy = leaf.is_conj(), leaf.is_neg()
@@ -59,6 +59,6 @@ def relation(leaf: Tensor, others: list[Tensor]) -> tuple[Any, ...]:
 
 
 def storage(x: Tensor) -> int:
-    """Identity of a tensor's storage."""
+    """The identity of a tensor's storage."""
     identity: int = x.untyped_storage()._cdata
     return identity

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each check of the sweep finds what only it can find, and lets pass what is right."""
+"""Each check of the sweep finds what only it can find, and accepts correct operators."""
 
 import re
 import warnings
@@ -41,7 +41,7 @@ def wrong_inputs(op: OpInfo, device: str, **_: Any) -> Iterator[ErrorInput]:
 
 
 def planted(function: Function, **kwargs: Any) -> OpInfo:
-    """An entry of a database of our own."""
+    """An entry of a test's own database."""
     return OpInfo(
         "planted",
         op=function,
@@ -54,22 +54,22 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
 
 
 def outcome(check: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
-    """What comes of one check of the entry."""
+    """The outcome of one check of the entry."""
     return judge(CHECKS[check](op), dtype, torch.device("openreg"))
 
 
 def on_device(wrong: Function, right: Function) -> Function:
-    """A function that does another thing on the device than on the CPU."""
+    """A function that behaves differently on the device than on the CPU."""
     return lambda x, **kwargs: (right if x.device.type == "cpu" else wrong)(x, **kwargs)
 
 
 def when(condition: Callable[[Tensor], bool]) -> Function:
-    """Wrong on the device for some tensors only."""
+    """A function that is wrong on the device for some tensors only."""
     return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
 
 
 def refuse(kind: type[Exception], words: str) -> Function:
-    """A function that raises an error for a tensor without elements."""
+    """A function that raises an error for an empty tensor."""
 
     def function(x: Tensor) -> Tensor:
         if not x.numel():
@@ -88,10 +88,10 @@ def copy_to_out(x: Tensor, out: Tensor | None = None) -> Tensor:
 
 
 def select_nothing(x: Tensor) -> Tensor:
-    """An index that is out of range only for a tensor without elements."""
+    """Uses an index that is out of range only for an empty tensor."""
     table = torch.ones(4, device=x.device)
     index = torch.full((1,), 0 if x.numel() else 9, device=x.device)
-    table.index_select(0, index * 0)  # the first kernel with these dtypes is waited for
+    table.index_select(0, index * 0)  # the first kernel with these dtypes is synchronous
     return x.sum() * table.index_select(0, index)
 
 
@@ -127,7 +127,7 @@ def normalize(x: Tensor) -> Tensor:
 
 
 class Split(torch.autograd.Function):
-    """A tensor and its double, whose backward takes a gradient that there is not for ones."""
+    """Returns a tensor and its double. Backward reads a gradient that is undefined for ones."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -147,7 +147,7 @@ def split(x: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Forgetful(torch.autograd.Function):
-    """A square that saves its argument where autograd does not see that it is changed."""
+    """A square that saves its argument in a way that autograd's version check does not cover."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
@@ -161,7 +161,7 @@ class Forgetful(torch.autograd.Function):
 
 
 def uncast(function: Function) -> Function:
-    """A function in which the device's autocast is off."""
+    """A function that disables the device's autocast."""
 
     def outside(x: Tensor) -> Any:
         with torch.autocast("openreg", enabled=False):
@@ -170,8 +170,8 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# The samples of the first have other arguments, and a test of their own; the last is about dtypes
-# that only accelerators have.
+# The samples of the first have other arguments; it has a separate test. The second compares dtypes
+# that only accelerators support.
 HOST_MEMORY = "host_memory"
 ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
@@ -179,7 +179,7 @@ ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 @pytest.mark.parametrize("check", sorted({*CHECKS} - ELSEWHERE))
 def test_right_operator_agrees(check: str) -> None:
     right = planted(
-        # The gradient of a norm is an operator with a mask of results.
+        # The gradient of a norm is an operator with an output mask.
         normalize
         if check == "optional"
         else lambda x, out=None: (
@@ -283,7 +283,7 @@ def test_mistake_in_place_is_found(wrong: Function, message: str) -> None:
     assert re.search(message, found.message)
 
 
-def test_dtype_that_only_the_device_takes_is_found() -> None:
+def test_dtype_that_only_the_device_accepts_is_found() -> None:
     def strict(x: Tensor) -> Tensor:
         if x.dtype == torch.float64:
             raise RuntimeError("\"planted\" not implemented for 'Double'")
@@ -294,7 +294,7 @@ def test_dtype_that_only_the_device_takes_is_found() -> None:
     assert "raises nothing, not RuntimeError" in found.message
 
 
-def test_what_always_fails_on_the_cpu_does_not_count() -> None:
+def test_permanent_failure_on_the_cpu_does_not_count() -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("never")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The sweep finds what is planted: wrong results, wrong metadata, wrong gradients, wrong luck."""
+"""The sweep detects planted mistakes in results, metadata, gradients and random numbers."""
 
 import re
 from collections.abc import Callable, Iterator
@@ -32,12 +32,12 @@ def samples(
 
 
 def missing(x: Tensor) -> Tensor:
-    """What no device can do."""
+    """Raises an error on every device."""
     raise NotImplementedError("no such kernel")
 
 
 def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
-    """An entry of a database of our own."""
+    """An entry of a test's own database."""
     return OpInfo(
         "planted",
         op=function,
@@ -49,19 +49,19 @@ def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
 
 
 def evaluate(op: OpInfo, check: type[Operator] = Operator) -> Evidence:
-    """What comes of the entry in a sweep."""
+    """The outcome of the entry in a sweep."""
     return evaluate_entry(check(op))
 
 
 def evaluate_entry(entry: Entry) -> Evidence:
-    """What comes of the entry in a sweep."""
+    """The outcome of the entry in a sweep."""
     return judge(entry, torch.float32, OPENREG)
 
 
 def on_device(
     wrong: Callable[[Tensor], Any], right: Callable[[Tensor], Any]
 ) -> Callable[[Tensor], Any]:
-    """A function that does another thing on the device than on the CPU."""
+    """A function that behaves differently on the device than on the CPU."""
     return lambda x: right(x) if x.device.type == "cpu" else wrong(x)
 
 
@@ -105,7 +105,7 @@ def test_planted_difference_is_found(
 
 
 class Layer(nn.Module):
-    """A layer that does something else on the device, if a mistake is planted in it."""
+    """A layer that behaves differently on the device if a mistake is planted."""
 
     mistake = ""
     calls: Tensor
@@ -130,7 +130,7 @@ class Layer(nn.Module):
 
 
 def layer(mistake: str) -> Module:
-    """An entry of a module database of our own."""
+    """An entry of a test's own module database."""
 
     def inputs(_: ModuleInfo, requires_grad: bool, **kwargs: Any) -> list[ModuleInput]:
         x = torch.randn(2, 3, requires_grad=requires_grad)
@@ -164,7 +164,7 @@ def test_right_module_agrees(mistake: str, compared: str) -> None:
 
 
 class Descent(torch.optim.SGD):
-    """Does something else on the device, if a mistake is planted in it."""
+    """An optimizer that behaves differently on the device if a mistake is planted."""
 
     def __init__(self, parameters: list[Tensor], mistake: str, **flags: bool) -> None:
         super().__init__(parameters, momentum=0.9, **flags)
@@ -206,7 +206,7 @@ def test_planted_mistake_of_an_optimizer_is_found(way: str, mistake: str, messag
 
 def test_draws_that_are_equal_by_chance_are_random() -> None:
     def draw(x: Tensor) -> Tensor:
-        # The CPU draws the same under the first two seeds, as few draws may.
+        # The CPU draws the same for the first two seeds, which may happen by chance.
         chance = x.device.type == "cpu" and torch.initial_seed() < 2
         return torch.zeros_like(x) if chance else torch.rand_like(x).round()
 
@@ -244,7 +244,7 @@ def test_distance_of_distributions() -> None:
     assert apart(x[:0], x) == 1
 
 
-def test_what_the_cpu_cannot_do_does_not_count() -> None:
+def test_unsupported_on_the_cpu_does_not_count() -> None:
     outcome = evaluate(planted(on_device(torch.neg, missing)))
     assert outcome.status == CPU_FAILS
     assert not Operator(planted(torch.neg)).supports(torch.float16)
@@ -264,15 +264,15 @@ def test_copy_keeps_strides_offsets_and_sharing() -> None:
     assert view.storage_offset() == 6
     assert expanded.stride() == (0, 6, 1)
     assert torch.equal(view.cpu(), sample.input)
-    row.fill_(-1)  # the same memory as a column of view
+    row.fill_(-1)  # shares memory with a column of view
     assert torch.equal(view[:, 1].cpu(), torch.full((3,), -1.0))
-    assert whole.min() == 0  # and not the sample's
+    assert whole.min() == 0  # the sample does not change
     assert copy.args[2] == OPENREG
     assert copy.kwargs == {"device": "openreg", "mode": "mean"}
 
 
 def asks(test: str, dtype: torch.dtype, rtol: float, atol: float) -> Any:
-    """What an entry of the database says of its tolerance in a test."""
+    """A decorator that sets the tolerance of an entry in a test."""
     override = toleranceOverride({dtype: tol(atol, rtol)})
     return DecorateInfo(override, test)
 

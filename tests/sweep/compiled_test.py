@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A fixed part of the operator database, compiled. The whole is a run of the sweep."""
+"""A fixed subset of the operator database, compiled. The sweep runs all of it."""
 
 from collections.abc import Iterator
 
@@ -8,7 +8,7 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 
 from tests.sweep.verdicts import KNOWN, chosen, verdicts
 
-# Some of each kind: pointwise, reductions, indices, views, what stays an operator, what is random.
+# Some operators of each kind: pointwise, reductions, indices, views, uncompiled operators, random.
 OPERATORS = (
     "add",
     "addmm",

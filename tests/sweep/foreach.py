@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Operators on lists of tensors: torch's databases of foreach operators, and fused optimizers.
 
-Those that work in place return nothing below Python, so the kernels of a device count the writes by
-themselves. Versions, identities and what autograd says of changed tensors must be the CPU's.
+In-place operators return nothing below Python, so the device's kernels must increase versions
+themselves. Versions, identities and autograd's errors for changed tensors must be the same as on
+the CPU.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,12 +27,12 @@ from torch_device_conformance.database.operators import (
 
 from tests.sweep.versions import refusal
 
-# Samples of an entry; torch makes hundreds.
+# Maximum number of samples of an entry; torch has hundreds.
 MOST = 40
 
 
 class Foreach(Attempt):
-    """The operator that makes new tensors, forward and backward, and versions of its arguments."""
+    """The functional operator, forward and backward, and the versions of its arguments."""
 
     op: ForeachFuncInfo
 
@@ -54,7 +55,7 @@ class Foreach(Attempt):
 
 
 class ForeachInPlace(Foreach):
-    """The operator that writes to the tensors of its first argument."""
+    """The in-place operator, which writes to the tensors of its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.inplace_variant is not None
@@ -66,7 +67,7 @@ class ForeachInPlace(Foreach):
         arguments = [leaf for leaf in tree_leaves(sample_of(sample)) if isinstance(leaf, Tensor)]
         before = [leaf._version for leaf in arguments]
         pointers = [leaf.data_ptr() for leaf in targets]
-        # A product saves its factors.
+        # A product saves its factors for backward.
         products = [leaf * leaf for leaf in targets if leaf.requires_grad]
         with seeded(seed):
             result = self.op.inplace_variant(targets, *sample.args, **sample.kwargs)
@@ -88,7 +89,7 @@ def sample_of(sample: SampleInput) -> tuple[Any, ...]:
 
 
 def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
-    """How often tensors were written to since they had the versions."""
+    """The number of writes to tensors since they had the given versions."""
     return {
         f"version of argument {number}": leaf._version - version
         for number, (leaf, version) in enumerate(zip(tensors, before, strict=True))
@@ -96,7 +97,7 @@ def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
 
 
 def foreach_operators(check: type[Foreach]) -> Iterable[Entry]:
-    """torch's databases of foreach operators, as a check sees them."""
+    """The entries of torch's databases of foreach operators, as instances of a check."""
     infos = [
         *databases.foreach_unary_op_db,
         *databases.foreach_binary_op_db,
@@ -107,8 +108,8 @@ def foreach_operators(check: type[Foreach]) -> Iterable[Entry]:
     return map(check, infos)
 
 
-# Lists of tensors that a fused optimizer changes besides parameters and gradients, and the flags
-# and factors that it takes.
+# The lists of tensors that a fused optimizer changes in addition to parameters and gradients, and
+# its flags and factors.
 FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
     "_fused_adam_": (
         ("exp_avgs", "exp_avg_sqs", "max_exp_avg_sqs"),
@@ -132,7 +133,7 @@ FUSED: dict[str, tuple[tuple[str, ...], dict[str, tuple[Any, ...]]]] = {
 
 
 class Fused(Entry):
-    """A fused optimizer's operator: what it changes, and what autograd knows of it."""
+    """The operator of a fused optimizer: the tensors that it changes, and their versions."""
 
     def __init__(self, name: str) -> None:
         self.name = name

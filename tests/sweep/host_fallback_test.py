@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""op_db on a device that has factories, views and copies, and the host fallback for the rest.
+"""op_db on a device that has only factories, views, copies, and the host fallback.
 
-Only with --config=host_fallback, which builds the package without kernels.
+It requires --config=host_fallback, which builds the package without kernels.
 """
 
 import torch
@@ -13,7 +13,7 @@ def test_there_is_no_kernel() -> None:
     x = torch.ones(3, device="openreg")
     torch.openreg.fallback.reset()
     x + x
-    # Of which torch makes the functional variant.
+    # torch derives the functional variant from it.
     assert set(torch.openreg.fallback.stats()) == {"aten::add.out"}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check that no call reads host memory after it has returned."""
+"""Checks that calls do not read host memory after they have returned."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -17,11 +17,11 @@ from torch_device_conformance.database.operators import (
     with_arguments,
 )
 
-# So many samples of an entry are taken, each with each of its tensors as a number.
+# Maximum number of samples of an entry; each is run with each of its tensors as a 0-dim tensor.
 MOST = 6
 
-# The stream is busy for so long when the call is made, ns. Where it is idle after the call, the
-# call has waited, or the host was slow: the second time decides.
+# Duration for which the stream is busy at the call, in ns. If the stream is idle after the call,
+# the call has waited or the host was slow; the second, longer duration decides.
 BUSY = (2_000_000, 50_000_000)
 
 NUMBERS = "numbers on the cpu"
@@ -31,11 +31,11 @@ AS_NUMBER = " as a number"
 
 
 class HostMemory(Attempt):
-    """Behind a busy stream, CPU tensors and lists are overwritten right after the call.
+    """On a busy stream, overwrites CPU tensors and lists immediately after the call.
 
-    CPU tensors are those without dimensions, those that the table of host arguments has, and each
-    tensor in turn, as it is and with its first element in its place. Calls that the device refuses
-    do not count: the check of mixed devices is about these.
+    CPU tensors are 0-dim tensors, those in the table of host arguments, and each tensor in turn, as
+    it is and replaced by its first element. Calls that the device rejects do not count; the check
+    of mixed devices covers them.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -48,7 +48,7 @@ class HostMemory(Attempt):
                 except Exception:
                     settle(device)
                     continue
-                # A view or copy of a CPU tensor stays on the CPU.
+                # A view or copy of a CPU tensor remains on the CPU.
                 if all(
                     leaf.device.type == device.type for leaf in outputs if isinstance(leaf, Tensor)
                 ):
@@ -56,7 +56,8 @@ class HostMemory(Attempt):
         return found
 
     def derive(self, sample: SampleInput) -> Iterator[SampleInput]:
-        """Samples whose names say what is in host memory: a kind, or one argument."""
+        """Derives samples whose names say what is in host memory: a kind of arguments or just
+        one."""
         places = positions(sample)
         if not all(leaf.layout == torch.strided for leaf in places.values()):
             return
@@ -87,7 +88,8 @@ class HostMemory(Attempt):
         return result
 
     def overwrite(self, sample: SampleInput, device: torch.device, seed: int) -> tuple[Run, bool]:
-        """Makes a call, overwrites host memory; and whether the device was busy until then."""
+        """Makes a call and overwrites host memory. Returns whether the device was still busy
+        then."""
         on_host = self.on_host(sample)
         arguments = placed(sample, device, on_host)
         hosts = [leaf for place, leaf in positions(arguments).items() if place in on_host]
@@ -116,13 +118,13 @@ class HostMemory(Attempt):
 
 
 def as_number(sample: SampleInput, place: str, leaf: Tensor) -> SampleInput:
-    """A sample in which one of the tensors has become its first element."""
+    """A sample with one tensor replaced by its first element."""
     number = leaf.flatten()[0].clone()
     return changed_tensors(sample, lambda x: number if x is leaf else x, place + AS_NUMBER)
 
 
 def copied(argument: Any) -> Any:
-    """A list is copied, so that it can be overwritten."""
+    """Copies a list, so that it can be overwritten."""
     return list(argument) if isinstance(argument, list) else argument
 
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls that operators have to refuse, beyond the wrong inputs of torch's database.
+"""Calls that operators must reject, in addition to the error inputs of torch's database.
 
-Each is tried alone, and after a right call with the same shapes: what is remembered of the right
-call must not hide the error. The device has to do what the CPU does, and with the call. Values are
-not compared: many of the calls are random, or write to elements that share memory.
+Each call is tried alone, and after a valid call with the same shapes, whose cached metadata must
+not hide the error. The device must raise the same error as the CPU, at the call. Values are not
+compared: many of the calls are random, or write to elements that share memory.
 """
 
 import functools
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch_device_conformance.comparison.comparison import Entry, Run
 from torch_device_conformance.mode.timing import Watch
 
-# Gets the device, and makes its tensors there.
+# A function that takes the device, where it creates its tensors.
 Call = Callable[[torch.device], Any]
 
 ALONE = "alone"
@@ -35,7 +35,7 @@ DTYPES = (
 
 
 class Refusal(Entry):
-    """A call that has to be refused, where the CPU refuses it."""
+    """A call that must be rejected if the CPU rejects it."""
 
     drawn = False
     raises = True
@@ -61,7 +61,7 @@ class Refusal(Entry):
         watch = Watch(device)
         torch.manual_seed(seed)
         if sample == AFTER:
-            with suppress(Exception):  # nothing is right for some dtypes
+            with suppress(Exception):  # for some dtypes no call is valid
                 watch.call(self.right, device)
             watch.late = False
 
@@ -78,7 +78,7 @@ def ones(device: torch.device, *shape: int, dtype: torch.dtype = torch.float32) 
 
 # ------------------------------------------------------------------------- numbers out of range
 
-# In-place random operators: a right and some wrong lists of arguments.
+# In-place random operators: one valid and several invalid lists of arguments.
 RANDOM: dict[str, tuple[tuple[Any, ...], list[tuple[Any, ...]]]] = {
     "uniform_": ((0, 1), [(1, 0), (0, float("inf")), (float("nan"), 1)]),
     "normal_": ((0, 1), [(0, -1), (0, float("-inf"))]),
@@ -90,7 +90,7 @@ RANDOM: dict[str, tuple[tuple[Any, ...], list[tuple[Any, ...]]]] = {
     "random_": ((0, 5), [(5, 0), (0, 0), (-1,), (0, 2**40)]),
 }
 
-# Other calls, right and wrong.
+# Other calls, valid and invalid.
 OTHERS: dict[str, tuple[Call, dict[str, Call]]] = {
     "randint": (
         lambda d: torch.randint(0, 5, (3,), device=d),
@@ -263,7 +263,7 @@ OTHERS: dict[str, tuple[Call, dict[str, Call]]] = {
     ),
 }
 
-# Backward of losses: (gradient, input, target), and what follows.
+# Backward operators of losses: (gradient, input, target), and further arguments.
 LOSSES: dict[str, tuple[Any, ...]] = {
     "mse_loss_backward": (1,),
     "smooth_l1_loss_backward": (1, 1.0),
@@ -272,7 +272,7 @@ LOSSES: dict[str, tuple[Any, ...]] = {
     "soft_margin_loss_backward": (1,),
 }
 
-# Operators with a scalar, each with a way to call them.
+# Operators with a scalar argument, each with a way to call it.
 SCALARS: dict[str, Callable[[Tensor, Any], Any]] = {
     "add alpha": lambda x, s: torch.add(x, x, alpha=s),
     "add_": lambda x, s: x.add_(s),
@@ -336,7 +336,7 @@ WRONG_SCALARS = {"300": 300, "-300": -300, "1e300": 1e300, "2**70": 2.0**70, "1j
 
 # ------------------------------------------------------------------------------ overlapping memory
 
-# In-place operators, called with a tensor of 4 x 4 elements that may share memory.
+# In-place operators, called with a 4 x 4 tensor whose elements may share memory.
 IN_PLACE: dict[str, Callable[[Tensor], Any]] = {
     "addmm_": lambda x: x.addmm_(x.clone(), x.clone()),
     "addmv_": lambda x: x[0].addmv_(x.clone(), x[0].clone()),
@@ -368,7 +368,7 @@ IN_PLACE: dict[str, Callable[[Tensor], Any]] = {
     },
 }
 
-# Operators with out=, called with an input of 4 x 4 elements and the tensor to write to.
+# Operators with out=, called with a 4 x 4 input and the tensor to write to.
 WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "add": lambda x, out: torch.add(x, x, out=out),
     "addmm": lambda x, out: torch.addmm(x, x, x, out=out),
@@ -388,7 +388,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "take": lambda x, out: torch.take(x, torch.zeros_like(x, dtype=torch.long), out=out),
     "tril": lambda x, out: torch.tril(x, out=out),
     "where": lambda x, out: torch.where(x == x, x, x, out=out),
-    # Without the input.
+    # These do not use the input.
     "arange": lambda x, out: torch.arange(4.0, out=out[0]),
     "eye": lambda x, out: torch.eye(4, out=out),
     "full": lambda x, out: torch.full((4, 4), 2.0, out=out),
@@ -403,7 +403,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
 
 
 def index(x: Tensor) -> Tensor:
-    """Indices of the rows of a tensor of 4 x 4 elements."""
+    """Indices of the rows of a 4 x 4 tensor."""
     return torch.arange(4).to(x.device)
 
 
@@ -412,17 +412,17 @@ def square(device: torch.device) -> Tensor:
 
 
 def shared_row(device: torch.device) -> Tensor:
-    """4 x 4 elements, all rows in the same memory."""
+    """A 4 x 4 tensor whose rows all share memory."""
     return torch.linspace(0, 0.9, 4).to(device).expand(4, 4)
 
 
 def shared_element(device: torch.device) -> Tensor:
-    """4 x 4 elements in the memory of one."""
+    """A 4 x 4 tensor whose elements all share memory."""
     return torch.full((1, 1), 0.5).to(device).expand(4, 4)
 
 
 def one_behind(function: Callable[[Tensor, Tensor], Any]) -> Call:
-    """Calls a function with an input, and an output that begins at its second element."""
+    """Calls a function with an input, and an output that starts at the input's second element."""
 
     def call(device: torch.device) -> Any:
         memory = torch.linspace(0, 0.9, 17).to(device)
@@ -444,7 +444,7 @@ def with_scalar(function: Callable[[Tensor, Any], Any], dtype: torch.dtype, scal
 
 
 def on_made(function: Callable[..., Any], *makes: Callable[[torch.device], Tensor]) -> Call:
-    """Calls a function with tensors that are made first."""
+    """Calls a function with newly created tensors."""
     return lambda d: function(*(make(d) for make in makes))
 
 
@@ -508,6 +508,6 @@ def overlap_calls() -> Iterator[Refusal]:
 
 
 def refusals() -> Iterable[Entry]:
-    """All of the calls."""
+    """All calls."""
     for kind in (random_calls, other_calls, loss_calls, scalar_calls, overlap_calls):
         yield from kind()

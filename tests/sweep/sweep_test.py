@@ -13,8 +13,8 @@ from torch_device_conformance.verdict.verdict import Case, Verdict
 from tests.sweep.modes import OPERATOR_MODES
 from tests.sweep.verdicts import KNOWN, chosen, every_case, results, verdicts
 
-# Some of each kind: what networks use, what has a kernel of its own, what falls back, what is
-# random, what returns views, several outputs, other dtypes or unknown shapes.
+# Operators of each kind: those of networks, hand-written kernels, fallbacks, random operators,
+# views, several outputs, other dtypes, unknown shapes.
 OPERATORS = (
     "__getitem__",
     "add",
@@ -83,7 +83,8 @@ OPERATORS = (
 )
 
 
-# With and without weights, with buffers, lazy, recurrent, other in evaluation, several inputs.
+# Modules with and without weights, with buffers, lazy or recurrent modules, modules that differ in
+# evaluation, modules with several inputs.
 MODULES = (
     "nn.BatchNorm2d",
     "nn.Conv2d",
@@ -101,7 +102,7 @@ MODULES = (
     "nn.TransformerEncoderLayer",
 )
 
-# Each way at least once.
+# Optimizers: each implementation at least once.
 OPTIMIZERS = (
     "Adadelta.capturable_foreach",
     "Adafactor",
@@ -117,7 +118,7 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Every other check, with some of each kind of operators.
+# Operators for all other checks, some of each kind.
 CHECKED = (
     "add",
     "addr",
@@ -144,7 +145,7 @@ CHECKED = (
     "where",
 )
 
-# Graphs of each sample, which take longer.
+# Operators whose graphs are checked, which takes longer.
 TRACED = (
     "cat",
     "cumsum",
@@ -161,7 +162,7 @@ TRACED = (
     "where",
 )
 
-# In regions of autocast: some of each of its lists, some of none, what is made of several.
+# Operators for regions of autocast: some of each list, some unlisted ones, some composites.
 AUTOCAST = (
     "addcmul",
     "addmm",
@@ -187,7 +188,7 @@ AUTOCAST = (
     "tensordot",
 )
 
-# Operators on lists: kernels of our own, and torch's loops over the tensors.
+# Operators on lists: our own kernels, and torch's loops over the tensors.
 LISTS = (
     "_foreach_add",
     "_foreach_addcdiv",
@@ -227,7 +228,7 @@ REFUSED = [case for case in every_case() if case.suite == "refusal"]
 
 @pytest.fixture(scope="module")
 def found() -> dict[Case, Verdict]:
-    """All of them by the same two processes."""
+    """All verdicts, from the same two processes: each imports torch and creates the databases."""
     return verdicts([*CHOSEN, *REFUSED])
 
 
@@ -238,7 +239,7 @@ def test_entry_agrees_with_the_cpu(case: Case, found: dict[Case, Verdict]) -> No
     assert verdict.samples > 0 or not verdict.passes
 
 
-def test_what_has_to_be_refused_is_refused(found: dict[Case, Verdict]) -> None:
+def test_invalid_calls_are_rejected(found: dict[Case, Verdict]) -> None:
     assert len(REFUSED) > 2000
     assert [str(case) for case in REFUSED if KNOWN.fails(found[case])] == []
 

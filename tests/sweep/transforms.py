@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of operators under what transforms their calls: vmap and fake tensors."""
+"""Checks operators under transforms of their calls: vmap and fake tensors."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ FIRST = "first"
 
 
 class Batches(Attempt):
-    """vmap over a batch of two; in the second example numbers are half of those in the first."""
+    """vmap over a batch of two; the second example has half the values of the first."""
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
         made = spread(list(self.op.sample_inputs("cpu", dtype)), 40)
@@ -47,15 +47,15 @@ class Batches(Attempt):
 
 
 def pair(x: Tensor) -> Tensor:
-    """A batch of two."""
+    """A batch of two examples."""
     half = x * 0.5 if x.is_floating_point() or x.is_complex() else x
     return torch.stack([x, half.to(x.dtype)])
 
 
 class Fakes(Attempt):
-    """Fake tensors of the device: they become what fake tensors of the CPU become.
+    """Fake tensors of the device must have the same results as fake tensors of the CPU.
 
-    And what real tensors of the device become, where that holds for the CPU.
+    They must also match real tensors of the device, if this holds for the CPU.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -78,7 +78,7 @@ class Fakes(Attempt):
 
 
 def metadata(x: Tensor, device: torch.device) -> tuple[Any, ...]:
-    """What a fake tensor knows."""
+    """The metadata of a fake tensor."""
     strides = x.stride() if x.layout == torch.strided and x.numel() else ()
     here = "here" if x.device.type == device.type else x.device.type
     return (here, x.dtype, tuple(x.shape), strides, x.is_conj(), x.is_neg())

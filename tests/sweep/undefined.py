@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks of backwards that get no gradient for some results, or need none for some inputs.
+"""Checks backwards that get no gradient for some results, or need none for some inputs.
 
-torch hands an undefined tensor to a backward for each result that no gradient reached. It is not a
-tensor of zeros: a kernel that reads it ends the process.
+torch passes an undefined tensor to a backward for each result without a gradient. It is not a
+tensor of zeros: a kernel that reads it crashes.
 """
 
 import functools
@@ -28,15 +28,15 @@ from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors
 from torch_device_conformance.mode.derivatives import PASSES
 
-# Elements of samples that are left out: each is differentiated many times.
+# Samples with more elements are skipped, because each is differentiated many times.
 LARGE = 1 << 18
 
-# The name of an operator in torch's words: the CPU and a device may have one each.
+# The name of an operator in torch's error texts, which may differ between the CPU and a device.
 OPERATOR = re.compile(r"aten::\w+")
 
 
 class Undefined(Attempt):
-    """Gradients through some of the results, for some of the inputs, of first and second order."""
+    """Gradients of some results with respect to some inputs, of first and second order."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)
@@ -66,7 +66,7 @@ class Undefined(Attempt):
 
 
 class Collected:
-    """Gradients, or errors, of many backwards of one graph."""
+    """Gradients or errors of many backward passes over one graph."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,11 +74,11 @@ class Collected:
         self._errors: dict[str, Any] = {}
 
     def run(self) -> Run:
-        """All that was collected."""
+        """All collected gradients and errors."""
         return Run(self._errors, self._values)
 
     def differentiate(self, order: str, roots: list[Tensor], inputs: list[Tensor]) -> None:
-        """Collects gradients of roots, for each of the subsets of roots and of inputs."""
+        """Collects gradients of roots, for subsets of the roots and of the inputs."""
         if not roots or not inputs:
             return
         slopes = weights(roots)
@@ -120,7 +120,7 @@ class Collected:
         )
 
     def add(self, what: str, compute: Callable[[], Any]) -> None:
-        """Collects what a function returns, or the words of what it raises."""
+        """Collects the result of a function, or the text of its error."""
         try:
             found = tree_leaves(compute(), is_leaf=lambda leaf: leaf is None)
             if self._device.type != "cpu":
@@ -141,7 +141,7 @@ def weights(roots: Sequence[Tensor]) -> list[Tensor]:
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Each single one, all but each, and all, of so many; at most the first eight of many."""
+    """Subsets of `count` indices: singles, all but one, and all; only the first eight indices."""
     everything = tuple(range(count))
     chosen = [everything]
     for number in everything[:8]:
@@ -150,9 +150,9 @@ def subsets(count: int) -> list[tuple[int, ...]]:
 
 
 class Optional(Attempt):
-    """The operators that backward calls, without the gradients that their schemas make optional.
+    """The operators that backward calls, without gradients that are optional in their schemas.
 
-    And for some of the results that their masks choose.
+    Also requests only some of the results, through their output masks.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -173,7 +173,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # the CPU cannot: no case of this check
+            except Exception:  # the CPU cannot run it: not a case of this check
                 continue
             calls += recorder.calls
         return calls
@@ -191,7 +191,7 @@ class Optional(Attempt):
 
 
 class Recorder(TorchDispatchMode):
-    """Keeps the calls of backward operators, once each operator."""
+    """Records the calls of backward operators, one per operator."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,10 +214,10 @@ class Recorder(TorchDispatchMode):
 
 
 def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any], Any]]:
-    """The ways to call an operator with fewer gradients, or for fewer results.
+    """The ways to call an operator with fewer gradients or for fewer results.
 
     Yields:
-        What is left out, the arguments, and which results are wanted (None: all).
+        What is omitted, the arguments, and the requested results (None for all).
     """
     for place, argument in enumerate(operator._schema.arguments):
         kind = str(argument.type)

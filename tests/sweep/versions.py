@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Check of version counters: what a call writes to, and what autograd saved of its arguments.
+"""Checks version counters: which tensors a call writes to, and which autograd saved.
 
-Both are compared with the CPU's. Without the increment of a version a backward computes with values
-that were overwritten, and raises nothing.
+Both are compared with the CPU. If a version is not increased, backward silently computes with
+overwritten values.
 """
 
 import re
@@ -25,14 +25,14 @@ from torch_device_conformance.database.operators import (
 
 # The ways to call an operator.
 FUNCTIONAL, INPLACE, OUT = "functional", "in place", "out"
-# What autograd says of a tensor that was changed.
+# autograd's error for a tensor that was changed.
 VERSIONS = re.compile(r"is at version \d+; expected version \d+")
 
 
 class Versions(Attempt):
-    """How often each tensor of a call was written to, in all ways to call the operator.
+    """The number of writes to each tensor of a call, for all ways to call the operator.
 
-    And whether backward refuses to run when an argument or a result was changed before it.
+    Also whether backward raises if an argument or a result was changed before.
     """
 
     def samples(self, dtype: torch.dtype, device: torch.device) -> list[SampleInput]:
@@ -70,7 +70,7 @@ class Versions(Attempt):
     def _prepare(
         self, sample: SampleInput, device: torch.device, seed: int
     ) -> tuple[Callable[[], Any], list[Tensor], list[Tensor]]:
-        """A call, the tensors among its arguments, and those that it is given for results."""
+        """Returns a call, the tensors among its arguments, and the tensors for its results."""
         copy = self.copy(sample, device)
         steered = self.op.name in STEERED_BY_CPU_TENSORS
         arguments = [copy.input] if steered else tensors(copy)
@@ -88,7 +88,7 @@ class Versions(Attempt):
 
 
 def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tensor]) -> str:
-    """What backward says after a tensor was changed: torch's words on versions, or nothing."""
+    """The error of backward after a tensor was changed: torch's text about versions, or ""."""
     try:
         with torch.no_grad():
             changed.zero_()
@@ -98,7 +98,7 @@ def after_change(changed: Tensor, results: Iterable[Any], inputs: Sequence[Tenso
 
 
 def refusal(backward: Callable[[], Any]) -> str:
-    """The words on versions that a backward raises, "" if it raises none."""
+    """The text about versions that a backward raises; "" if it raises nothing."""
     try:
         backward()
     except RuntimeError as error:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Command-line flags as every program here has them: one clear line for a wrong one."""
+"""Command line flags of all programs here. A wrong flag is reported in one line."""
 
 import argparse
 import os
@@ -13,7 +13,7 @@ PICTURES = frozenset({".png", ".svg", ".pdf"})
 
 
 class Help(argparse.ArgumentDefaultsHelpFormatter):
-    """Shows a default only where it says something."""
+    """Shows a default only if it is informative."""
 
     def _get_help_string(self, action: argparse.Action) -> str | None:
         if action.default in (None, False, ""):
@@ -22,12 +22,12 @@ class Help(argparse.ArgumentDefaultsHelpFormatter):
 
 
 class Flags(argparse.ArgumentParser):
-    """A parser that says in one line what is wrong and shows defaults in its help.
+    """A parser that reports an error in one line and shows defaults in its help.
 
     Args:
         prog: name of the program.
-        description: what it does.
-        epilog: the last words of the help.
+        description: what the program does.
+        epilog: text at the end of the help.
     """
 
     def __init__(self, prog: str, description: str | None, epilog: str | None = None) -> None:
@@ -40,15 +40,15 @@ class Flags(argparse.ArgumentParser):
         )
 
     def error(self, message: str) -> NoReturn:
-        """Ends the program with status 2."""
+        """Prints the message and ends the program with status 2."""
         self.exit(2, f"{self.prog}: {message} (--help lists the flags)\n")
 
 
 def device(text: str) -> torch.device:
-    """The device of that name, if this machine has it.
+    """Returns the device with that name.
 
     Raises:
-        argparse.ArgumentTypeError: it has not; the message names those that it has.
+        argparse.ArgumentTypeError: this machine does not have it; the message lists those it has.
     """
     accelerator = torch.accelerator.current_accelerator(check_available=True)
     counts = {"cpu": 1}
@@ -59,19 +59,19 @@ def device(text: str) -> torch.device:
     try:
         chosen = torch.device(text)
     except RuntimeError:
-        chosen = torch.device("meta")  # no device has this name: reported below
+        chosen = torch.device("meta")  # not a device name: reported below
     if (chosen.index or 0) < counts.get(chosen.type, 0):
         return chosen
     found = ", ".join(f"{kind} ({count})" for kind, count in counts.items())
-    raise argparse.ArgumentTypeError(f"no device {text!r} here, but {found}{hint}")
+    raise argparse.ArgumentTypeError(f"there is no device {text!r}, only {found}{hint}")
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """Makes the type of a flag: a whole number of at least that size."""
+    """Returns the type of a flag that takes an integer of at least `least`."""
 
     def number(text: str) -> int:
         if not text.isascii() or not text.isdigit() or int(text) < least:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of at least {least}")
+            raise argparse.ArgumentTypeError(f"{text!r} is not an integer of at least {least}")
         return int(text)
 
     return number
@@ -80,8 +80,8 @@ def whole_number(least: int) -> Callable[[str], int]:
 def output(text: str) -> Path:
     """The absolute path of a file that can be written.
 
-    `bazel run` starts a program in a folder of its own: a relative path means the folder where
-    the command was typed.
+    `bazel run` starts a program in another folder. A relative path is therefore relative to the
+    folder where the user typed the command.
     """
     path = Path(os.environ.get("BUILD_WORKING_DIRECTORY", "."), text).absolute()
     if path.is_dir() or not os.access(path if path.exists() else path.parent, os.W_OK):
@@ -90,11 +90,11 @@ def output(text: str) -> Path:
 
 
 def picture(text: str) -> Path | None:
-    """Like output, for a picture whose suffix is its format; None for "none"."""
+    """Like `output`, for an image whose suffix is its format; returns None for "none"."""
     if text == "none":
         return None
     path = output(text)
     if path.suffix not in PICTURES:
         kinds = ", ".join(sorted(PICTURES))
-        raise argparse.ArgumentTypeError(f"{text!r} ends in none of {kinds} (or is 'none')")
+        raise argparse.ArgumentTypeError(f"{text!r} must end in one of {kinds}, or be 'none'")
     return path

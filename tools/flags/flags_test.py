@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Flags accept what is right and say in one line what is wrong."""
+"""Flags accept valid values and report invalid ones in one line."""
 
 import argparse
 from pathlib import Path
@@ -12,7 +12,7 @@ from tools.flags import flags
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the command was typed, as `bazel run` tells it."""
+    """The folder where the user typed the command, as `bazel run` passes it."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -39,7 +39,7 @@ def test_cpu_is_always_here() -> None:
 def test_missing_device_lists_those_that_are_here(name: str) -> None:
     with pytest.raises(argparse.ArgumentTypeError) as error:
         flags.device(name)
-    assert str(error.value).startswith(f"no device {name!r} here, but cpu (1)")
+    assert str(error.value).startswith(f"there is no device {name!r}, only cpu (1)")
 
 
 def test_missing_backend_is_hinted_at(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,5 +57,5 @@ def test_output_is_relative_to_where_the_command_was_typed(typed_in: Path) -> No
 
 @pytest.mark.parametrize("name", ["missing/figures.png", ".", "figures.docx"])
 def test_output_that_cannot_be_written(name: str, typed_in: Path) -> None:
-    with pytest.raises(argparse.ArgumentTypeError, match=r"cannot be written|ends in none"):
+    with pytest.raises(argparse.ArgumentTypeError, match=r"cannot be written|must end in one of"):
         flags.picture(name)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""clang-tidy as an aspect: one action a source file, so that Bazel caches what it has checked.
+"""clang-tidy as an aspect: one action per source file, so that Bazel caches the results.
 
     ./bazelw build --aspects=//tools/linters:clang_tidy.bzl%clang_tidy --output_groups=clang_tidy //...
 """
 
-# Runs $1 with the rest as arguments and marks success in $out; what passes prints nothing.
+# Runs $1 with the other arguments and creates $out on success. It prints only failures.
 _COMMAND = """
 out=$1; shift
 log=$("$@" 2>&1) || { printf '%s\\n' "$log"; exit 1; }
@@ -12,7 +12,7 @@ touch "$out"
 """
 
 def _sources(attr):
-    """Files that people wrote: generated ones are the generator's to keep in order."""
+    """Source files that are not generated."""
     return [
         f
         for src in attr.srcs
@@ -29,7 +29,7 @@ def _clang_tidy_impl(target, ctx):
     if not sources:
         return []
 
-    # Programs give no CcInfo in Bazel 4: what they compile against is what their deps give.
+    # In Bazel 4 binaries provide no CcInfo; their compilation contexts are those of their deps.
     contexts = [dep[CcInfo].compilation_context for dep in ctx.rule.attr.deps if CcInfo in dep]
     if CcInfo in target:
         contexts.append(target[CcInfo].compilation_context)
@@ -42,7 +42,7 @@ def _clang_tidy_impl(target, ctx):
     flags += ["-D" + define for define in ctx.rule.attr.local_defines]
     flags += ctx.fragments.cpp.cxxopts + ctx.rule.attr.copts
 
-    # Options of g++ that clang does not have.
+    # Options of g++ that clang does not support.
     flags.append("-Wno-unknown-warning-option")
 
     headers = [context.headers for context in contexts]
@@ -76,6 +76,6 @@ clang_tidy = aspect(
             default = "//:.clang-tidy",
         ),
     },
-    doc = "Output group clang_tidy: a mark for each source file of a C++ target that has no finding.",
+    doc = "Output group clang_tidy: a marker for each source file of a C++ target without findings.",
     fragments = ["cpp"],
 )

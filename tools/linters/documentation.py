@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What the pages say about the tree, checked against the tree.
+"""Checks the pages of the documentation against the tree.
 
 - Lines have at most 120 characters.
 - Links to files and headings have a target. docs/README.md lists all pages of docs/.
-- Files, folders and targets that stand in backticks exist. A file without a folder may be anywhere.
-- ./bazelw commands name targets that a BUILD file has.
-- A code block below `<!-- from: FILE -->` is in that file, word by word. A line `...` of the block
-  stands for what is left out.
-- docs/settings.md has a row for each variable OPENREG_* that the sources read, and for no other.
-- docs/torch_internals.md names files that contain the symbol of the row, and tests that exist.
+- Files, folders and targets in backticks exist. A file without a folder may be anywhere.
+- ./bazelw commands name targets of a BUILD file.
+- A code block below `<!-- from: FILE -->` is in that file, verbatim. A line `...` in the block
+  stands for omitted lines.
+- docs/settings.md has a row for each variable OPENREG_* that the sources read, and no other.
+- docs/torch_internals.md names tests that exist, and files that contain the symbol of the row.
 
-All functions take the tree as `files`, names relative to root, and return findings, one a line.
+All functions take the tree as `files`, a list of names relative to root, and return findings, one
+per line.
 """
 
 import re
@@ -42,7 +43,7 @@ def slug(heading: str) -> str:
 
 
 def anchors(text: str) -> set[str]:
-    """The anchors of a page; of two equal headings the second one gets a number."""
+    """The anchors of a page. GitHub numbers repeated headings."""
     found: dict[str, int] = {}
     result = set()
     for heading in re.findall(r"^#+ (.*)$", prose(text), re.MULTILINE):
@@ -53,7 +54,7 @@ def anchors(text: str) -> set[str]:
 
 
 def code_lines(lines: Sequence[str]) -> list[bool]:
-    """Which lines of a page are code: fenced, or indented below an empty line."""
+    """Whether each line of a page is code: fenced, or indented after an empty line."""
     result = []
     fenced = False
     indented = False
@@ -79,7 +80,7 @@ def code_lines(lines: Sequence[str]) -> list[bool]:
 
 
 def prose(text: str) -> str:
-    """A page without its code blocks; lines keep their numbers."""
+    """A page without its code blocks. Line numbers do not change."""
     lines = text.split("\n")
     return "\n".join(
         "" if code else line for line, code in zip(lines, code_lines(lines), strict=True)
@@ -87,7 +88,7 @@ def prose(text: str) -> str:
 
 
 def matches(text: str, pattern: re.Pattern[str]) -> Iterator[tuple[int, re.Match[str]]]:
-    """Matches with the numbers of their lines."""
+    """Matches with their line numbers."""
     for number, line in enumerate(text.split("\n"), 1):
         for match in pattern.finditer(line):
             yield number, match
@@ -114,9 +115,9 @@ def broken_links(root: Path, files: Sequence[str]) -> list[str]:
                 continue
             path = (root / page).parent / target if target else root / page
             if not path.exists():
-                found.append(f"{page}:{number}: link to {target}: no such file")
+                found.append(f"{page}:{number}: link to {target}: file does not exist")
             elif anchor and anchor not in anchors(path.read_text()):
-                found.append(f"{page}:{number}: link to {match[1]}: no such heading")
+                found.append(f"{page}:{number}: link to {match[1]}: heading does not exist")
     if INDEX in files:
         listed = {match[1] for match in _LINK.finditer((root / INDEX).read_text())}
         for page in pages(files):
@@ -127,7 +128,7 @@ def broken_links(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
-    """Files and folders in backticks that the tree does not have."""
+    """Files and folders in backticks that do not exist."""
     top = {name.partition("/")[0] for name in files if "/" in name}
     names = {PurePosixPath(name).name for name in files}
     suffixes = {suffix for name in files for suffix in _tails(name)}
@@ -145,21 +146,22 @@ def missing_paths(root: Path, files: Sequence[str]) -> list[str]:
             here = str(PurePosixPath(page).parent / text)
             if text in suffixes or text in folders or here in folders or text in names:
                 continue
-            found.append(f"{page}:{number}: `{match[1]}`: no such file or folder")
+            found.append(f"{page}:{number}: `{match[1]}`: file or folder does not exist")
     return found
 
 
 def _tails(name: str) -> Iterator[str]:
-    """The path of a file, and what is left of it below each of its folders."""
+    """The path of a file, and its remainder below each of its folders."""
     parts = name.split("/")
     for start in range(len(parts)):
         yield "/".join(parts[start:])
 
 
 def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
-    """Labels in backticks and in commands that no BUILD file has.
+    """Labels in backticks and in commands that no BUILD file defines.
 
-    The names of targets are looked up as text: a target may come from a list in the BUILD file.
+    The names of targets are searched as text, because a target may come from a list in the BUILD
+    file.
     """
     builds = {
         str(PurePosixPath(name).parent): (root / name).read_text()
@@ -176,14 +178,14 @@ def missing_targets(root: Path, files: Sequence[str]) -> list[str]:
             for span in spans:
                 if "://" in span or not ("bazelw" in span or span.startswith("//")):
                     continue
-                # Alone, a package needs no target of its name.
+                # A package label outside a command needs no target of the same name.
                 command = "bazelw" in span
                 for match in _LABEL.finditer(span.partition(" #")[0]):
                     if not (
                         _target_exists(match, builds)
                         or (not command and match[2] is None and match[1].rstrip("/") in builds)
                     ):
-                        found.append(f"{page}:{number}: {match[0]}: no such target")
+                        found.append(f"{page}:{number}: {match[0]}: target does not exist")
     return found
 
 
@@ -198,7 +200,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
     name = target or PurePosixPath(package).name
     if name == "all":
         return True
-    # first_launches_in_%s_test: a name with a part from a list.
+    # A name such as first_launches_in_%s_test, with a part from a list.
     candidates = re.findall(r'"([\w.%\-/]+)"', builds[package])
     return any(
         name == found or ("%s" in found and re.fullmatch(found.replace("%s", r"\w+"), name))
@@ -207,7 +209,7 @@ def _target_exists(match: re.Match[str], builds: dict[str, str]) -> bool:
 
 
 def changed_code(root: Path, files: Sequence[str]) -> list[str]:
-    """Code blocks that say where they are from, and are not there."""
+    """Code blocks that differ from the file they are quoted from."""
     found = []
     for page in pages(files):
         lines = (root / page).read_text().split("\n")
@@ -221,7 +223,7 @@ def changed_code(root: Path, files: Sequence[str]) -> list[str]:
                 continue
             block = _block(lines, code, number + 1)
             if not block:
-                found.append(f"{page}:{number + 1}: no code block below")
+                found.append(f"{page}:{number + 1}: no code block follows")
                 continue
             source = [text.strip() for text in (root / match[1]).read_text().split("\n")]
             lost = _lost(block, [text for text in source if text])
@@ -231,7 +233,7 @@ def changed_code(root: Path, files: Sequence[str]) -> list[str]:
 
 
 def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
-    """The lines of the code block that begins at or below start, without indentation."""
+    """The lines of the code block at or below line `start`, without indentation."""
     while start < len(lines) and not lines[start].strip():
         start += 1
     block = []
@@ -246,7 +248,7 @@ def _block(lines: Sequence[str], code: Sequence[bool], start: int) -> list[str]:
 
 
 def _lost(block: Sequence[str], source: Sequence[str]) -> str:
-    """The first line of a part of block that source does not have; empty if it has all."""
+    """The first line of the first part of the block that source lacks; empty if there is none."""
     position = 0
     parts: list[list[str]] = [[]]
     for line in block:
@@ -264,7 +266,7 @@ def _lost(block: Sequence[str], source: Sequence[str]) -> str:
 
 
 def settings(root: Path, files: Sequence[str]) -> list[str]:
-    """Variables that sources read and docs/settings.md does not have, and the other way round."""
+    """Variables that sources read and docs/settings.md does not list, and the reverse."""
     if SETTINGS not in files:
         return [f"{SETTINGS}: missing"]
     read: dict[str, str] = {}
@@ -284,15 +286,15 @@ def settings(root: Path, files: Sequence[str]) -> list[str]:
     return [
         f"{SETTINGS}: no row for {name}, which {read[name]} reads"
         for name in sorted(read.keys() - table)
-    ] + [f"{SETTINGS}: {name}: nothing reads it" for name in sorted(table - read.keys())]
+    ] + [f"{SETTINGS}: {name}: no source reads it" for name in sorted(table - read.keys())]
 
 
 def internals(root: Path, files: Sequence[str]) -> list[str]:
-    """What docs/torch_internals.md, | symbol | files | test |, says and the tree does not.
+    """Rows of docs/torch_internals.md (| symbol | files | test |) that do not match the tree.
 
-    Each code span of the first cell has to be in one of the files of the second: a module of torch
-    and a header as a whole, of other symbols the last name. The last cell names a file or a target.
-    Each private module and header of torch that a component uses needs a row.
+    Each code span of the first cell must be in one of the files of the second cell: modules of
+    torch and headers as a whole, other symbols by their last name. The last cell names a file or a
+    target. Each private module or header of torch that a component uses needs a row.
     """
     if INTERNALS not in files:
         return [f"{INTERNALS}: missing"]
@@ -323,16 +325,16 @@ def internals(root: Path, files: Sequence[str]) -> list[str]:
                 found.append(f"{INTERNALS}:{number}: {symbol} is not in {', '.join(sources)}")
         tests = _CODE_SPAN.findall(cells[-1])
         found += [
-            f"{INTERNALS}:{number}: {test}: no such test"
+            f"{INTERNALS}:{number}: {test}: test does not exist"
             for test in tests
             if not test.startswith("//") and test not in by_tail
         ]
         if not tests:
-            found.append(f"{INTERNALS}:{number}: names no test")
+            found.append(f"{INTERNALS}:{number}: does not name a test")
     return found + _unnamed(root, files, named)
 
 
-# Components whose use of private parts of torch has to be in docs/torch_internals.md.
+# Components whose use of torch's private parts must be listed in docs/torch_internals.md.
 _COMPONENTS = re.compile(
     r"(amp|aten|autoload|compile|distributed|profiler|python|runtime)/(?!.*_(test|benchmark)\.)"
 )
@@ -345,7 +347,7 @@ _PRIVATE_HEADER = re.compile(
 
 
 def _unnamed(root: Path, files: Sequence[str], named: set[str]) -> list[str]:
-    """Private modules and headers of torch that components use and no row names."""
+    """Private modules and headers of torch that components use and that no row names."""
     used: dict[str, str] = {}
     for name in files:
         if not _COMPONENTS.match(name) or not name.endswith((".py", ".cc", ".h", ".cc.jinja")):
@@ -368,10 +370,10 @@ def check(root: Path, files: Sequence[str]) -> str:
 
     Args:
         root: the top of the source tree.
-        files: all files of it, relative to root.
+        files: all files of the tree, relative to root.
 
     Returns:
-        What was found, one finding a line; empty if nothing was.
+        The findings, one per line; empty if there are none.
     """
     checks = (
         long_lines,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each check finds what is planted in a small tree, and nothing in a sound one."""
+"""Each check reports what is planted in a small tree, and nothing in a correct tree."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ See [a page](docs/page.md#the-second-part), `runtime/device/stream.h`, `stream.h
 
 
 def check(tmp_path: Path, **changes: str) -> str:
-    """All findings in the sound tree after changes; a key has "_" for "/" and no suffix."""
+    """All findings in the correct tree after changes. A key has "_" for "/", and no suffix."""
     tree = dict(SOUND)
     for key, text in changes.items():
         name = {
@@ -64,16 +64,22 @@ def test_a_sound_tree(tmp_path: Path) -> None:
     ("text", "finding"),
     [
         ("x" * 121, "README.md:1: 121 characters, at most 120"),
-        ("[a](docs/none.md)", "README.md:1: link to docs/none.md: no such file"),
-        ("[a](docs/page.md#none)", "README.md:1: link to docs/page.md#none: no such heading"),
-        ("[a](#none)", "link to #none: no such heading"),
-        ("`runtime/device/none.h`", "`runtime/device/none.h`: no such file or folder"),
-        ("`runtime/none/`", "`runtime/none/`: no such file or folder"),
-        ("`none.cc`", "`none.cc`: no such file or folder"),
-        ("`//runtime/none`", "README.md:1: //runtime/none: no such target"),
-        ("`//runtime/device:none`", "//runtime/device:none: no such target"),
-        ("Run:\n\n    ./bazelw test //none/...\n", "README.md:3: //none/...: no such target"),
-        ("```\n./bazelw run //runtime/device\n```\n", "//runtime/device: no such target"),
+        ("[a](docs/none.md)", "README.md:1: link to docs/none.md: file does not exist"),
+        (
+            "[a](docs/page.md#none)",
+            "README.md:1: link to docs/page.md#none: heading does not exist",
+        ),
+        ("[a](#none)", "link to #none: heading does not exist"),
+        ("`runtime/device/none.h`", "`runtime/device/none.h`: file or folder does not exist"),
+        ("`runtime/none/`", "`runtime/none/`: file or folder does not exist"),
+        ("`none.cc`", "`none.cc`: file or folder does not exist"),
+        ("`//runtime/none`", "README.md:1: //runtime/none: target does not exist"),
+        ("`//runtime/device:none`", "//runtime/device:none: target does not exist"),
+        (
+            "Run:\n\n    ./bazelw test //none/...\n",
+            "README.md:3: //none/...: target does not exist",
+        ),
+        ("```\n./bazelw run //runtime/device\n```\n", "//runtime/device: target does not exist"),
     ],
 )
 def test_planted_in_a_page(tmp_path: Path, text: str, finding: str) -> None:
@@ -100,7 +106,7 @@ def test_what_is_no_finding(tmp_path: Path, text: str) -> None:
         ("    int begin();\n    int end();\n", "docs/page.md:1: not in runtime/device/stream.h"),
         ("    int none();\n", "not in runtime/device/stream.h: int none();"),
         ("    int end();\n    ...\n    int begin();\n", "not in runtime/device/stream.h"),
-        ("no code\n", "no code block below"),
+        ("no code\n", "no code block follows"),
     ],
 )
 def test_code_that_is_not_in_its_source(tmp_path: Path, block: str, finding: str) -> None:
@@ -116,7 +122,7 @@ def test_code_of_no_file(tmp_path: Path) -> None:
 def test_settings(tmp_path: Path) -> None:
     found = check(tmp_path, settings="| `OPENREG_NONE` | 1 |\n")
     assert "no row for OPENREG_COUNT, which runtime/device/stream.h reads" in found
-    assert "OPENREG_NONE: nothing reads it" in found
+    assert "OPENREG_NONE: no source reads it" in found
 
 
 @pytest.mark.parametrize(
@@ -124,9 +130,9 @@ def test_settings(tmp_path: Path) -> None:
     [
         ("| `at::None` | `stream.h` | `//runtime/device:stream_test` |", "at::None is not in"),
         ("| `at::Thing` | `none.h` | `//runtime/device:stream_test` |", "none.h: no such file"),
-        ("| `at::Thing` | `stream.h` | `none_test.cc` |", "none_test.cc: no such test"),
-        ("| `at::Thing` | `stream.h` | the build |", "names no test"),
-        ("| `at::Thing` | `stream.h` | `//runtime/device:none` |", "no such target"),
+        ("| `at::Thing` | `stream.h` | `none_test.cc` |", "none_test.cc: test does not exist"),
+        ("| `at::Thing` | `stream.h` | the build |", "does not name a test"),
+        ("| `at::Thing` | `stream.h` | `//runtime/device:none` |", "target does not exist"),
     ],
 )
 def test_internals(tmp_path: Path, row: str, finding: str) -> None:

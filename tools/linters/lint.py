@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Runs every linter: ./bazelw run //tools:lint [-- [--fix] [--only TOOL] [FOLDER...]]
 
-Prints one line a tool, and what a tool found under its line. The exit status is 0 where none of
-them found anything.
+Prints one line per tool, followed by its findings. The exit status is 0 if no tool found anything.
 """
 
 import argparse
@@ -17,23 +16,24 @@ from pathlib import Path
 from tools import bazel_workspace
 from tools.linters import documentation, words
 
-# Programs of the environment that runs this one.
+# The programs of the environment that runs this program.
 _BIN = Path(sys.prefix) / "bin"
-# The dictionary of codespell, and the phrases that it cannot have.
+# The dictionary for codespell, and the phrases that codespell cannot match.
 _WORDS = "tools/linters/words.txt"
 _PHRASES = "tools/linters/phrases.txt"
 
 
 @dataclass(frozen=True)
 class Linter:
-    """A tool: what it reads, and how it is run."""
+    """A tool: the files that it reads, and how to run it."""
 
     name: str
-    # The files it is about, relative to the top of the tree.
+    # Files to check, relative to the top of the tree.
     files: Sequence[str]
-    # Returns the findings, empty if there are none; fixes them first if the argument says so.
+    # Returns the findings; empty if there are none. If the argument is true, it first fixes what it
+    # can.
     run: Callable[[bool], str]
-    # Whether it fixes anything itself.
+    # Whether the tool can fix findings itself.
     fixes: bool = True
 
 
@@ -46,14 +46,14 @@ def is_shell(path: Path) -> bool:
 
 
 def is_starlark(path: Path) -> bool:
-    """Whether Bazel reads a file."""
+    """Whether a file is read by Bazel."""
     return path.suffix == ".bzl" or path.name in {"BUILD.bazel", "WORKSPACE"}
 
 
 def is_prose(name: str) -> bool:
-    """Whether comments, docs or messages of this project may be in a file.
+    """Whether a file may contain comments, docs or messages of this project.
 
-    Lists of what not to write are none, nor are outputs of programs.
+    Lists of forbidden words and recorded outputs of programs are excluded.
     """
     path = Path(name)
     return not (
@@ -65,7 +65,7 @@ def is_prose(name: str) -> bool:
 
 
 def source_files(root: Path, folders: Sequence[str]) -> list[str]:
-    """Files that git tracks or would track in folders, relative to root and sorted."""
+    """Files in folders that git tracks or would track, relative to root and sorted."""
     command = [
         "git",
         "ls-files",
@@ -86,7 +86,7 @@ def source_files(root: Path, folders: Sequence[str]) -> list[str]:
 
 
 def command_output(root: Path, *commands: Sequence[str | Path]) -> str:
-    """Runs commands; the output of those that fail."""
+    """Runs commands and returns the output of those that fail."""
     found = ""
     for command in commands:
         done = subprocess.run(
@@ -103,7 +103,7 @@ def command_output(root: Path, *commands: Sequence[str | Path]) -> str:
 
 
 def clang_tidy(folders: Sequence[str]) -> str:
-    """clang-tidy over the C++ targets of folders: actions of Bazel, which knows what is clean."""
+    """Runs clang-tidy on the C++ targets of folders, as Bazel actions, whose results are cached."""
     done = bazel_workspace.bazel(
         "build",
         "--keep_going",
@@ -118,12 +118,12 @@ def clang_tidy(folders: Sequence[str]) -> str:
 
 
 def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter]:
-    """All tools, the quick ones first.
+    """All tools, the fast ones first.
 
     Args:
         root: the top of the source tree.
-        folders: what to read, relative to root; all of it if empty.
-        buildifier: the program.
+        folders: folders to check, relative to root; all if empty.
+        buildifier: path of the program.
     """
     files = source_files(root, folders)
     cpp = [name for name in files if name.endswith((".cc", ".h"))]
@@ -139,14 +139,14 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
     def ruff(fix: bool) -> str:
         check = ["check", "--quiet", "--fix"] if fix else ["check", "--quiet"]
         layout = ["format", "--quiet"] if fix else ["format", "--quiet", "--diff"]
-        # Laid out last: a line that the first fixes may get another length.
+        # Format last, because a fix may change the length of a line.
         return command_output(
             root, [_BIN / "ruff", *check, *python], [_BIN / "ruff", *layout, *python]
         )
 
     def starlark_format(fix: bool) -> str:
         mode = ["-mode=fix", "-lint=fix"] if fix else ["-mode=diff", "-lint=warn"]
-        # What rules_cc has of its own only since Bazel 8 is Bazel's here.
+        # Before Bazel 8, these providers are Bazel's own and not in rules_cc.
         warnings = "-warnings=-native-cc-info"
         return command_output(root, [buildifier, *mode, warnings, *starlark])
 
@@ -165,7 +165,7 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
         )
 
     def docs(_fix: bool) -> str:
-        # The whole tree: a page may name any file.
+        # The whole tree, because a page may name any file.
         return documentation.check(root, source_files(root, []))
 
     return [
@@ -181,14 +181,14 @@ def linters(root: Path, folders: Sequence[str], buildifier: Path) -> list[Linter
 
 
 def report(tools: Sequence[Linter], fix: bool) -> int:
-    """Runs tools and prints what they found.
+    """Runs tools and prints their findings.
 
     Args:
-        tools: what to run, in this order.
-        fix: whether tools fix what they can.
+        tools: the tools to run, in this order.
+        fix: whether the tools fix what they can.
 
     Returns:
-        The exit status: 0 where nothing was found.
+        The exit status: 0 if there are no findings.
     """
     failed = []
     for tool in tools:
@@ -217,23 +217,23 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="./bazelw run //tools:lint --", allow_abbrev=False)
     parser.add_argument("--fix", action="store_true", help="fix what the tools can fix")
     parser.add_argument(
-        "--only", metavar="TOOL", action="append", help="run this tool (again for more)"
+        "--only", metavar="TOOL", action="append", help="run this tool; may be repeated"
     )
     parser.add_argument("--buildifier", type=Path, required=True, help=argparse.SUPPRESS)
     parser.add_argument(
-        "folders", nargs="*", metavar="FOLDER", help="read this only (again for more)"
+        "folders", nargs="*", metavar="FOLDER", help="check only this folder; may be repeated"
     )
     args = parser.parse_args()
     root = bazel_workspace.root()
     for folder in args.folders:
         if not (root / folder).is_dir():
-            parser.error(f"no such folder in {root}: {folder}")
+            parser.error(f"folder {folder} does not exist in {root}")
     tools = linters(root, [f.strip("/") for f in args.folders], args.buildifier.resolve())
     if args.only:
         unknown = set(args.only) - {tool.name for tool in tools}
         if unknown:
             parser.error(
-                f"no such tool: {', '.join(sorted(unknown))}; there are "
+                f"unknown tool {', '.join(sorted(unknown))}; the tools are "
                 + ", ".join(tool.name for tool in tools)
             )
         tools = [tool for tool in tools if tool.name in args.only]

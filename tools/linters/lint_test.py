@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What lint says of its tools' findings, and which files it gives them."""
+"""Tests of lint's report, and of the files that each tool gets."""
 
 from pathlib import Path
 

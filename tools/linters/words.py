@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Spelling and wording of comments, docs and messages.
+"""Checks spelling and wording of comments, docs and messages.
 
-codespell finds misspelled words, by its own dictionary and by words.txt. What takes more than a
-word is in phrases.txt, which this module searches for itself: codespell knows no phrases.
+codespell finds misspelled words with its own dictionary and words.txt. It does not support phrases;
+this module searches for those of phrases.txt itself.
 """
 
 import bisect
@@ -12,19 +12,19 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-# Between two words of a phrase: the end of a line and the beginning of the next comment, too.
+# Text between two words of a phrase: whitespace, and possibly the start of the next comment line.
 _GAP = r"\s+(?:(?://+|#|\*|\|)\s*)?"
-# What stands before a sentence: its predecessor, or the beginning of a comment, paragraph, cell.
+# Text before a sentence: the end of the previous one, or the start of a comment, paragraph or cell.
 _SENTENCE = r"(?:(?<=[.:;!?]\s)|(?<=//\s)|(?<=[#*|]\s)|(?<=\"\"\")|^)"
 
 
 def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
-    """The places of misspelled and unwanted words, one a line, as codespell reports them.
+    """Runs codespell and returns its findings, one per line.
 
     Args:
-        root: the top of the source tree, whose pyproject.toml has the settings of codespell.
-        files: what to read, relative to root.
-        dictionary: our words, relative to root; codespell has its own ones besides.
+        root: top of the source tree; its pyproject.toml has the settings of codespell.
+        files: files to check, relative to root.
+        dictionary: our dictionary, relative to root, in addition to codespell's own.
     """
     command = [f"{sys.prefix}/bin/codespell", "-D", "-", "-D", dictionary, "--", *files]
     done = subprocess.run(command, cwd=root, check=False, capture_output=True, text=True)
@@ -33,7 +33,7 @@ def find_words(root: Path, files: Sequence[str], dictionary: str) -> str:
 
 
 def read_phrases(text: str) -> dict[str, str]:
-    """Phrases and what to write instead.
+    """Parses the list of phrases; maps each phrase to its replacement.
 
     Raises:
         ValueError: a line is not of the form PHRASE->USE.
@@ -49,7 +49,7 @@ def read_phrases(text: str) -> dict[str, str]:
 
 
 def pattern(phrase: str) -> re.Pattern[str]:
-    """The regular expression that finds a phrase."""
+    """The regular expression that matches a phrase."""
     words = _GAP.join(re.escape(word) for word in phrase.split())
     if phrase[0].isupper():
         return re.compile(rf"{_SENTENCE}{words}\b", re.MULTILINE)
@@ -57,12 +57,12 @@ def pattern(phrase: str) -> re.Pattern[str]:
 
 
 def find_phrases(root: Path, files: Sequence[str], phrases: dict[str, str]) -> str:
-    """The places of phrases, one a line.
+    """Searches files for phrases and returns the findings, one per line.
 
     Args:
         root: the top of the source tree.
-        files: what to read, relative to root; files that are not text have no phrases.
-        phrases: what to find, and what to write instead.
+        files: files to check, relative to root; binary files are skipped.
+        phrases: maps phrases to their replacements.
     """
     patterns = [(pattern(phrase), phrase, use) for phrase, use in phrases.items()]
     found = []

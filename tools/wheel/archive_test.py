@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The archive is a wheel that pip takes, and the same files give the same bytes."""
+"""pip can install the wheel, and the same files give the same bytes."""
 
 import base64
 import csv

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Small passes over graphs of ATen operators, each of which can be used alone.
+"""Small passes over graphs of ATen operators. Each can be used alone.
 
-A pass is called with a graph module, changes it in place, and returns a line for each change.
+A pass takes a graph module, changes it in place, and returns a line for each change.
 """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which tensors of a graph share memory with its results.
+"""Determines which tensors of a graph share memory with its results.
 
-The graphs that AOTAutograd makes write to nothing, so one tensor may stand for another that is
-equal. That is not so for results: a program may write to one of them later.
+Graphs produced by AOTAutograd do not write to tensors, so a tensor may be replaced by an equal one.
+Results are an exception: a program may write to one of them later.
 """
 
 from typing import Any
@@ -13,13 +13,13 @@ from torch.utils import _pytree as pytree
 
 
 def storages(value: Any) -> set[int]:
-    """Return which memory traced values are in."""
+    """Return the storages of traced values."""
     tensors = [leaf for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
     return {tensor.untyped_storage()._cdata for tensor in tensors}
 
 
 def of_results(graph: fx.Graph) -> set[int]:
-    """Return which memory the results of a graph are in."""
+    """Return the storages of the results of a graph."""
     (output,) = graph.find_nodes(op="output")
     return storages([node.meta.get("val") for node in output.all_input_nodes])
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """``softmax(q @ k.T * scale) @ v`` becomes ``scaled_dot_product_attention``.
 
-For tensors (batch, heads, tokens, width), which have a fused kernel. Attention with a mask is left
-as it is: a row that a mask excludes altogether is NaN as programs write it and zero in the kernel.
+The tensors must have dimensions (batch, heads, tokens, width), for which there is a fused kernel.
+Attention with a mask is not rewritten: for a fully masked row the program computes NaN and the
+kernel zero.
 """
 
 from collections.abc import Iterable, Iterator
@@ -24,13 +25,13 @@ def _scaled(value: object) -> Iterator[CallFunction]:
 
 
 def _scores() -> Iterator[CallFunction]:
-    """Q @ k.T, scaled in some way or not."""
+    """Yield patterns of q @ k.T, scaled or not."""
     query, key = KeywordArg("query"), KeywordArg("key")
     for transposed in (
         CallFunction(aten.transpose.int, key, KeywordArg("dim0"), KeywordArg("dim1")),
         CallFunction(aten.permute.default, key, KeywordArg("order")),
     ):
-        # The longer patterns first: query may itself be a product.
+        # Longer patterns come first, because query may itself be a product.
         for scaled in _scaled(query):
             yield CallFunction(aten.matmul.default, scaled, transposed)
         product = CallFunction(aten.matmul.default, query, transposed)
@@ -39,7 +40,7 @@ def _scores() -> Iterator[CallFunction]:
 
 
 def _scale(arguments: dict[str, Any]) -> float | None:
-    """Return the factor of the scores, None where it is a tensor."""
+    """Return the factor of the scores, or None if it is a tensor."""
     if "divisor" in arguments:
         divisor = arguments["divisor"]
         return 1 / divisor if is_number(divisor) and divisor != 0 else None
@@ -54,7 +55,7 @@ def _swaps_last_two(arguments: dict[str, Any]) -> bool:
 
 
 def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> bool:
-    """Tell whether there are four dimensions, the first two alike, and one width."""
+    """Tell whether all have four dimensions, with equal batch, heads and width."""
     return (
         query.dim() == key.dim() == value.dim() == 4
         and known_equal(key.shape, value.shape)
@@ -63,12 +64,12 @@ def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> b
 
 
 class Attention(Rewrite):
-    """Of four dimensions, without mask; dropout only where it does nothing."""
+    """Attention in four dimensions, without mask, and without active dropout."""
 
     name = "attention"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield each way to scale, with and without a dropout that is switched off."""
+        """Yield each way to scale, with and without inactive dropout."""
         value = KeywordArg("value")
         for scores in _scores():
             weights = CallFunction(aten.softmax.int, scores, KeywordArg("dim"))

@@ -1,16 +1,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Folds chains of numbers: ``x * 2 * 3`` becomes ``x * 6``, ``x * 1`` becomes ``x``.
+"""Folds chains of constants: ``x * 2 * 3`` becomes ``x * 6``, ``x * 1`` becomes ``x``.
 
-What is folded by default has the same bits for every x:
+By default only chains whose results stay bit-identical for every x are folded:
 
-- ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (integers: that too);
-- for integers ``x * a * b`` and sums, which wrap around in the same way;
-- ``x * a * b`` where one of the factors is a power of two, which does not round, and neither is
-  below 1 in absolute value. Where b is that power, a has to be an integer, else x * a may round
-  once more below the smallest normal number. The product has to be finite in the type that
-  kernels compute in.
+- ``x * 1``, ``x / 1``, ``x - 0``, but not ``x + 0``, which turns -0 into 0 (for integers also ``x +
+  0``);
+- for integers ``x * a * b`` and sums, because both forms wrap around equally;
+- ``x * a * b`` if a or b is a power of two, whose product does not round, and neither is below 1 in
+  absolute value. If b is the power of two, a must be an integer; otherwise x * a may round once
+  more below the smallest normal number. The product must be finite in the dtype in which kernels
+  compute.
 
-``inexact`` also folds what differs by one rounding: ``x + 1 + 2``, ``x * 0.1 * 0.3``, and x + 0.
+``inexact`` also folds chains whose results change by one rounding: ``x + 1 + 2``, ``x * 0.1 *
+0.3``, and ``x + 0``.
 """
 
 import math
@@ -36,7 +38,7 @@ _DIV = (aten.div.Tensor, aten.div.Scalar)
 
 
 def _number(node: fx.Node) -> _Number | None:
-    """Return the number that a node combines its tensor with, None where it is no such node."""
+    """Return the constant operand of a node, or None if the node has none."""
     if node.target not in (*_MUL, *_ADD, *_SUB, *_DIV):
         return None
     if len(node.args) != 2 or node.kwargs or not isinstance(node.args[0], fx.Node):
@@ -46,7 +48,7 @@ def _number(node: fx.Node) -> _Number | None:
 
 
 def _same_kind(dtype: torch.dtype, *numbers: _Number) -> bool:
-    """Tell whether a tensor and numbers are all integers, or the tensor is of a floating type."""
+    """Tell whether the tensor is floating-point, or all numbers fit its integer dtype."""
     if dtype.is_floating_point:
         return True
     limits = torch.iinfo(dtype) if dtype not in (torch.bool,) and not dtype.is_complex else None
@@ -70,7 +72,7 @@ def _exact_product(first: _Number, second: _Number, dtype: torch.dtype) -> bool:
 
 
 def _is_neutral(node: fx.Node, number: _Number, dtype: torch.dtype, inexact: bool) -> bool:
-    """Tell whether a node computes its argument."""
+    """Tell whether a node returns its argument unchanged."""
     if node.target in (*_MUL, *_DIV):
         return number == 1
     if number != 0:
@@ -90,21 +92,21 @@ def _combined(
     dtype: torch.dtype,
     inexact: bool,
 ) -> _Number | None:
-    """Return the one number that does for two, None where there is none."""
+    """Return the constant that replaces both constants, or None if there is none."""
     if inner.target in _MUL and outer.target in _MUL:
         product = first * second
         if not dtype.is_floating_point or inexact or _exact_product(first, second, dtype):
             return product
     sums = (*_ADD, *_SUB)
     if inner.target in sums and outer.target in sums and (not dtype.is_floating_point or inexact):
-        # As what the outer one adds or subtracts.
+        # The constant as an operand of the outer operator.
         same = (inner.target in _ADD) == (outer.target in _ADD)
         return second + first if same else second - first
     return None
 
 
 def _replaceable(node: fx.Node, by: fx.Node, results: set[int]) -> bool:
-    """Tell whether a node can be its argument: same layout, and no result in its memory."""
+    """Tell whether a node can be replaced: same layout, and no result shares its memory."""
     old, new = node.meta["val"], by.meta["val"]
     return (
         old.dtype == new.dtype
@@ -148,11 +150,11 @@ def _fold_node(node: fx.Node, results: set[int], inexact: bool) -> str | None:
 
 
 def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
-    """Fold the chains of a graph that AOTAutograd made, in place.
+    """Fold the chains of a graph produced by AOTAutograd, in place.
 
     Args:
-        gm: the graph; one that writes to its arguments is left alone.
-        inexact: fold also what differs by one rounding.
+        gm: the graph; a graph that writes to its arguments is not changed.
+        inexact: also fold chains whose results change by one rounding.
 
     Returns:
         A line for each step.
@@ -166,5 +168,5 @@ def fold(gm: fx.GraphModule, *, inexact: bool = False) -> list[str]:
     return done
 
 
-#: ``fold`` for programs that accept another rounding.
+#: ``fold`` for programs that accept different rounding.
 fold_inexactly: Callable[[fx.GraphModule], list[str]] = partial(fold, inexact=True)

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""GELU as programs write it becomes ``gelu(x)``.
+"""Rewrites GELU formulas to ``gelu(x)``.
 
-Exactly it is ``x / 2 * (1 + erf(x / sqrt(2)))``, by tanh
-``x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped as published
-models group them. A constant matches if six digits of it are right, as programs write it; in a
-program of float64, which would show the difference, all of them.
+The exact formula is ``x / 2 * (1 + erf(x / sqrt(2)))``, the tanh approximation ``x / 2 * (1 +
+tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))``. Factors may be grouped in the ways that published
+models use. A constant matches if six of its digits are correct; in float64, where the difference
+would be visible, all digits must be correct.
 """
 
 import math
@@ -36,7 +36,7 @@ def _scaled(factor: object, constant: str) -> CallFunction:
 
 
 def _cubic_terms() -> Iterator[CallFunction]:
-    """0.044715 * x ** 3: of a power, of a product of three, or multiplied from left to right."""
+    """Yield patterns of 0.044715 * x ** 3: as power, as product, or multiplied left to right."""
     square = CallFunction(aten.mul.Tensor, _x, _x)
     for cube in (CallFunction(aten.pow.Tensor_Scalar, _x, 3), *products(square, _x)):
         yield _scaled(cube, "cubic")
@@ -45,7 +45,7 @@ def _cubic_terms() -> Iterator[CallFunction]:
 
 
 def _quadratic_terms() -> Iterator[CallFunction]:
-    """0.044715 * x ** 2, grouped in some way."""
+    """Yield patterns of 0.044715 * x ** 2 in all groupings."""
     yield _scaled(CallFunction(aten.mul.Tensor, _x, _x), "cubic")
     yield _scaled(CallFunction(aten.pow.Tensor_Scalar, _x, 2), "cubic")
     yield from products(_scaled(_x, "cubic"), _x)
@@ -66,7 +66,7 @@ def _erf_arguments() -> Iterator[CallFunction]:
 
 
 def _outer(function: CallFunction) -> Iterator[CallFunction]:
-    """X / 2 * (1 + function), grouped in some way."""
+    """Yield patterns of x / 2 * (1 + function) in all groupings."""
     step = CallFunction(aten.add.Tensor, function, KeywordArg("one"))
     yield from products(_scaled(_x, "half"), step)
     yield from products(_x, _scaled(step, "half"))
@@ -75,7 +75,7 @@ def _outer(function: CallFunction) -> Iterator[CallFunction]:
 
 
 class GELU(Rewrite):
-    """The exact form and the one by tanh, each of which stays what it is."""
+    """The exact formula and the tanh approximation; each keeps its kind."""
 
     name = "gelu"
 
@@ -87,7 +87,7 @@ class GELU(Rewrite):
             yield from _outer(CallFunction(aten.erf.default, argument))
 
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
-        """Return gelu(x), approximate where the program was."""
+        """Return gelu(x), approximate if the program's formula is."""
         x = tensor(arguments["x"])
         if x is None:
             return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Layer normalization written out becomes ``layer_norm``.
+"""Rewrites layer normalization formulas to ``layer_norm``.
 
 ``(x - mean) / sqrt(variance + eps) * weight + bias``, with mean and variance over the last
-dimensions. The variance is that of ``var`` without correction, or a mean of squares; ``* rsqrt``
-may stand for ``/ sqrt``; the bias may be left out, and the weight with it.
+dimensions. The variance is ``var`` without correction or a mean of squares; ``* rsqrt`` may replace
+``/ sqrt``; the bias is optional, and so are both weight and bias.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def over_root(value: object, mean: object) -> Iterator[CallFunction]:
 
 
 def affine_argument(arguments: dict[str, Any], name: str, sizes: list[int]) -> bool:
-    """Tell whether a weight or a bias is left out or has the sizes of what is normalized."""
+    """Tell whether a weight or bias is absent or has the normalized sizes."""
     if name not in arguments:
         return True
     value = tensor(arguments[name])
@@ -66,7 +66,7 @@ def _normalized() -> Iterator[CallFunction]:
     centered = _centered(2)
     mean = CallFunction(aten.mean.dim, _x, _dims, True, _users=2)
     for one, other in (
-        (centered, centered),  # computed once, or twice from one mean, or from two
+        (centered, centered),  # centered once, or twice with one mean or two means
         (_centered(1, mean), _centered(1, mean)),
         (_centered(1), _centered(1)),
     ):
@@ -75,12 +75,12 @@ def _normalized() -> Iterator[CallFunction]:
 
 
 class LayerNorm(Rewrite):
-    """Over the last dimensions of a tensor, with weight and bias of their sizes or without."""
+    """Normalization over the last dimensions, with or without weight and bias of their sizes."""
 
     name = "layer_norm"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield each way to write it, with and without weight and bias."""
+        """Yield all variants, with and without weight and bias."""
         for normalized in _normalized():
             yield normalized
             for weighted in products(normalized, KeywordArg("weight")):

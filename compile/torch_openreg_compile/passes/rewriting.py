@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rewrite: patterns of operators, and the one operator that does the same.
+"""A rewrite: patterns of operators, and the operator that replaces them.
 
-torch's pattern matcher finds the patterns and sees to it that nothing between the operators is used
-elsewhere, and that no mutation lies between them. Here is what it leaves to its users: keyword
-arguments that a pattern does not mention, regions without gradients or with autocast, and that the
-new result has the dtype, shape, strides and device of the old one.
+torch's pattern matcher finds the patterns and ensures that intermediate results are not used
+elsewhere and that no mutation lies between the operators. This module adds the checks that it
+leaves to its users: keyword arguments that a pattern does not mention, regions without gradients or
+with autocast, and a new result with the dtype, shape, strides and device of the old one.
 """
 
 import warnings
@@ -52,22 +52,22 @@ def sums(left: Any, right: Any) -> list[CallFunction]:
 
 
 def tensor(value: object) -> FakeTensor | None:
-    """Return what a matched argument was traced with, None where it is no tensor."""
+    """Return the traced value of a matched argument, or None if it is not a tensor."""
     traced = value_of(value) if isinstance(value, fx.Node) else None
     return traced if type(traced) is FakeTensor else None
 
 
 def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Tell whether shapes or strides are equal for all sizes that the graph is for."""
+    """Tell whether shapes or strides are equal for all sizes that the graph supports."""
     return len(left) == len(right) and all(
         statically_known_true(a == b) for a, b in zip(left, right, strict=True)
     )
 
 
 def trailing(dims: object, of: FakeTensor) -> list[int] | None:
-    """Return the sizes of the last dimensions that ``dims`` names, None where they are others.
+    """Return the sizes of ``dims``, or None if they are not the last dimensions.
 
-    Sizes have to be known: those of a dynamic shape are not.
+    Also returns None for sizes of a dynamic shape, which are unknown.
     """
     if not isinstance(dims, (list, tuple)) or not all(isinstance(dim, int) for dim in dims):
         return None
@@ -87,10 +87,10 @@ def _has_an_effect(node: fx.Node) -> bool:
 
 
 def _number_regions(graph: fx.Graph) -> None:
-    """Number the stretches of a graph over which nothing is moved.
+    """Number the regions of a graph across which nothing may be moved.
 
-    The matcher refuses what lies in two of them. It knows operators that write; a graph of
-    torch._dynamo also has regions that do something unknown, and switches of gradients.
+    The matcher rejects matches that span two regions. It handles operators that write; a graph of
+    torch._dynamo also contains nodes with unknown effects, and switches of gradients.
     """
     region = 0
     for node in graph.nodes:
@@ -100,9 +100,9 @@ def _number_regions(graph: fx.Graph) -> None:
 
 
 class Rewrite(ABC):
-    """Replaces each match of some patterns, where that changes no result but by rounding."""
+    """Replaces matches of patterns if the results change at most by rounding."""
 
-    #: What options call it.
+    #: The name of the pass in options.
     name: str
 
     def __init__(self) -> None:
@@ -117,14 +117,14 @@ class Rewrite(ABC):
 
     @abstractmethod
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield patterns; arguments of a match are known by the names in them."""
+        """Yield patterns; they name the arguments of a match."""
 
     @abstractmethod
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
-        """Return what computes the same, None where a match is none.
+        """Return an equivalent call, or None to reject the match.
 
         Args:
-            arguments: by name, nodes and constants.
+            arguments: nodes and constants by name.
         """
 
     def __call__(self, gm: fx.GraphModule) -> list[str]:
@@ -132,7 +132,7 @@ class Rewrite(ABC):
         self._done = []
         _number_regions(gm.graph)
         with warnings.catch_warnings():
-            # Of Inductor, which does not run here: it asks whether it knows a dtype.
+            # Inductor's dtype check warns, although Inductor does not run here.
             warnings.filterwarnings("ignore", "Torchinductor does not support")
             replaced = self._matcher.apply(gm)
         if replaced:
@@ -140,9 +140,9 @@ class Rewrite(ABC):
         return self._done
 
     def _checked(self, match: Match) -> tuple[Call, FakeTensor] | None:
-        """Return what replaces a match and what it gives there, None where nothing may."""
+        """Return the replacement of a match and its traced result, or None if there is none."""
         for pattern, node in match.ctx.pattern_to_node.items():
-            # The matcher takes add(x, y, alpha=2) for an add(x, y).
+            # The matcher treats add(x, y, alpha=2) as add(x, y).
             if node is None or not isinstance(pattern, CallFunction):
                 continue
             if set(node.kwargs) - set(pattern.kwargs):
@@ -151,7 +151,7 @@ class Rewrite(ABC):
         values = [value_of(node) for node in match.nodes]
         values += [tensor(argument) for argument in match.kwargs.values()]
         tensors = [value for value in values if isinstance(value, FakeTensor)]
-        # With operands of several dtypes, or numbers that became tensors, rounding is not alike.
+        # With operands of several dtypes, or numbers converted to tensors, rounding differs.
         if old is None or not old.dtype.is_floating_point:
             return None
         if any(t.dtype != old.dtype or t.device != old.device for t in tensors):
@@ -181,7 +181,7 @@ class Rewrite(ABC):
 
 
 def _can_replace(new: object, old: FakeTensor) -> bool:
-    """Tell whether a result is like the old one, or is after a copy to contiguous memory."""
+    """Tell whether a result matches the old one, possibly after a copy to contiguous memory."""
     return (
         isinstance(new, FakeTensor)
         and new.dtype == old.dtype

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``x * sigmoid(x)`` becomes ``silu(x)``."""
+"""Rewrites ``x * sigmoid(x)`` to ``silu(x)``."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -13,7 +13,7 @@ aten = torch.ops.aten
 
 
 class SiLU(Rewrite):
-    """The gate of many networks, of a tensor of any shape."""
+    """The gate of many networks, for tensors of any shape."""
 
     name = "silu"
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``exp(x - max) / sum(exp(x - max))`` becomes ``softmax``.
+"""Rewrites ``exp(x - max) / sum(exp(x - max))`` to ``softmax``.
 
-Only with the maximum of the dimension that is summed over: without it, a program has infinity where
-softmax has not, and is left as it is.
+The maximum must be over the dimension of the sum. A program that does not subtract it overflows
+where softmax does not, so it is not rewritten.
 """
 
 import operator
@@ -18,12 +18,12 @@ aten = torch.ops.aten
 
 
 class Softmax(Rewrite):
-    """Over one dimension."""
+    """Softmax over one dimension."""
 
     name = "softmax"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield the ways to take the maximum, and to take the exponential once or twice."""
+        """Yield the patterns with each way to compute the maximum."""
         x, dims = KeywordArg("x"), KeywordArg("dims")
         for maximum in (
             CallFunction(aten.amax.default, x, dims, True),

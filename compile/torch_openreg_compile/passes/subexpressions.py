@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Computes once what a graph computes several times."""
+"""Common subexpression elimination."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from torch_openreg_compile.passes import aliasing
 
 
 def _key(argument: Any) -> Any:
-    """Return what only equal arguments share: 1, 1.0 and True are three, 0.0 and -0.0 two."""
+    """Return a key for an argument; 1, 1.0 and True differ, and so do 0.0 and -0.0."""
     if isinstance(argument, (list, tuple)):
         return (list, *map(_key, argument))
     if isinstance(argument, dict):
@@ -21,13 +21,13 @@ def _key(argument: Any) -> Any:
 
 
 def eliminate(gm: fx.GraphModule) -> list[str]:
-    """Let equal calls of a graph that AOTAutograd made be one call, in place.
+    """Merge equal calls of a graph produced by AOTAutograd, in place.
 
-    Calls that draw random numbers are never equal. Two results of the graph stay two, since a
-    program may write to one of them; a graph that writes to its arguments is left alone.
+    Calls that draw random numbers are never equal. Two results of the graph are not merged, since a
+    program may write to one of them. A graph that writes to its arguments is not changed.
 
     Returns:
-        A line for each call that went.
+        A line for each removed call.
     """
     if aliasing.writes(gm.graph):
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The recorded calls of a model as entries that can be compared, and the whole model as another."""
+"""Makes entries to compare from the recorded calls of a model, and one from the whole model."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

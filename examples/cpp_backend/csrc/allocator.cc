@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Device memory. allocate() serves the calling thread's current device. The deleter may run on any
-// thread, with or without Python's lock (the GIL), during the interpreter's shutdown too: it must
-// not take the GIL, must not throw and must not wait for a thread that might need the GIL.
+// Device memory. allocate() uses the calling thread's current device. The deleter may run on any
+// thread, with or without Python's lock (the GIL), and during the interpreter's shutdown. It must
+// not take the GIL, throw, or wait for a thread that might need the GIL.
 #include <c10/core/CachingDeviceAllocator.h>
 
 #include <array>
@@ -17,7 +17,7 @@ namespace {
 
 std::array<std::atomic<int64_t>, kDevices> used{};
 
-// What a DataPtr has as its context.
+// The context of a DataPtr.
 struct Block {
   void* pointer;
   int64_t bytes;
@@ -35,7 +35,7 @@ struct Allocator final : c10::DeviceAllocator {
   c10::DataPtr allocate(size_t bytes) override {
     const c10::Device device(kType, current_device);
     if (bytes == 0) {
-      return {nullptr, device};  // the device has to be right without memory, too
+      return {nullptr, device};  // the device must be correct even without memory
     }
     void* const pointer = std::malloc(bytes);  // driver
     TORCH_CHECK_WITH(OutOfMemoryError, pointer != nullptr, "acme: out of memory: ", bytes,
@@ -44,14 +44,14 @@ struct Allocator final : c10::DeviceAllocator {
     return {pointer, new Block{pointer, static_cast<int64_t>(bytes), device.index()}, &free_block,
             device};
   }
-  // The context is not the pointer itself: there is no raw_allocate().
+  // The context differs from the pointer, so there is no raw_allocate().
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
   void copy_data(void* to, const void* from, size_t bytes) const override {
     std::memcpy(to, from, bytes);  // driver
   }
   bool initialized() override { return true; }
   void emptyCache(c10::MempoolId_t /*pool*/) override {}
-  // Memory is freed at once here; a caching allocator keeps it until the stream has used it.
+  // Memory is freed immediately here. A caching allocator keeps it until the stream has used it.
   void recordStream(const c10::DataPtr& /*data*/, c10::Stream /*stream*/) override {}
   c10::CachingDeviceAllocator::DeviceStats getDeviceStats(c10::DeviceIndex device) override {
     c10::CachingDeviceAllocator::DeviceStats stats;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What the files of this backend share. Its device is the host's memory and runs everything at the
-// call; a real one calls its driver where a comment says "driver". Threads: any.
+// Declarations shared by the files of this backend. The device uses host memory and runs everything
+// synchronously. A real device calls its driver where a comment says "driver". Threads: any.
 #ifndef EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 #define EXAMPLES_CPP_BACKEND_CSRC_DEVICE_H_
 
@@ -17,7 +17,7 @@ inline constexpr c10::DeviceIndex kDevices = 2;
 // The current device of the calling thread.
 inline thread_local c10::DeviceIndex current_device = 0;
 
-// An index, checked; -1 is the current device.
+// Checks an index; -1 is the current device.
 inline c10::DeviceIndex resolve(c10::DeviceIndex index) {
   TORCH_CHECK(index < kDevices, "acme: device index ", static_cast<int>(index),
               " is out of range: ", static_cast<int>(kDevices), " devices");
@@ -30,7 +30,7 @@ inline c10::DeviceIndex exchange_device(c10::DeviceIndex index) {
   return previous;
 }
 
-// Lives as long as the process.
+// Never destroyed.
 c10::Allocator* allocator();
 
 }  // namespace acme

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device guard: current device, streams and events. Stateless; torch keeps one instance for
-// the life of the process. Threads: any.
+// The device guard: current device, streams and events. Stateless; torch keeps one instance until
+// the process ends. Threads: any.
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include "device.h"
@@ -22,7 +22,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   // Must not throw: torch calls it from functions that are noexcept.
   c10::DeviceIndex deviceCount() const noexcept override { return kDevices; }
 
-  // One stream a device, which runs everything at the call.
+  // One stream per device, which runs everything synchronously.
   c10::Stream getStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, {kType, resolve(device.index())});
   }
@@ -41,7 +41,7 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void record(void** event, const c10::Stream& /*stream*/, c10::DeviceIndex /*device*/,
               c10::EventFlag /*flag*/) const override {
     static char done;
-    *event = &done;  // driver: an event of the stream, to be made at its first record
+    *event = &done;  // driver: create an event of the stream at the first record
   }
   void block(void* /*event*/, const c10::Stream& /*stream*/) const override {}
   bool queryEvent(void* /*event*/) const override { return true; }

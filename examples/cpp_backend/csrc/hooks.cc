@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// What torch asks of a device outside of operators: counts, generators, pinned memory, resizing.
-// Stateless; torch keeps one instance for the life of the process. Threads: any.
+// What torch requires of a device besides operators: counts, generators, pinned memory, resizing.
+// Stateless; torch keeps one instance until the process ends. Threads: any.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
@@ -15,8 +15,8 @@
 namespace acme {
 namespace {
 
-// The algorithm is the CPU's. A device with kernels of its own for random numbers keeps a seed and
-// an offset instead (Philox), and advances the offset at each launch.
+// Uses the CPU's algorithm. A device with its own kernels for random numbers keeps a seed and an
+// offset instead (Philox), and advances the offset at each launch.
 struct Generator final : at::CPUGeneratorImpl {
   explicit Generator(c10::DeviceIndex index) {
     device_ = c10::Device(kType, index);
@@ -48,13 +48,13 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<Generator>(resolve(device));
   }
 
-  // No pinned memory: pin_memory() copies into ordinary memory of the host.
+  // There is no pinned memory: pin_memory() copies into ordinary host memory.
   bool isPinnedPtr(const void* /*pointer*/) const override { return false; }
   at::Allocator* getPinnedMemoryAllocator() const override {
     return c10::GetAllocator(c10::DeviceType::CPU);
   }
 
-  // Called by resize_ and UntypedStorage.resize_. The old bytes move along.
+  // Called by resize_ and UntypedStorage.resize_. Keeps the old bytes.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t bytes) const override {
     c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
     const c10::DeviceIndex previous = exchange_device(storage.device().index());

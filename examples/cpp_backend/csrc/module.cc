@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The extension module torch_acme._C. Its import loads the library, whose static initializers
-// register guard, allocator, hooks and operators. Functions need the GIL, as all of Python do.
+// register guard, allocator, hooks and operators. The functions require the GIL.
 #include <ATen/Context.h>
 #include <Python.h>
 #include <torch/csrc/Generator.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// torch has no function in Python for the default generator of a device.
+// torch has no Python function for the default generator of a device.
 PyObject* default_generator(PyObject* /*self*/, PyObject* index) {
   const long device = PyLong_AsLong(index);
   if (device == -1 && PyErr_Occurred() != nullptr) {
@@ -32,6 +32,6 @@ PyModuleDef definition{
 
 }  // namespace
 
-// PyMODINIT_FUNC also makes it visible, which -fvisibility=hidden takes from all other functions.
-// NOLINTNEXTLINE(readability-identifier-naming): the name that Python looks for.
+// PyMODINIT_FUNC also exports the function; -fvisibility=hidden hides all others.
+// NOLINTNEXTLINE(readability-identifier-naming): Python requires this name.
 PyMODINIT_FUNC PyInit__C() { return PyModule_Create(&definition); }

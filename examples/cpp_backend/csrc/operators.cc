@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that every device needs, two kernels of the device's own (relu, normal_), and the
+// The operators that every device needs, two kernels of the device (relu, normal_), and the
 // fallback to the CPU for all others. Stateless. Threads: any.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -31,7 +31,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kKeys(c10::DispatchKey::PrivateUse1);
 
-// Makes a thread's current device that of an optional argument, for a scope.
+// Makes the device of an optional argument current in this thread, for a scope.
 struct DeviceScope {
   explicit DeviceScope(std::optional<at::Device> device)
       : previous(exchange_device(device.has_value() ? device->index() : current_device)) {}
@@ -43,7 +43,7 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                  std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided && !pin_memory.value_or(false),
-              "acme: only strided tensors of the device can be made, not layout ",
+              "acme: expected layout torch.strided, but got ",
               layout.value_or(at::kStrided));
   const DeviceScope scope(device);
   return at::detail::empty_generic(sizes, allocator(), kKeys, c10::dtype_or_default(dtype), format);
@@ -57,8 +57,8 @@ at::Tensor empty_strided(at::IntArrayRef sizes, at::IntArrayRef strides,
                                            c10::dtype_or_default(dtype));
 }
 
-// A CPU tensor over the memory of a tensor of the device. A real device has no such thing: there
-// the bytes are copied by the driver, and layouts and dtypes are converted on either side.
+// A CPU tensor over the memory of a tensor of the device. A real device cannot have this: there the
+// driver copies the bytes, and either side converts layouts and dtypes.
 at::Tensor host_view(const at::Tensor& tensor) {
   return at::from_blob(tensor.data_ptr(), tensor.sizes(), tensor.strides(),
                        tensor.options().device(at::kCPU));
@@ -72,14 +72,14 @@ at::Tensor copy_from(const at::Tensor& from, const at::Tensor& to, bool /*non_bl
   return to;
 }
 
-// The fallback writes its results back with this one; `to` takes the shape of `from`.
+// The fallback writes its results with this operator; `to` gets the shape of `from`.
 at::Tensor copy_from_and_resize(const at::Tensor& from, const at::Tensor& to) {
   to.resize_(from.sizes());
   return copy_from(from, to, false);
 }
 
-// A storage that is too small grows by the hook resizePrivateUse1Bytes. A tensor that has the sizes
-// already keeps its strides.
+// A storage that is too small grows through the hook resizePrivateUse1Bytes. A tensor that already
+// has the sizes keeps its strides.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> format) {
   if (self.sizes() != sizes) {
@@ -96,7 +96,7 @@ const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
   return self;
 }
 
-// torch.load and copy.deepcopy make tensors over storages with this one.
+// torch.load and copy.deepcopy use this operator to create tensors over storages.
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef sizes,
                         at::IntArrayRef strides) {
   at::native::checkSetStorage(self, std::move(source), offset, sizes, strides);
@@ -115,18 +115,18 @@ at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
   return set_storage(self, std::move(source), 0, {count}, {});
 }
 
-// tensor.item().
+// Implements tensor.item().
 at::Scalar item(const at::Tensor& self) { return host_view(self).item(); }
 
-// A kernel of the device's own: what takes the place of the fallback, one operator at a time.
+// A kernel of the device. Such kernels replace the fallback, one operator at a time.
 at::Tensor relu(const at::Tensor& self) {
   at::Tensor result = at::empty_like(self);
   host_view(result).copy_(host_view(self).clamp_min(0));  // driver: launch a kernel
   return result;
 }
 
-// Random numbers come from the generator that was given, or from the device's default one. The
-// CPU's kernels refuse both, so an operator that draws them needs a kernel of the device's own.
+// Random numbers come from the generator argument, or from the device's default generator. The
+// CPU's kernels reject both, so every random operator needs a kernel of the device.
 at::Tensor& normal(at::Tensor& self, double mean, double deviation,
                    std::optional<at::Generator> given) {
   at::Generator generator =
@@ -160,7 +160,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("set_.source_Storage_storage_offset", TORCH_FN(set_storage));
 }
 
-// Views share memory; the fallback would copy. torch's functions for them touch sizes and strides.
+// Views share memory; the fallback would copy. torch's functions change only sizes and strides.
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("as_strided", TORCH_FN(at::native::as_strided_tensorimpl));
   library.impl("view", TORCH_FN(at::native::view));
@@ -180,7 +180,7 @@ TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fallback>());
 }
 
-// Inside torch.autocast no list casts anything for this device.
+// torch.autocast does not cast anything for this device.
 TORCH_LIBRARY_IMPL(_, AutocastPrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFallthrough());
 }

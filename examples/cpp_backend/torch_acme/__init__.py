@@ -7,8 +7,8 @@ from torch.utils.backend_registration import (
     rename_privateuse1_backend,
 )
 
-# The order matters: libraries, name, module, methods. The module has to be there before the first
-# tensor is made, and methods are made from the name.
+# The order matters: libraries, name, module, methods. The module must exist before the first tensor
+# is created, and the methods are derived from the name.
 from torch_acme import _C  # noqa: F401  loads the library
 from torch_acme import device as _device
 
@@ -18,4 +18,4 @@ generate_methods_for_privateuse1_backend(for_storage=True)
 
 
 def load() -> None:
-    """Entry point of group torch.backends: `import torch` calls it, and the import did the work."""
+    """Entry point of group torch.backends, called by `import torch`; the import does the work."""

@@ -9,12 +9,12 @@ For torch 2.13: this file is the only one that uses private names of ``torch.dis
 - ``DTensor._op_dispatcher.sharding_propagator.register_op_strategy``, ``_op_schema``,
   ``_dtensor_spec`` and ``_ops.utils.expand_to_full_mesh_op_strategy``. The public
   ``register_sharding`` cannot refuse a combination of placements over several mesh dimensions, and
-  its import imports more of torch, which import_hook.py does not allow.
-- ``experimental._context_parallel._attention``: ``custom_ops``, the handlers which
+  importing it imports further modules of torch, which import_hook.py forbids.
+- ``experimental._context_parallel._attention``: ``custom_ops``, the handlers that
   ``context_parallel`` installs; ``_templated_ring_attention`` and its ``_backward``. torch's own
-  handler has its table of operators inside a function (``_sdpa_handler``).
+  handler cannot be extended: its table of operators is local to a function (``_sdpa_handler``).
 
-Not imported before torch.distributed.tensor is: registration.py sees to that.
+registration.py imports this module only after torch.distributed.tensor.
 """
 
 import math
@@ -46,7 +46,7 @@ _BACKWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_back
 # Dimensions of queries, keys, values and the output; the first three of the logsumexp, too.
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2
 
-# Of one mesh dimension. Rows of the batch do not depend on each other, and neither do heads.
+# Placements on one mesh dimension. Batch rows and heads can each be computed independently.
 _PLACEMENTS: tuple[Placement, ...] = (Replicate(), Shard(_HEADS), Shard(_BATCH))
 
 
@@ -57,7 +57,7 @@ def register_sharding() -> None:
     """Let DTensor shard the operator and its gradient by batch and by heads."""
     propagator = DTensor._op_dispatcher.sharding_propagator
     propagator.register_op_strategy(_FORWARD, _shard_forward, RuntimeSchemaInfo())
-    # It takes a list, grad_input_mask, and its strategy depends on is_causal.
+    # needs_pytree: grad_input_mask is a list. static_argnum: the strategy depends on is_causal.
     info = RuntimeSchemaInfo(static_argnum=12, needs_pytree=True)
     propagator.register_op_strategy(_BACKWARD, _shard_backward, info)
 
@@ -78,19 +78,20 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
     is_causal = rest[5]
     assert isinstance(output, OpStrategy)
     if is_causal and Shard(_SEQUENCE) in output.strategies[0].output_spec.placements:
-        # No strategy gives such an output. Load balancing may have changed the order of tokens.
+        # Only ring attention produces such an output, and its load balancing may have reordered the
+        # tokens.
         raise RuntimeError(
-            "openreg: the gradient of causal ring attention was asked for outside of "
-            "context_parallel: call backward() inside"
+            "openreg: the gradient of causal ring attention was requested outside of "
+            "context_parallel: call backward() inside it"
         )
-    # Seed and offset: scalars.
+    # The seed and the offset are 0-dim tensors.
     scalars = [Replicate() for arg in rest if isinstance(arg, OpStrategy)]
     choices: list[PlacementList] = []
     for place in _PLACEMENTS:
         biases = _place_bias(bias, place)
         grad_bias: Placement | None = biases[0] if biases else None
         if isinstance(place, Shard) and isinstance(grad_bias, Replicate):
-            grad_bias = Partial()  # each rank has what comes from its rows or heads
+            grad_bias = Partial()  # each rank has the sum over its own rows or heads
         outputs: PlacementList = [place, place, place, grad_bias]
         # grad_out, query, key, value, attn_bias, out, logsumexp
         inputs: PlacementList = [place, place, place, place, *biases, place, place, *scalars]
@@ -99,11 +100,11 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
 
 
 def _place_bias(bias: object, place: Placement) -> list[Placement]:
-    """Return the placement of the bias, if there is one, beside queries at ``place``."""
+    """Return the placement of the bias, if any, for queries placed as ``place``."""
     if not isinstance(bias, OpStrategy):
         return []
     if isinstance(place, Shard) and (bias.ndim < 4 or bias.shape[place.dim] == 1):
-        return [Replicate()]  # the same for the whole batch, or for all heads
+        return [Replicate()]  # broadcast over the batch, or over the heads
     return [place]
 
 
@@ -116,21 +117,21 @@ def _expand(
     *,
     first: int,
 ) -> OpStrategy:
-    """Combine the choices for one mesh dimension to those for all.
+    """Expand the choices for one mesh dimension to all mesh dimensions.
 
     Args:
-        schema: of the call.
+        schema: the call.
         choices: for one mesh dimension: placements of the outputs, then of the tensors passed in.
-        outputs: how many outputs there are.
+        outputs: the number of outputs.
         query: the OpStrategy of queries.
         key: the OpStrategy of keys.
-        first: which of the tensors passed in is the query; the key is the next.
+        first: the index of the query among the tensors passed in; the key follows it.
     """
     mesh = schema.get_mesh_from_args()
     query_heads, key_heads = query.shape[_HEADS], key.shape[_HEADS]
 
     def pairs_heads(inputs: list[DTensorSpec], _: object) -> bool:
-        """Tell whether each rank has the keys of its queries, which several heads may share."""
+        """Tell whether each rank has the keys of its queries; queries may share key heads."""
         parts = _count_parts(mesh, inputs[first + 1].placements)
         return bool(query_heads == key_heads or key_heads % parts == 0)
 
@@ -140,7 +141,7 @@ def _expand(
 
 
 def _count_parts(mesh: DeviceMesh, placements: Sequence[Placement]) -> int:
-    """Return in how many parts heads are split."""
+    """Return the number of parts into which the heads are split."""
     return math.prod(
         mesh.size(dim) for dim, place in enumerate(placements) if place == Shard(_HEADS)
     )
@@ -153,7 +154,7 @@ def register_ring(context_parallel: ModuleType) -> None:
     """Let ``context_parallel`` run the operator and its gradient as ring attention.
 
     Args:
-        context_parallel: torch's module of it.
+        context_parallel: torch's ``_context_parallel._attention`` module.
     """
     context_parallel.custom_ops[_FORWARD] = partial(
         _handle, partial(_ring_forward, context_parallel._templated_ring_attention)
@@ -164,8 +165,8 @@ def register_ring(context_parallel: ModuleType) -> None:
 
 
 def _handle(ring: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run a ring in place of the operator, as a handler of DTensor's dispatcher does."""
-    with torch.no_grad():  # autograd is above the dispatcher
+    """Run ring attention in place of the operator. A custom handler of DTensor."""
+    with torch.no_grad():  # autograd has already run above DTensor's dispatcher
         return ring(*args, **kwargs)
 
 
@@ -241,25 +242,25 @@ def _ring_backward(
 def _require_sequence(
     query: DTensor, key: DTensor, value: DTensor, attn_bias: object
 ) -> tuple[DeviceMesh, Sequence[Placement]]:
-    """Return mesh and placements of tensors whose sequence is shared out evenly.
+    """Return mesh and placements of tensors whose sequence dimension is sharded evenly.
 
     Raises:
-        NotImplementedError: there is a bias, or the tensors are placed in another way.
+        NotImplementedError: if there is a bias, or if the tensors are placed differently.
     """
     if attn_bias is not None:
         raise NotImplementedError(
-            "openreg: context parallelism takes no attn_mask: use is_causal, or attend outside of "
-            "context_parallel"
+            "openreg: context parallelism does not support attn_mask: use is_causal, or call "
+            "attention outside of context_parallel"
         )
     mesh = query.device_mesh
     wanted = (Shard(_SEQUENCE),)
     for tensor in (query, key, value):
         if tensor.placements != wanted or tensor.size(_SEQUENCE) % mesh.size() != 0:
             raise NotImplementedError(
-                "openreg: context parallelism takes query, key and value with sequences (dimension "
-                f"{_SEQUENCE}) in equal parts on a mesh of one dimension, but got shape "
-                f"{tuple(tensor.shape)} as {tensor.placements} on {mesh}: attend to such tensors "
-                "outside of context_parallel"
+                "openreg: context parallelism requires query, key and value whose sequence "
+                f"dimension ({_SEQUENCE}) is in equal parts on a one-dimensional mesh, but got "
+                f"shape {tuple(tensor.shape)} as {tensor.placements} on {mesh}: call attention for "
+                "such tensors outside of context_parallel"
             )
     return mesh, wanted
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Works round a defect of torch 2.13: which backend of a process group is its default one.
+"""Works around a bug of torch 2.13 that leaves a process group with the wrong default backend.
 
-torch asks the default backend for sequence numbers, hooks, and its name. Where a group has several
-(``"cpu:gloo,openreg:occl"``, or no backend named at all), ``_new_process_group_helper`` looks for
-the name of a plugin in upper case among names in lower case, and leaves the default at GLOO or at
-UNDEFINED: ``dist.destroy_process_group`` then warns, and ``_get_sequence_number_for_group`` raises.
+torch asks the default backend for its name, sequence numbers and hooks. If a group has several
+backends (``"cpu:gloo,openreg:occl"``, or no backend specified), ``_new_process_group_helper`` looks
+up the plugin's upper-case name among lower-case names and leaves the default at GLOO or UNDEFINED.
+``dist.destroy_process_group`` then warns, and ``_get_sequence_number_for_group`` raises.
 """
 
 import functools
@@ -21,7 +21,7 @@ _DEFECTIVE = "2.13."
 
 
 def install() -> None:
-    """Wrap the function of torch that makes all process groups, in versions that need it."""
+    """Wrap the torch function that creates all process groups, in versions that need it."""
     original = c10d._new_process_group_helper
     if not torch.__version__.startswith(_DEFECTIVE):
         return

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Calls a function when a module is imported: for modules that are too slow to import in advance.
+"""Calls a function when a module is imported, for modules that are too slow to import in advance.
 
-The module is found and loaded by those who would do it without the hook, and keeps its own loader.
+The usual finder and loader still find and load the module; the module keeps its own loader.
 """
 
 import importlib
@@ -19,16 +19,16 @@ _Function = Callable[[ModuleType], None]
 
 
 def call_after_import(name: str, function: _Function) -> None:
-    """Call ``function(module)`` each time that the module ``name`` has been executed.
+    """Call ``function(module)`` each time the module ``name`` has been executed.
 
     If it is imported already, the call happens now. Otherwise it happens in the thread that imports
-    the module, which other threads cannot use before the call has returned. The function must not
-    import another module that torch may be importing in another thread: Python would refuse one of
-    the two imports as a deadlock.
+    the module; other threads cannot use the module until the call has returned. The function must
+    not import another module that torch may be importing in another thread: Python would refuse one
+    of the two imports as a deadlock.
 
     Args:
-        name: of the module, in full.
-        function: may be called more than once (``importlib.reload``). What it raises is raised by
+        name: the full name of the module.
+        function: may be called more than once (``importlib.reload``). Its exceptions propagate from
             the import.
     """
     sys.meta_path.insert(0, _Finder(name, function))
@@ -37,7 +37,7 @@ def call_after_import(name: str, function: _Function) -> None:
 
 
 class _Finder(MetaPathFinder):
-    """Asks the other finders, and has the function called by the loader that they give."""
+    """Delegates to the other finders and wraps the loader that they return."""
 
     def __init__(self, name: str, function: _Function) -> None:
         self._name = name
@@ -47,7 +47,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # A finder that does as this one may ask back.
+        # Another finder that delegates in the same way may call this one again.
         if fullname != self._name or getattr(self._search, "runs", False):
             return None
         self._search.runs = True
@@ -65,7 +65,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Calls a function after another loader has executed the module, which is then that one's."""
+    """Calls a function after the original loader executed the module; restores that loader."""
 
     def __init__(self, loader: Any, function: _Function) -> None:
         self._loader = loader
@@ -82,4 +82,4 @@ class _Loader(Loader):
         self._function(module)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._loader, name)  # get_source() and the like
+        return getattr(self._loader, name)  # get_source() and other optional methods

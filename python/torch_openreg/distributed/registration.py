@@ -15,7 +15,7 @@ from torch_openreg.name import COLLECTIVE_BACKEND, DEVICE_TYPE
 
 
 def register() -> None:
-    """Make ``init_process_group`` know the backend; it is the device's default one from then on."""
+    """Register the backend and make it the device's default in ``init_process_group``."""
     if hasattr(dist.Backend, COLLECTIVE_BACKEND.upper()):
         return
     dist.Backend.register_backend(
@@ -23,7 +23,7 @@ def register() -> None:
     )
     default_backend.install()
     symmetric_memory.register()
-    # Programs without DTensors do not wait for its half a second of imports.
+    # Importing torch.distributed.tensor takes half a second, which programs without DTensors avoid.
     call_after_import("torch.distributed.tensor", _extend_tensor)
     call_after_import(
         "torch.distributed.tensor.experimental._context_parallel._attention", _extend_tensor
@@ -31,7 +31,7 @@ def register() -> None:
 
 
 def _extend_tensor(module: ModuleType) -> None:
-    """Teach a module of torch.distributed.tensor, just imported, the attention of the device."""
+    """Register the device's attention with a newly imported torch.distributed.tensor module."""
     try:
         from torch_openreg.distributed import attention
 
@@ -41,18 +41,19 @@ def _extend_tensor(module: ModuleType) -> None:
             attention.register_ring(module)
     except (ImportError, AttributeError) as error:
         warnings.warn(
-            f"openreg: {module.__name__} of torch {torch.__version__} does not learn the device's "
-            f"attention ({error}): torch_openreg/distributed/attention.py knows torch 2.13",
+            "openreg: the device's attention could not be registered with "
+            f"{module.__name__} of torch {torch.__version__} ({error}): "
+            "torch_openreg/distributed/attention.py supports torch 2.13",
             stacklevel=2,
         )
 
 
 def _create(group: Any, options: Any) -> _C.ProcessGroupOCCL:
-    """Make the backend of a process group.
+    """Create the backend of a process group.
 
     Args:
         group: torch's ``_DistributedBackendOptions``: store, rank, size, timeout, members.
-        options: of the caller (``ProcessGroupOCCL.Options``), or None.
+        options: the caller's ``ProcessGroupOCCL.Options``, or None.
     """
     own = options
     if not isinstance(own, _C.ProcessGroupOCCL.Options):

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Operators of ``torch.ops.symm_mem`` that torch writes in Python, on streams of CUDA.
+"""Operators of ``torch.ops.symm_mem`` that torch implements in Python with CUDA streams.
 
-Here they are a collective of the group before or after the matrix product: the same results,
-without the overlap of the two. All others are in ``distributed/symmetric_operators.cc``.
+Here they run a collective before or after the matrix product: the results are the same, but the two
+do not overlap. The other operators are in ``distributed/symmetric_operators.cc``.
 """
 
 from typing import TYPE_CHECKING
@@ -13,14 +13,14 @@ from torch import Tensor
 if TYPE_CHECKING:
     from torch.distributed.distributed_c10d import GroupName
 
-# torch's key of an out-of-tree device.
+# The dispatch key of an out-of-tree device.
 _KEY = "PrivateUse1"
 
 _libraries: list[torch.library.Library] = []
 
 
 def register() -> None:
-    """Register the operators for tensors of the device. torch defines their schemas later."""
+    """Register the operators for the device. torch may define their schemas later."""
     library = torch.library.Library("symm_mem", "IMPL")
     for function in (
         fused_all_gather_matmul,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The module ``torch.openreg``: what programs and torch itself ask of the device."""
+"""The module ``torch.openreg``: the device's interface for programs and for torch itself."""
 
 from typing import Any
 
@@ -220,14 +220,14 @@ __all__ = [
     "use_mem_pool",
 ]
 
-# What failing allocations and kernels raise.
+# The exceptions of failing allocations and kernels.
 AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
 
-#: Whether float16 works, which it does on every device: an old name of ``is_float16_supported``.
+#: Legacy constant for ``is_float16_supported()``: every device supports float16.
 has_half = True
 
-# These torch calls, what its compiler generated, or programs that were written for CUDA.
+# Used by torch, by code that torch's compiler generates, or by programs written for CUDA.
 _DeviceGuard = devices._DeviceGuard
 _compiled_operators = compiled.operators
 _empty_strided = empty_strided
@@ -246,15 +246,15 @@ _set_stream_by_id = streams._set_stream_by_id
 _sleep = devices._sleep
 _tls = devices._tls
 
-# FloatTensor, FloatStorage and their like: names that only torch's old interfaces ask for.
+# FloatTensor, FloatStorage and so on, which only legacy interfaces of torch use.
 globals().update(legacy_types())
 
 
 def __getattr__(name: str) -> Any:
-    """What depends on the moment.
+    """Attributes that are computed on access.
 
-    ``default_generators``: their number is a setting of the device. ``_initialized``:
-    torch.utils.checkpoint keeps the states of a device's generators only where it is true.
+    ``default_generators``: one per device; their number is a setting. ``_initialized``:
+    torch.utils.checkpoint saves the states of a device's generators only if it is true.
     """
     if name == "_initialized":
         return is_initialized()

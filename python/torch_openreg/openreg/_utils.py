@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""From a device as users write it to its index. torch asks for this module by its name."""
+"""Converts a device argument to its index. torch imports this module by its name."""
 
 import torch
 
@@ -10,16 +10,16 @@ DeviceLike = torch.device | str | int | None
 
 
 def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: bool = False) -> int:
-    """Return the index that ``device`` names; whether there is such a device is not looked at.
+    """Return the index that ``device`` names, without checking that such a device exists.
 
     Args:
         device: index, ``"openreg"``, ``"openreg:1"`` or a ``torch.device``.
-        optional: with True, no device and no index mean the current device; with False they are an
+        optional: if True, a missing device or index means the current device; if False it is an
             error.
-        allow_cpu: with True, the CPU gives -1.
+        allow_cpu: if True, the CPU gives -1.
 
     Raises:
-        ValueError: for a device of another type, or without an index where one is needed.
+        ValueError: for a device of another type, or a missing index if ``optional`` is False.
     """
     if isinstance(device, int):
         return device

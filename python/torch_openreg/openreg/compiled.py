@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What C++ that torch's compiler generated needs of this package: operators as C functions."""
+"""The operators as C functions, for the C++ code that torch's compiler generates."""
 
 import ctypes
 from importlib.resources import as_file, files
@@ -8,10 +8,10 @@ _PACKAGE = "torch_openreg"
 
 
 def load() -> None:
-    """Make the functions of libopenreg_aoti.so known to libraries that are loaded later.
+    """Make the functions of libopenreg_aoti.so visible to libraries that are loaded later.
 
-    Generated libraries name them and say not where they are: so they work wherever this package
-    is installed.
+    Generated libraries use these symbols without linking libopenreg_aoti.so, so they work wherever
+    this package is installed.
     """
     with as_file(files(_PACKAGE) / "lib" / "libopenreg_aoti.so") as path:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)

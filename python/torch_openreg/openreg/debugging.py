@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Settings for those who look for an error: waits, launches and where they come from.
+"""Debugging settings: implicit waits, blocking launches, and launch sites.
 
-All of them are for the process, in all threads, and may be changed at any time.
+Each setting applies to all threads of the process and may be changed at any time.
 """
 
 from typing import Literal, get_args
@@ -10,21 +10,22 @@ from torch_openreg import _C
 
 SyncDebugMode = Literal["default", "warn", "error"]
 
-#: In the order of SyncDebugMode in runtime/diagnostics/implicit_wait.h, and of torch.cuda's modes.
+#: In the order of SyncDebugMode in runtime/diagnostics/implicit_wait.h and of torch.cuda's modes.
 _MODES: tuple[SyncDebugMode, ...] = get_args(SyncDebugMode)
 
 
 def set_sync_debug_mode(debug_mode: SyncDebugMode | int) -> None:
-    """Say what happens when an operator makes the host wait for the device without being asked to.
+    """Set what happens when an operator makes the host wait for the device implicitly.
 
-    That is: reading a number (``item``, ``tolist``, ``if tensor:``), copies to pageable host memory
-    and large ones from it, and what runs on the host because the device has no kernel for it
-    (``nonzero``, an index of bools). Waits that the program asks for (``synchronize``) are none.
+    Implicit waits are: reading a value (``item``, ``tolist``, ``if tensor:``), copies to pageable
+    host memory and large copies from it, and operators that run on the host because the device has
+    no kernel for them (``nonzero``, indexing with a bool tensor). Explicit waits (``synchronize``)
+    are not affected.
 
     Args:
         debug_mode: ``"default"`` or 0: nothing. ``"warn"`` or 1: a UserWarning that names the
-            operator. ``"error"`` or 2: a RuntimeError instead of the wait; the operator does
-            nothing.
+            operator. ``"error"`` or 2: a RuntimeError instead of the wait; the operator has no
+            effect.
 
     Raises:
         ValueError: for anything else.
@@ -42,9 +43,9 @@ def get_sync_debug_mode() -> int:
 
 
 def set_launch_blocking(on: bool) -> None:
-    """Say whether each launch waits for its kernel, so that its error is raised at the call.
+    """Set whether each launch waits for its kernel, so that a kernel's error is raised at the call.
 
-    ``OPENREG_LAUNCH_BLOCKING=1`` has a process start with it.
+    ``OPENREG_LAUNCH_BLOCKING=1`` enables it from the start of the process.
     """
     _C.set_launch_blocking(on)
 
@@ -55,14 +56,14 @@ def get_launch_blocking() -> bool:
 
 
 def set_launch_sites(on: bool) -> None:
-    """Say whether launches keep the Python stack they come from, for the error of their kernel.
+    """Set whether launches record their Python stack, which is added to the error of their kernel.
 
-    It costs about a microsecond for each launch, and nothing waits.
-    ``OPENREG_LAUNCH_SITES=1`` has a process start with it.
+    It costs about a microsecond per launch and does not wait. ``OPENREG_LAUNCH_SITES=1`` enables it
+    from the start of the process.
     """
     _C.set_launch_sites(on)
 
 
 def get_launch_sites() -> bool:
-    """Return whether launches keep the Python stack they come from."""
+    """Return whether launches record their Python stack."""
     return _C.launch_sites()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The devices of this process: how many, which one is current, what they are, waiting for them."""
+"""The devices of this process: their number, their properties, the current one, synchronization."""
 
 import threading
 from collections.abc import Callable
@@ -14,7 +14,7 @@ from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg._utils import DeviceLike, _get_device_index, resolve
 
-#: Has the attribute ``is_initializing`` in a thread that is in ``_lazy_init``.
+#: Has the attribute ``is_initializing`` while a thread is in ``_lazy_init``.
 _tls = threading.local()
 
 _FORKED = (
@@ -31,7 +31,7 @@ def is_available() -> bool:
 def device_count() -> int:
     """Return the number of devices (``OPENREG_DEVICE_COUNT``, 2 unless set).
 
-    It is 0 where the setting is wrong; the first use then says what is wrong with it.
+    It is 0 if the setting is invalid; the first use of the device then raises the error.
     """
     return _C.device_count()
 
@@ -47,7 +47,7 @@ def _is_in_bad_fork() -> bool:
 
 
 def _is_compiled() -> bool:
-    """Tell whether the device's libraries are loaded: they are, or there is no such module."""
+    """Tell whether the device's libraries are loaded: always True when this module exists."""
     return True
 
 
@@ -62,20 +62,20 @@ def _lazy_init() -> None:
 
 
 def _lazy_call(callable: Callable[[], object], **kwargs: Any) -> None:
-    """Call ``callable``, now: CUDA puts it off until its first use, before which nothing works.
+    """Call ``callable`` immediately. CUDA defers such calls until its first use.
 
-    Here seeds, states and the current device may be set before the first use. What ``callable``
-    does decides whether the device is initialized. CUDA's keywords say what to do with deferred
-    calls, and change nothing.
+    Here seeds, states and the current device may be set before the first use, so nothing is
+    deferred. The device is initialized only if ``callable`` does so. CUDA's keyword arguments
+    concern deferred calls and are ignored.
     """
     callable()
 
 
 def init() -> None:
-    """Make the device ready. The first use does it by itself.
+    """Initialize the device. The first use does so automatically.
 
     Raises:
-        RuntimeError: in the child of a fork, or where the system refuses the address space.
+        RuntimeError: in a forked child, or if the system refuses the address space.
     """
     _lazy_init()
 
@@ -98,10 +98,10 @@ def set_device(device: DeviceLike) -> None:
 
 
 class device:
-    """Context manager: ``device`` is current inside of it, the one before it again afterwards.
+    """Context manager that makes ``device`` current and restores the previous device on exit.
 
     Args:
-        device: device or index; None or a negative index changes nothing.
+        device: a device or index; None or a negative index changes nothing.
     """
 
     def __init__(self, device: DeviceLike) -> None:
@@ -126,7 +126,7 @@ class device:
 
 
 class _DeviceGuard:
-    """Context manager of torch's internals: the device with this index is current inside of it."""
+    """Context manager used by torch that makes the device with this index current."""
 
     def __init__(self, index: int) -> None:
         self.idx = index
@@ -145,33 +145,33 @@ class _DeviceGuard:
 
 
 class device_of(device):
-    """Context manager: the device of a tensor or storage is current; others change nothing."""
+    """Context manager: makes the device of a tensor or storage current; ignores other devices."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage) -> None:
         super().__init__(obj.device if obj.device.type == DEVICE_TYPE else None)
 
 
 def synchronize(device: DeviceLike = None) -> None:
-    """Wait until all streams of ``device`` have done their work.
+    """Wait until all streams of ``device`` have finished their work.
 
     Raises:
-        Exception: the first error of a kernel that has not been reported yet, with its own type.
+        Exception: the first kernel error that has not been reported yet, with its original type.
     """
     _C.synchronize_device(resolve(device))
 
 
 def _exchange_device(device: int) -> int:
-    """Make ``device`` current and return the one before it; a negative index changes nothing."""
+    """Make ``device`` current and return the previous one; a negative index changes nothing."""
     return _C.exchange_device(device if device < 0 else _C.resolve_device(device))
 
 
-# CUDA tells them apart because switching may create a context. There is none here.
+# CUDA distinguishes the two because switching may create a context. This device has no contexts.
 _maybe_exchange_device = _exchange_device
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
-    """What a device is."""
+    """The properties of a device."""
 
     name: str
     #: Capacity in bytes (``OPENREG_DEVICE_MEMORY``).
@@ -182,13 +182,13 @@ class DeviceProperties:
     minor: int
     #: CPU cores that kernels may use.
     multi_processor_count: int
-    #: Of a kernel, that one such core runs at the same time.
+    #: Threads of a kernel that one such core runs at the same time.
     max_threads_per_multi_processor: int
-    #: Threads that run in lockstep: 1, each runs for itself.
+    #: Threads that run in lockstep: 1, because each thread runs independently.
     warp_size: int
-    #: Bytes of the CPU's last cache before its memory; 0 if the system does not tell.
+    #: Size of the CPU's last-level cache in bytes; 0 if the system does not report it.
     L2_cache_size: int
-    #: Of the device, the same in all processes until the machine restarts.
+    #: Identifies the device; the same in all processes until the machine restarts.
     uuid: UUID
 
 
@@ -203,7 +203,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Tell whether kernels of ``device`` reach the memory of ``peer_device``: all of any other.
+    """Tell whether kernels of ``device`` can access memory of ``peer_device``: true for any other.
 
     Raises:
         ValueError: for a device of another type.
@@ -213,16 +213,15 @@ def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
 
 
 def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
-    """Return major and minor version of what ``device`` can do."""
+    """Return the major and minor version of the compute capability of ``device``."""
     properties = get_device_properties(device)
     return properties.major, properties.minor
 
 
 def is_tf32_supported() -> bool:
-    """Tell whether the device has TF32: it does not; ``float32`` has all of its 24 bits.
+    """Tell whether the device has TF32: always False; ``float32`` keeps all of its 24 bits.
 
-    What the CPU may do with products of float32 (``torch.set_float32_matmul_precision``) is done
-    on the device as well.
+    ``torch.set_float32_matmul_precision`` affects float32 products on the device as on the CPU.
     """
     return False
 

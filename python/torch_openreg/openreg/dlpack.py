@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""DLPack: device memory lent to other libraries, and theirs to torch, without a copy.
+"""DLPack: shares device memory with other libraries, and their memory with torch, without a copy.
 
-torch has all of it (``torch.from_dlpack``, ``Tensor.__dlpack__``), but two methods of its class
-Tensor know devices by name: ``__dlpack_device__`` raises for the name of any renamed PrivateUse1
-device, and ``__dlpack__`` orders streams of CUDA only. No extension point of torch leads there, so
-``register`` puts a function of ours before each of the two. For every other device, and for
-whatever __torch_function__ intercepts, torch's own function is called with the same arguments.
+torch implements DLPack (``torch.from_dlpack``, ``Tensor.__dlpack__``), but two methods of Tensor
+have a fixed list of devices: ``__dlpack_device__`` raises for a renamed PrivateUse1 device, and
+``__dlpack__`` synchronizes CUDA streams only. torch has no extension point for this, so
+``register`` wraps both methods. For every other device, and for everything that __torch_function__
+intercepts, the wrapper calls torch's own method with the same arguments.
 """
 
 import functools
@@ -23,17 +23,17 @@ from torch_openreg.openreg.streams import stream as stream_context
 DLDevice = tuple[int, int]
 
 
-def _is_ours(tensor: torch.Tensor) -> bool:
+def _is_on_device(tensor: torch.Tensor) -> bool:
     return not has_torch_function_unary(tensor) and tensor.device.type == DEVICE_TYPE
 
 
 def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> Stream:
-    """Return the consumer's stream, which is one of the device where the consumer wants the data.
+    """Return the consumer's stream, which belongs to the device where the consumer wants the data.
 
     Raises:
         TypeError: if ``dl_device`` is not two integers.
-        ValueError: if that is not a device of openreg.
-        RuntimeError: if ``stream`` is no stream of it.
+        ValueError: if ``dl_device`` is not an openreg device.
+        RuntimeError: if ``stream`` is not a stream of that device.
     """
     if dl_device is None:
         return ExternalStream(stream, tensor.device)
@@ -48,13 +48,13 @@ def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> 
     if dl_device[0] != DLDeviceType.kDLExtDev:
         raise ValueError(
             f"__dlpack__ got stream {stream:#x} of openreg with dl_device {dl_device}, "
-            "which has no such stream: pass stream=None, the data is complete on return"
+            "which has no openreg streams: pass stream=None, the data is complete on return"
         )
     return ExternalStream(stream, dl_device[1])
 
 
 def _check(tensor: torch.Tensor) -> None:
-    """Refuse what torch would export with other values than the tensor has, or with none.
+    """Reject tensors that torch would export with wrong values or without memory.
 
     Raises:
         BufferError: for such a tensor.
@@ -64,19 +64,17 @@ def _check(tensor: torch.Tensor) -> None:
             "Can't export tensors with the negative bit set, use tensor.resolve_neg()"
         )
     if tensor.layout == torch.strided and tensor.numel() > 0 and tensor.data_ptr() == 0:
-        raise BufferError(
-            f"Can't export tensors without memory of their own: {type(tensor).__name__}"
-        )
+        raise BufferError(f"Can't export tensors that own no memory: {type(tensor).__name__}")
 
 
 def register() -> None:
-    """Teach torch.Tensor's two methods the device. To be called once."""
+    """Wrap the two methods of torch.Tensor. Must be called only once."""
     export = torch.Tensor.__dlpack__
     export_device = torch.Tensor.__dlpack_device__
 
     @functools.wraps(export_device)
     def __dlpack_device__(self: torch.Tensor) -> Any:
-        if _is_ours(self):
+        if _is_on_device(self):
             return DLDeviceType.kDLExtDev, self.device.index
         return export_device(self)
 
@@ -92,17 +90,17 @@ def register() -> None:
         make = functools.partial(
             export, self, max_version=max_version, dl_device=dl_device, copy=copy
         )
-        if not _is_ours(self):
+        if not _is_on_device(self):
             return make(stream=stream)
         _check(self)
         if type(stream) is not int or stream == -1:
-            return make(stream=stream)  # None: the consumer uses the current stream, as we do
+            return make(stream=stream)  # None: consumer and producer use the current stream
         consumer = _consumer(stream, self, dl_device)
         producer = current_stream(self.device)
         if consumer == producer:
             return make(stream=None)
         consumer.wait_stream(producer)
-        # A copy is made on the stream that will use it.
+        # If a copy is needed, it runs on the consumer's stream.
         with stream_context(consumer):
             capsule = make(stream=None)
         if consumer.device == self.device:

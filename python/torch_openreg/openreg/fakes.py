@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fake operators of the device, whose results have the strides and data types of real ones.
+"""Fake kernels of the device, whose results have the strides and dtypes of the real ones.
 
-Convolutions: the device returns them in the order of dimensions that the CPU returns them in
-(aten/kernels/convolution.cc). torch's rule for fake tensors knows that order for devices of its
-own, and takes results of all others to be contiguous.
+Convolutions: the device returns the memory format that the CPU returns
+(aten/kernels/convolution.cc). torch's rule for fake tensors knows the formats of built-in devices
+and assumes contiguous results for all others.
 
-Attention: the logsumexp of float64 is float64 (aten/kernels/attention.cc). torch's rule for the
-operator says float32 always, and compiled code that reads it would read something else.
+Attention: the logsumexp of float64 is float64 (aten/kernels/attention.cc). torch's rule always says
+float32, so compiled code would misread the data.
 
-Products of groups: rows of the result begin at multiples of 16 bytes, on the device as on the CPU.
-torch's rule knows that of CUDA alone; its compiler takes it for granted.
+Grouped matrix products: rows of the result are aligned to 16 bytes, as on the CPU. torch's rule
+does this only for CUDA, but its compiler assumes it.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ _ATTENTION = _aten._scaled_dot_product_fused_attention_overrideable.default
 
 
 def register(device_type: str) -> None:
-    """Register fake kernels: convolutions like those of the CPU, attention, grouped products."""
+    """Register the fake kernels of convolutions, attention and grouped matrix products."""
     rules = fake_impls.op_implementations_dict
     for operator in _CONVOLUTIONS:
         rules[operator] = _like_the_cpu(device_type, rules[operator])
@@ -72,7 +72,7 @@ def _attention(device_type: str) -> Callable[..., Any]:
     def attend(mode: Any, operator: Any, *args: Any, **kwargs: Any) -> Any:
         query = args[0]
         if query.device.type != device_type or query.dtype != torch.float64:
-            return NotImplemented  # torch goes on to its own rule
+            return NotImplemented  # torch then uses its own rule
 
         def change(value: Any, old: torch.dtype, new: torch.dtype) -> Any:
             return tree_map_only(

@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What ran on the CPU's kernels through the boxed fallback, because openreg has none of its own.
+"""Statistics and policy of the boxed fallback, which runs CPU kernels where openreg has none.
 
-Counted per operator and overload, over all devices and threads, from the start of the process or
-the last ``reset``. A policy, one for the process too, says whether operators may fall back at all.
-Two variables of the environment are read once, at the first fallback:
+Fallbacks are counted per operator overload, over all devices and threads, since the start of the
+process or the last ``reset``. A process-wide policy decides whether operators may fall back. Two
+environment variables are read once, at the first fallback:
 
-- ``OPENREG_FALLBACK``: the policy to start with, ``silent`` (default), ``warn`` or ``error``.
-- ``OPENREG_FALLBACK_MODE``: ``alias`` (default), the CPU's kernels work on device memory itself, or
-  ``copy``, on copies in host memory, as a device has to whose memory the CPU cannot reach.
+- ``OPENREG_FALLBACK``: the initial policy, ``silent`` (default), ``warn`` or ``error``.
+- ``OPENREG_FALLBACK_MODE``: with ``alias`` (default) CPU kernels work on device memory directly;
+  with ``copy`` they work on copies in host memory, as is necessary for a device whose memory the
+  CPU cannot access.
 """
 
 from collections.abc import Iterator
@@ -28,25 +29,25 @@ class FallbackRecord:
     """The fallbacks of one operator."""
 
     calls: int
-    #: Calls that were queued on the stream like any kernel.
+    #: Calls that were queued on the stream like a kernel.
     asynchronous: int
-    #: Calls for which the host waited.
+    #: Calls that made the host wait.
     synchronous: int
-    #: Bytes of arguments that were copied to the host; most are used where they are.
+    #: Bytes of arguments that were copied to the host. Most arguments need no copy.
     bytes_in: int
     #: Bytes of results that were copied to the device.
     bytes_out: int
-    #: Nanoseconds that the calling threads spent in the calls, waits included.
+    #: Nanoseconds that the calling threads spent in the calls, including waits.
     ns: int
 
 
 def stats() -> dict[str, FallbackRecord]:
-    """Return the record of each operator that fell back, by its name (``"aten::cdist"``)."""
+    """Return the record of each operator that fell back, by name (``"aten::cdist"``)."""
     return {name: FallbackRecord(**record) for name, record in _C.fallback_stats().items()}
 
 
 def reset() -> None:
-    """Forget all records."""
+    """Clear all records."""
     _C.fallback_reset()
 
 
@@ -56,14 +57,14 @@ def get_policy() -> Policy:
 
 
 def set_policy(policy: Policy) -> None:
-    """Say what happens when an operator falls back, in all threads.
+    """Set what happens when an operator falls back, for all threads.
 
     Args:
-        policy: ``"silent"``: it is counted. ``"warn"``: a UserWarning as well, one for each
-            operator until ``reset``. ``"error"``: NotImplementedError, before anything is done.
+        policy: ``"silent"``: the call is counted. ``"warn"``: also a UserWarning, once per operator
+            until ``reset``. ``"error"``: a NotImplementedError before the operator has any effect.
 
     Raises:
-        ValueError: for any other word.
+        ValueError: for any other value.
     """
     if policy not in _POLICIES:
         raise ValueError(f"policy {policy!r}: expected one of {', '.join(_POLICIES)}")
@@ -72,9 +73,9 @@ def set_policy(policy: Policy) -> None:
 
 @contextmanager
 def policy(policy: Policy) -> Iterator[None]:
-    """Have another policy within a block: ``with torch.openreg.fallback.policy("error"): ...``.
+    """Set the policy within a block: ``with torch.openreg.fallback.policy("error"): ...``.
 
-    It holds for all threads: the autograd threads that run a backward pass, too.
+    It applies to all threads, including the autograd threads that run a backward pass.
     """
     before = get_policy()
     set_policy(policy)
@@ -87,13 +88,13 @@ def policy(policy: Policy) -> Iterator[None]:
 def irreplaceable() -> dict[str, str]:
     """Return the operators of strided tensors that never fall back, by name, with the reason.
 
-    All of them have kernels of the device. They are listed for backends that start from this one.
+    The device has kernels for all of them. The list is for backends derived from this one.
     """
     return dict(_C.irreplaceable_operators())
 
 
 def report() -> str:
-    """Return a table of the fallbacks, the operator with the most time first."""
+    """Return a table of the fallbacks, sorted by time in descending order."""
     header = ("operator", "calls", "async", "sync", "MB in", "MB out", "ms")
     rows = [header]
     for name, record in sorted(stats().items(), key=lambda item: (-item[1].ns, item[0])):

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which tensors from outside a graph uses, so that a replay without one of them is an error.
+"""Tracks the external tensors that a graph uses, so that a replay fails if one was freed.
 
-A graph keeps addresses. The memory of what was allocated inside of the capture stays with the
-graph, and so does pinned memory; a tensor of the device from outside belongs to the program, and
-when that drops it, a replay reads and writes what has got its memory since. ``GraphInputs`` belongs
-to a graph; the thread that captures calls it. Kernels that are launched past torch's dispatcher
-(compiled ones) are not seen.
+A graph stores addresses. The graph owns the memory allocated during the capture, and pinned memory.
+An external device tensor belongs to the program: if the program frees it, a replay accesses memory
+that may belong to another tensor by then. ``GraphInputs`` belongs to a graph and is called by the
+capturing thread. Kernels launched without torch's dispatcher (compiled kernels) are not tracked.
 """
 
 import weakref
@@ -19,12 +18,12 @@ from torch_openreg import _C
 from torch_openreg.name import DEVICE_TYPE
 from torch_openreg.openreg.memory_history import memory_snapshot
 
-#: How many of the tensors that are gone an error describes.
+#: The number of freed tensors that an error describes.
 _DESCRIBED = 5
 
 
 class _Input:
-    """The memory of a tensor from outside, and what first used it."""
+    """The memory of an external tensor, and the operator that first used it."""
 
     def __init__(self, tensor: torch.Tensor, operator: str) -> None:
         storage = tensor.untyped_storage()
@@ -32,18 +31,18 @@ class _Input:
         self.device = tensor.device
         self.words = (
             f"{tuple(tensor.shape)}, {tensor.dtype}, at {self.address:#x} on {tensor.device}, "
-            f"which {operator} uses"
+            f"used by {operator}"
         )
         self._storage = weakref.ref(storage)
 
     def lives(self) -> bool:
-        """Tell whether the storage is there, and has the memory that it had."""
+        """Tell whether the storage still exists and has not been reallocated."""
         storage = self._storage()
         return storage is not None and storage.data_ptr() == self.address
 
 
 class _Follow(TorchDispatchMode):
-    """Hands each operator of the captured stream, its arguments and its results over."""
+    """Passes each operator of a captured stream to GraphInputs, with arguments and results."""
 
     def __init__(self, inputs: "GraphInputs") -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -63,7 +62,7 @@ class _Follow(TorchDispatchMode):
 
 
 class GraphInputs:
-    """The tensors from outside that the operators of one capture use."""
+    """The external tensors used by the operators of one capture."""
 
     def __init__(self) -> None:
         self._outside: dict[int, _Input] = {}
@@ -71,18 +70,18 @@ class GraphInputs:
         self._mode: _Follow | None = None
 
     def follow(self) -> None:
-        """Look at the operators of this thread, and of its backward passes, from now on."""
+        """Start tracking the operators of this thread and of its backward passes."""
         self._mode = _Follow(self)
         self._mode.__enter__()  # type: ignore[no-untyped-call]
 
     def stop(self) -> None:
-        """Look no longer."""
+        """Stop tracking."""
         if self._mode is not None:
             mode, self._mode = self._mode, None
             mode.__exit__(None, None, None)  # type: ignore[no-untyped-call]
 
     def add(self, operator: str, arguments: Any, results: Any) -> None:
-        """Note the memory that a captured operator uses, and what it made."""
+        """Record the memory that a captured operator uses and allocates."""
         for tensor in filter(_is_in_memory, tree_leaves(arguments)):
             address = tensor.untyped_storage().data_ptr()
             if address not in self._inside and address not in self._outside:
@@ -93,31 +92,32 @@ class GraphInputs:
                 self._inside.add(address)
 
     def require(self, pool: tuple[int, int]) -> None:
-        """Raise an error if a tensor from outside is gone.
+        """Raise an error if an external tensor was freed.
 
         Args:
-            pool: of the graph. What lies in it was left by another graph that shares it.
+            pool: the graph's pool. Freed tensors in it are not an error: they are memory of another
+                graph that shares the pool.
 
         Raises:
-            RuntimeError: naming the tensors.
+            RuntimeError: with a description of the tensors.
         """
         gone = [entry for entry in self._outside.values() if not entry.lives()]
         if gone:
             kept = _segments(pool)
-            gone = [entry for entry in gone if not _lies_in(entry, kept)]
+            gone = [entry for entry in gone if not _is_in(entry, kept)]
         if not gone:
             return
         described = "".join(f"\n  {entry.words}" for entry in gone[:_DESCRIBED])
         more = f"\n  and {len(gone) - _DESCRIBED} more" if len(gone) > _DESCRIBED else ""
         raise RuntimeError(
-            f"the graph cannot be replayed: {len(gone)} of the tensors from outside that it was "
-            f"captured with are gone, and others may have their memory:{described}{more}\n"
+            f"the graph cannot be replayed: {len(gone)} of the external tensors that it uses were "
+            f"freed, and other tensors may use their memory:{described}{more}\n"
             "Keep the tensors as long as the graph, and change their values in place."
         )
 
 
 def _is_in_memory(value: object) -> bool:
-    """Tell whether it is a tensor with memory of the device."""
+    """Tell whether ``value`` is a tensor with device memory."""
     return (
         isinstance(value, torch.Tensor)
         and value.device.type == DEVICE_TYPE
@@ -133,7 +133,7 @@ def _segments(pool: tuple[int, int]) -> list[tuple[int, int, int]]:
     ]
 
 
-def _lies_in(entry: _Input, segments: list[tuple[int, int, int]]) -> bool:
+def _is_in(entry: _Input, segments: list[tuple[int, int, int]]) -> bool:
     return any(
         device == entry.device.index and begin <= entry.address < end
         for device, begin, end in segments

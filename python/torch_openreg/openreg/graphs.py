@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Graphs: the work of a piece of program, captured once and replayed without its Python and C++.
+"""Graphs: device work that is captured once and replayed without the Python and C++ that queued it.
 
-The names and the arguments are those of ``torch.cuda.graphs``. docs/graphs.md has the rules.
+The names and arguments are those of ``torch.cuda.graphs``. docs/graphs.md explains the rules.
 """
 
 import gc
@@ -19,7 +19,7 @@ from torch_openreg.openreg.graph_inputs import GraphInputs
 from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
 
-#: Of torch's compiler, for mode="reduce-overhead" (compile/csrc/graph_replay.h).
+#: Used by torch.compile with mode="reduce-overhead" (compile/csrc/graph_replay.h).
 Recording = _C._Recording
 
 PoolHandle = tuple[int, int]
@@ -27,21 +27,21 @@ _Tensors = tuple[torch.Tensor, ...]
 
 
 def is_current_stream_capturing() -> bool:
-    """Return whether the current stream is captured. Does not start the device."""
+    """Return whether the current stream is being captured. Does not initialize the device."""
     return _C.is_current_stream_capturing()
 
 
 def graph_pool_handle() -> PoolHandle:
-    """Return the name of a new memory pool, for graphs that are to share one."""
+    """Return the id of a new memory pool, which several graphs can share."""
     return _C.new_pool_id()
 
 
 class OpenRegGraph(_C._Graph):
-    """Work that was captured from a stream, and the memory that it uses.
+    """Work captured from a stream, and the memory that it uses.
 
     Args:
-        keep_graph: ``instantiate`` makes the graph ready to be replayed, at the latest the first
-            ``replay``; else the end of the capture does.
+        keep_graph: if True, the graph is instantiated by ``instantiate`` or by the first
+            ``replay``; otherwise by the end of the capture.
     """
 
     def __init__(self, keep_graph: bool = False) -> None:
@@ -60,19 +60,19 @@ class OpenRegGraph(_C._Graph):
         capture_error_mode: str = "global",
         check_input_liveness: bool = False,
     ) -> None:
-        """Capture what is launched on the current stream from now on, by whatever thread.
+        """Start capturing what any thread launches on the current stream.
 
         Args:
-            pool: memory is taken from this pool (``graph_pool_handle()``, or ``pool()`` of another
-                graph), else from a new one. Graphs that share a pool have to be replayed in the
-                order of their captures, and one that is replayed overwrites the results of others.
-            capture_error_mode: which threads may not wait or allocate without torch meanwhile:
-                ``"global"``, ``"thread_local"`` or ``"relaxed"``.
-            check_input_liveness: follow which tensors from outside the captured operators use, and
-                have ``replay`` raise an error once one of them is gone. Capturing takes longer.
+            pool: the pool to allocate from (``graph_pool_handle()``, or ``pool()`` of another
+                graph); a new one for None. Graphs that share a pool must be replayed in the order
+                of their captures, and a replay overwrites the results of the other graphs.
+            capture_error_mode: which threads may not wait, or allocate without torch, during the
+                capture: ``"global"``, ``"thread_local"`` or ``"relaxed"``.
+            check_input_liveness: track the external tensors that captured operators use; ``replay``
+                raises an error if one of them was freed. Capturing takes longer.
 
         Raises:
-            RuntimeError: if the graph holds a capture, or the stream is captured already.
+            RuntimeError: if the graph already holds a capture, or the stream is being captured.
             ValueError: for another mode.
         """
         super().capture_begin(pool, capture_error_mode)
@@ -85,14 +85,14 @@ class OpenRegGraph(_C._Graph):
 
         Raises:
             RuntimeError: with the reason, if the capture became invalid or a stream was not
-                joined. The graph is then empty, as before.
+                joined. The graph is then empty.
         """
         if self._inputs is not None:
             self._inputs.stop()
         super().capture_end()
 
     def instantiate(self) -> None:
-        """Make a graph with ``keep_graph=True`` ready to be replayed."""
+        """Prepare a graph with ``keep_graph=True`` for replays."""
         super().instantiate()
 
     def replay(self) -> None:
@@ -100,31 +100,31 @@ class OpenRegGraph(_C._Graph):
 
         Raises:
             RuntimeError: if the graph holds no capture; with ``check_input_liveness``, if a tensor
-                that it reads or writes is gone.
+                that it reads or writes was freed.
         """
         if self._inputs is not None:
             self._inputs.require(self.pool())
         super().replay()
 
     def reset(self) -> None:
-        """Wait for the replays that are queued and give the graph and its memory back."""
+        """Wait for queued replays and free the graph and its memory."""
         super().reset()
         self._inputs = None
 
     def pool(self) -> PoolHandle:
-        """Return the name of the pool that the graph's memory is from."""
+        """Return the id of the graph's memory pool."""
         return super().pool()
 
     def register_generator_state(self, generator: torch.Generator) -> None:
-        """Let captured operators draw from a generator that is not the device's default one."""
+        """Let captured operators use a generator other than the device's default one."""
         super().register_generator_state(generator)
 
     def enable_debug_mode(self) -> None:
-        """Let ``debug_dump`` write."""
+        """Enable ``debug_dump``."""
         super().enable_debug_mode()
 
     def debug_dump(self, debug_path: str) -> None:
-        """Write the graph's commands and their order to a file, in the language of Graphviz."""
+        """Write the graph's commands and dependencies to a file in Graphviz format."""
         super().debug_dump(debug_path)
 
     def node_count(self) -> int:
@@ -135,15 +135,16 @@ class OpenRegGraph(_C._Graph):
 class graph:
     """Context manager that captures its block into a graph.
 
-    On entering it waits for the device and empties the caches of device and pinned memory.
+    Entering it waits for the device and empties the caches of device memory and pinned memory.
 
     Args:
-        openreg_graph: that takes the capture.
+        openreg_graph: the graph that receives the capture.
         pool: see ``OpenRegGraph.capture_begin``.
-        stream: that is captured and current in the block; one for all graphs if None.
+        stream: the stream to capture, which is current in the block; None selects a stream shared
+            by all graphs.
         capture_error_mode: see ``OpenRegGraph.capture_begin``.
-        enable_annotations: of torch.cuda, whose driver numbers the kernels of a graph for them.
-            Here a profile has the names of the operators of a replay without them.
+        enable_annotations: exists for compatibility with torch.cuda, where the driver numbers the
+            kernels of a graph. Profiles of this device name the operators of a replay without it.
         check_input_liveness: see ``OpenRegGraph.capture_begin``.
 
     Raises:
@@ -163,8 +164,8 @@ class graph:
     ) -> None:
         if enable_annotations:
             raise NotImplementedError(
-                "enable_annotations=True: annotations of kernels (torch.cuda._graph_annotations) "
-                "need CUDA's driver; a profile of this device names the operators of a replay"
+                "enable_annotations=True: kernel annotations (torch.cuda._graph_annotations) need "
+                "CUDA's driver; profiles of this device name the operators of a replay without them"
             )
         if stream is None:
             if graph.default_capture_stream is None:
@@ -184,7 +185,7 @@ class graph:
         if torch.compiler.config.force_cudagraph_gc:
             gc.collect()
         empty_cache()
-        empty_host_cache()  # torch keeps the host's pool of each earlier graph until then
+        empty_host_cache()  # torch keeps the host pools of earlier graphs until this call
         self._context = stream(self.capture_stream)
         self._context.__enter__()
         try:
@@ -229,7 +230,7 @@ def _check_callable(function: Callable[..., Any]) -> None:
 
 
 class _Graphed:
-    """One callable: the tensors that its two graphs read and write."""
+    """A callable, its two graphs, and the tensors that they read and write."""
 
     def __init__(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
         self.function = function
@@ -238,7 +239,7 @@ class _Graphed:
         for leaf in leaves:
             if not isinstance(leaf, torch.Tensor):
                 raise TypeError(
-                    "make_graphed_callables: sample_args may hold tensors only, but there is a "
+                    "make_graphed_callables: sample_args may contain only tensors, but got a "
                     f"{type(leaf).__name__}: bind other arguments to the callable"
                 )
         self.inputs: _Tensors = tuple(leaves)
@@ -313,7 +314,7 @@ class _Graphed:
             leaves, spec = _pytree.tree_flatten(arguments)
             if spec != graphed.spec:
                 raise TypeError(
-                    "a graphed callable takes arguments that are nested as those of its capture"
+                    "the arguments of a graphed callable must be nested as in its capture"
                 )
             outputs = Replay.apply(*leaves, *graphed.parameters)  # type: ignore[no-untyped-call]
             return _pytree.tree_unflatten(list(outputs), graphed.out_spec)
@@ -326,7 +327,7 @@ def _in_place_of(module: torch.nn.Module, call: Callable[..., Any]) -> torch.nn.
     eager = module.forward
 
     def forward(*arguments: Any) -> Any:
-        # A module that was switched since runs without its graph.
+        # If the training mode was changed after the capture, run without the graph.
         return call(*arguments) if module.training == training else eager(*arguments)
 
     module.forward = forward
@@ -340,30 +341,30 @@ def make_graphed_callables(
     allow_unused_input: bool = False,
     pool: PoolHandle | None = None,
 ) -> Any:
-    """Return callables whose forward and backward passes are replays of graphs.
+    """Return callables whose forward and backward passes replay graphs.
 
-    Several callables share a memory pool: they have to be called in the order in which they are
-    given, and their backward passes in the reverse order. Results are overwritten by the next call.
+    Several callables share a memory pool: they must be called in the given order, and their
+    backward passes in reverse order. The next call overwrites the results.
 
     Args:
-        callables: functions or modules of tensors, without hooks; modules are changed in place,
-            and run without their graph while in the other mode (train, eval).
-        sample_args: a tuple of tensors (or of nested containers of them) as the callable takes
-            them; for several callables, a tuple of such tuples. Shapes, dtypes and
-            ``requires_grad`` are fixed by them.
-        num_warmup_iters: how often each is run before the capture.
-        allow_unused_input: inputs without influence on the results get no gradient, instead of an
-            error.
+        callables: functions or modules that take and return tensors, without hooks. Modules are
+            changed in place; after a change of their training mode they run without the graph.
+        sample_args: the arguments of the callable, a tuple of tensors or of nested containers of
+            tensors; for several callables, a tuple of such tuples. They determine shapes, dtypes
+            and ``requires_grad`` of all calls.
+        num_warmup_iters: how many times each callable runs before the capture.
+        allow_unused_input: if True, inputs that do not affect the results get no gradient; if
+            False, they are an error.
         pool: see ``OpenRegGraph.capture_begin``.
 
     Raises:
-        RuntimeError: within autocast with its cache; for modules with hooks, or with buffers that
+        RuntimeError: in an autocast region with cache; for modules with hooks, or with buffers that
             require grad.
-        TypeError: if something else than tensors is in ``sample_args``.
+        TypeError: if ``sample_args`` contains anything but tensors.
     """
     if torch.is_autocast_enabled(DEVICE_TYPE) and torch.is_autocast_cache_enabled():
         raise RuntimeError(
-            "make_graphed_callables: the cache of autocast would outlive the graphs' memory; use "
+            "make_graphed_callables: autocast's cache would outlive the graphs' memory; use "
             "torch.autocast(..., cache_enabled=False)"
         )
     single = not isinstance(callables, tuple)
@@ -384,7 +385,7 @@ def make_graphed_callables(
     ]
     pool = graph_pool_handle() if pool is None else pool
 
-    # On a stream of its own, so that the capture finds all that is made once.
+    # Warm up on a separate stream, so that one-time initialization happens before the capture.
     synchronize()
     side = Stream()
     side.wait_stream(current_stream())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Legacy types: ``torch.openreg.FloatTensor``, ``torch.openreg.FloatStorage``, one for each dtype.
+"""Legacy types such as ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``.
 
-torch reads them where it pickles a storage and where it writes or takes the type of a tensor as a
-string. New code has no use for them: ``torch.empty(..., dtype=..., device="openreg")`` does it.
+There is one per dtype. torch uses them when it pickles a storage, and when it converts the type of
+a tensor to or from a string. New code should use ``torch.empty(..., dtype=..., device="openreg")``.
 """
 
 import types
@@ -29,12 +29,12 @@ _STORAGE_ONLY = {"ComplexDouble": torch.complex128, "ComplexFloat": torch.comple
 
 
 class _TensorType(type):
-    """Class of torch.openreg.FloatTensor and its like: calling it makes a tensor of that type."""
+    """Metaclass of torch.openreg.FloatTensor and so on; a call creates a tensor of that type."""
 
     dtype: torch.dtype
 
-    # torch.Tensor.type() reads a type's full name from the interpreter's own field, which is what
-    # type.__new__ was given; Python code expects the last part of it here.
+    # torch.Tensor.type() reads the full name that was passed to type.__new__ from the C struct of
+    # the type. Python code reads this attribute, which holds the last part of that name.
     @property
     def __name__(cls) -> str:  # type: ignore[override]
         return cls._short_name  # type: ignore[attr-defined, no-any-return]
@@ -57,7 +57,7 @@ class _TensorType(type):
 
 
 class _StorageDtype:
-    """The attribute dtype of a storage class; reading it warns once, as with all typed storages."""
+    """The attribute dtype of a storage class; reading it warns once, as for all typed storages."""
 
     def __init__(self, dtype: torch.dtype, warn: bool) -> None:
         self._dtype = dtype

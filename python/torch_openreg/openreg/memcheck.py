@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memcheck: wrong writes to device memory, and memory that is not given back.
+"""Memcheck: detects invalid writes to device memory, and memory leaks.
 
-``OPENREG_MEMCHECK=1`` has a process start with it; nothing turns it on later, or off. Memory is
-then given out between red zones, and poisoned and kept for a while after it was freed. Bytes that
-were written before or behind a block, or after its life, are told by a RuntimeError of the next
-call that waits for the device, and at exit on stderr. See docs/memory_debugging.md.
+``OPENREG_MEMCHECK=1`` enables it for a process; it cannot be turned on or off later. Blocks are
+then allocated between red zones; a freed block is poisoned and its reuse is delayed. Writes before,
+behind or to a freed block are reported by a RuntimeError of the next call that waits for the
+device, and at exit on stderr. See docs/memory_debugging.md.
 """
 
 import gc
@@ -20,11 +20,11 @@ from torch_openreg.name import DEVICE_TYPE
 
 @dataclass(frozen=True)
 class Held:
-    """Memory that the program holds, of one place that allocated it."""
+    """Memory that the program holds, allocated at one call site."""
 
     #: Index of the device.
     device: int
-    #: How many blocks, and the bytes that were asked for.
+    #: The number of blocks, and the bytes requested for them.
     blocks: int
     bytes: int
     #: The Python stack of the allocations, the innermost call last.
@@ -32,15 +32,15 @@ class Held:
 
 
 def is_enabled() -> bool:
-    """Return whether the memory of this process is checked."""
+    """Return whether memcheck is enabled in this process."""
     return _C.checks_memory()
 
 
 def check() -> None:
-    """Wait for all devices and look at all their memory.
+    """Wait for all devices and check all their memory.
 
     Raises:
-        RuntimeError: if something was found that nobody was told of; and for errors of kernels, as
+        RuntimeError: for invalid writes that were not reported before, and for kernel errors, as in
             every call that waits.
     """
     _require()
@@ -48,10 +48,10 @@ def check() -> None:
 
 
 def leaks() -> list[Held]:
-    """Return what the program holds now, by the place of the allocation, the largest first.
+    """Return the memory that the program holds, by call site, largest first.
 
-    What of it should be gone only the program knows. At exit, what Python had no way to any more,
-    and the end of the interpreter left, is reported without being asked for.
+    Only the program knows which of it is a leak. At exit, memory that is unreachable from Python
+    and survives finalization is reported automatically.
     """
     _require()
     return [Held(**place) for place in _C.held_memory()]
@@ -63,7 +63,7 @@ def _report_at_exit() -> None:
 
 
 def _reachable() -> list[int]:
-    """Return the addresses of device memory that the program has a way to."""
+    """Return the addresses of device memory that is reachable from Python."""
     gc.collect()
     addresses: list[int] = []
     seen: set[int] = set()
@@ -76,7 +76,7 @@ def _reachable() -> list[int]:
         if issubclass(type(value), torch.Tensor):
             assert isinstance(value, torch.Tensor)
             if value.device.type == DEVICE_TYPE and value.layout == torch.strided:
-                with suppress(RuntimeError):  # it has no storage
+                with suppress(RuntimeError):  # the tensor has no storage
                     addresses.append(value.untyped_storage().data_ptr())
             if value.is_leaf:
                 pending.append(value.grad)
@@ -87,6 +87,6 @@ def _reachable() -> list[int]:
 def _require() -> None:
     if not _C.checks_memory():
         raise RuntimeError(
-            "memory of this process is not checked: start it with OPENREG_MEMCHECK=1 in its "
+            "memcheck is not enabled in this process: start it with OPENREG_MEMCHECK=1 in its "
             "environment"
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device memory: what tensors hold, what the caching allocator keeps, what is left. All in bytes.
+"""Device memory: allocated by tensors, reserved by the caching allocator, and free. In bytes.
 
-The figures are those of ``torch.accelerator``; before the first allocation they are 0.
+The statistics are those of ``torch.accelerator``; before the first allocation they are 0.
 """
 
 import os
@@ -23,17 +23,17 @@ from torch_openreg.openreg.memory_pool import use_mem_pool as use_mem_pool
 
 
 def mem_get_info(device: DeviceLike = None) -> tuple[int, int]:
-    """Return the bytes that ``device`` could still give, and its capacity."""
+    """Return the free and the total memory of ``device`` in bytes."""
     return torch.accelerator.get_memory_info(resolve(device))
 
 
 def memory_stats(device: DeviceLike = None) -> dict[str, Any]:
-    """Return all figures of the caching allocator, named in ``torch.accelerator.memory_stats``."""
+    """Return all statistics of the caching allocator (see ``torch.accelerator.memory_stats``)."""
     return torch.accelerator.memory_stats(resolve(device))
 
 
 def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
-    """Return what ``memory_stats`` does, as a dict of dicts: ``["segment"]["all"]["peak"]``."""
+    """Return ``memory_stats`` as nested dicts: ``["segment"]["all"]["peak"]``."""
     index = resolve(device)
     if not torch._C._accelerator_isAllocatorInitialized():
         return {}
@@ -42,71 +42,69 @@ def memory_stats_as_nested_dict(device: DeviceLike = None) -> dict[str, Any]:
 
 
 def memory_allocated(device: DeviceLike = None) -> int:
-    """Return the bytes that live tensors hold, as the allocator rounds them."""
+    """Return the bytes held by tensors, including rounding by the allocator."""
     return torch.accelerator.memory_allocated(resolve(device))
 
 
 def max_memory_allocated(device: DeviceLike = None) -> int:
-    """Return the most bytes that tensors held since ``reset_peak_memory_stats``."""
+    """Return the peak of ``memory_allocated`` since ``reset_peak_memory_stats``."""
     return torch.accelerator.max_memory_allocated(resolve(device))
 
 
 def memory_reserved(device: DeviceLike = None) -> int:
-    """Return the bytes that the allocator holds of the device: for tensors, and kept for later."""
+    """Return the bytes that the allocator has reserved: held by tensors, or cached."""
     return torch.accelerator.memory_reserved(resolve(device))
 
 
 def max_memory_reserved(device: DeviceLike = None) -> int:
-    """Return the most bytes that the allocator held since ``reset_peak_memory_stats``."""
+    """Return the peak of ``memory_reserved`` since ``reset_peak_memory_stats``."""
     return torch.accelerator.max_memory_reserved(resolve(device))
 
 
 def reset_peak_memory_stats(device: DeviceLike = None) -> None:
-    """Let the peaks start from what is held now."""
+    """Reset all peaks to the current values."""
     torch.accelerator.reset_peak_memory_stats(resolve(device))
 
 
-def _old_name(name: str, new: str) -> None:
-    warnings.warn(
-        f"{MODULE}.{name} is an old name: use {MODULE}.{new}", FutureWarning, stacklevel=3
-    )
+def _warn_legacy_name(name: str, new: str) -> None:
+    warnings.warn(f"{MODULE}.{name} is deprecated: use {MODULE}.{new}", FutureWarning, stacklevel=3)
 
 
 def reset_max_memory_allocated(device: DeviceLike = None) -> None:
-    """Do what ``reset_peak_memory_stats`` does, whose old name it is: all peaks start anew."""
-    _old_name("reset_max_memory_allocated", "reset_peak_memory_stats")
+    """Legacy name of ``reset_peak_memory_stats``, which resets all peaks."""
+    _warn_legacy_name("reset_max_memory_allocated", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
 
 def reset_max_memory_cached(device: DeviceLike = None) -> None:
-    """Do what ``reset_peak_memory_stats`` does, whose old name it is: all peaks start anew."""
-    _old_name("reset_max_memory_cached", "reset_peak_memory_stats")
+    """Legacy name of ``reset_peak_memory_stats``, which resets all peaks."""
+    _warn_legacy_name("reset_max_memory_cached", "reset_peak_memory_stats")
     reset_peak_memory_stats(device)
 
 
 def memory_cached(device: DeviceLike = None) -> int:
-    """Return what ``memory_reserved`` does, whose old name it is."""
-    _old_name("memory_cached", "memory_reserved")
+    """Legacy name of ``memory_reserved``."""
+    _warn_legacy_name("memory_cached", "memory_reserved")
     return memory_reserved(device)
 
 
 def max_memory_cached(device: DeviceLike = None) -> int:
-    """Return what ``max_memory_reserved`` does, whose old name it is."""
-    _old_name("max_memory_cached", "max_memory_reserved")
+    """Legacy name of ``max_memory_reserved``."""
+    _warn_legacy_name("max_memory_cached", "max_memory_reserved")
     return max_memory_reserved(device)
 
 
 def device_memory_used(device: DeviceLike = None) -> int:
-    """Return the bytes of ``device`` that are taken, whether by the allocator or past it."""
+    """Return the bytes of ``device`` in use, whether allocated by the allocator or directly."""
     free, total = mem_get_info(device)
     return total - free
 
 
 def list_gpu_processes(device: DeviceLike = None) -> str:
-    """Return, as a text, the processes that use ``device``, with the memory that each has of it.
+    """Return a text that lists the processes using ``device`` and the memory that each uses.
 
-    That is this one, or none before it has used the device: each process emulates devices of its
-    own, and sees of others only what they shared with it.
+    It lists only this process, or none before its first use of the device: each process emulates
+    its own devices and sees only the memory that others have shared with it.
     """
     index = resolve(device)
     name = f"{DEVICE_TYPE}:{index}"
@@ -117,21 +115,21 @@ def list_gpu_processes(device: DeviceLike = None) -> str:
 
 
 def reset_accumulated_memory_stats(device: DeviceLike = None) -> None:
-    """Set the counts that only grow (allocated, freed, retries) back to 0."""
+    """Reset the cumulative counters (allocated, freed, retries) to 0."""
     torch.accelerator.reset_accumulated_memory_stats(resolve(device))
 
 
-# Rows of memory_summary: a figure, and whether it counts bytes.
+# Rows of memory_summary: the statistic, its title, and whether it is in bytes.
 _SUMMARY = (
-    ("allocated_bytes", "In tensors", True),
+    ("allocated_bytes", "Allocated", True),
     ("active_bytes", "and used by streams", True),
-    ("requested_bytes", "Asked for", True),
-    ("reserved_bytes", "Taken from the device", True),
-    ("inactive_split_bytes", "Free between tensors", True),
-    ("allocation", "Blocks in tensors", False),
+    ("requested_bytes", "Requested", True),
+    ("reserved_bytes", "Reserved", True),
+    ("inactive_split_bytes", "Free between blocks", True),
+    ("allocation", "Allocated blocks", False),
     ("active", "and used by streams", False),
     ("segment", "Segments", False),
-    ("inactive_split", "Free between tensors", False),
+    ("inactive_split", "Free between blocks", False),
 )
 
 
@@ -146,11 +144,11 @@ def _bytes(value: int) -> str:
 
 
 def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
-    """Return the figures of the caching allocator as a table, for people.
+    """Return the statistics of the caching allocator as a human-readable table.
 
     Args:
         device: of which device; the current one for None.
-        abbreviated: leaves out the rows of the pools of small and of large blocks.
+        abbreviated: omit the rows of the small and the large pool.
     """
     index = resolve(device)
     stats = memory_stats(index)
@@ -159,7 +157,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     rule = "+" + "-" * 25 + ("+" + "-" * 15) * len(columns) + "+"
     lines = [
         f"Memory of device {DEVICE_TYPE}:{index}: {stats.get('num_ooms', 0)} out-of-memory errors, "
-        f"{stats.get('num_alloc_retries', 0)} times the cache was given up for room",
+        f"{stats.get('num_alloc_retries', 0)} retries after the cache was emptied",
         rule,
         f"| {'':<23} |" + "".join(f" {head:>13} |" for head in heads),
     ]
@@ -175,25 +173,25 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
 
 
 def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) -> None:
-    """Let this process take no more than a part of a device's memory.
+    """Limit this process to a fraction of a device's memory.
 
-    What is held already stays; beyond the limit an allocation is an ``OutOfMemoryError``.
+    Existing allocations are kept; allocations beyond the limit raise ``OutOfMemoryError``.
 
     Args:
-        fraction: from 0 to 1, of the capacity that ``mem_get_info`` gives.
+        fraction: from 0 to 1, relative to the total memory that ``mem_get_info`` returns.
         device: of which device; the current one for None.
 
     Raises:
-        TypeError: if it is not a number.
-        ValueError: if it is not from 0 to 1.
+        TypeError: if ``fraction`` is not a number.
+        ValueError: if ``fraction`` is not from 0 to 1.
     """
     if isinstance(fraction, bool) or not isinstance(fraction, (int, float)):
-        raise TypeError(f"the fraction has to be a number, but is a {type(fraction).__name__}")
+        raise TypeError(f"fraction must be a number, but is a {type(fraction).__name__}")
     _C.set_memory_fraction(resolve(device), fraction)
 
 
 def get_per_process_memory_fraction(device: DeviceLike = None) -> float:
-    """Return the part of a device's memory that this process may take; 1 if nobody has set it."""
+    """Return the fraction of a device's memory that this process may use (default: 1)."""
     return _C.memory_fraction(resolve(device))
 
 
@@ -203,19 +201,19 @@ def caching_allocator_alloc(
     """Allocate device memory without a tensor, for other libraries.
 
     Args:
-        size: in bytes.
-        device: where; the current device for None.
-        stream: whose work will use it, as with tensors: a stream or its handle; the current stream
-            of the device for None.
+        size: the size in bytes.
+        device: the device; the current one for None.
+        stream: the stream that will use the memory, or its handle; the current stream of the device
+            for None.
 
     Returns:
-        The address, 0 for no bytes. ``caching_allocator_delete`` gives it back.
+        The address; 0 for a size of 0. Free it with ``caching_allocator_delete``.
 
     Raises:
-        TypeError: if the stream is neither.
+        TypeError: if ``stream`` is neither a stream nor an integer.
         ValueError: for a negative size.
-        RuntimeError: for a stream of another device, or one that was destroyed.
-        torch.OutOfMemoryError: if there is no room.
+        RuntimeError: for a stream of another device, or a destroyed stream.
+        torch.OutOfMemoryError: if there is not enough memory.
     """
     index = resolve(device)
     if stream is None:
@@ -230,39 +228,39 @@ def caching_allocator_alloc(
 
 
 def caching_allocator_delete(mem_ptr: int) -> None:
-    """Give back what ``caching_allocator_alloc`` gave.
+    """Free memory that ``caching_allocator_alloc`` returned.
 
     Raises:
-        ValueError: if the address is not such a block, or was given back before.
+        ValueError: if the address is not such a block, or was freed before.
     """
     _C.free_raw(mem_ptr)
 
 
 def get_allocator_backend() -> str:
-    """Return the name of the allocator: ``"native"``, there is no other."""
+    """Return the name of the allocator: always ``"native"``."""
     return "native"
 
 
 def empty_cache() -> None:
-    """Give memory that no tensor holds back to the devices. Before the first use: nothing."""
+    """Return cached memory to the devices. Does nothing before the first use."""
     torch.accelerator.empty_cache()
 
 
 def empty_host_cache() -> None:
-    """Give pinned host memory that no tensor holds back to the system."""
-    # torch's function does nothing until an operation has run on the device.
+    """Return cached pinned host memory to the system."""
+    # torch's function has no effect until an operation has run on the device.
     _C.empty_host_cache()
 
 
 def host_memory_stats() -> dict[str, Any]:
-    """Return the figures of the allocator of pinned host memory, by names with dots.
+    """Return the statistics of the pinned host memory allocator, by dotted names.
 
-    ``allocations`` and ``allocated_bytes`` count what it has from the system, ``active_requests``
-    and ``active_bytes`` what tensors hold, or copies that are not done; each with ``current``,
-    ``peak``, ``allocated`` and ``freed``. ``num_host_alloc`` and ``num_host_free`` count calls to
-    the system; ``host_alloc_time`` and ``host_free_time`` are their times in microseconds:
-    ``total``, ``max``, ``min``, ``avg``, ``count``. Sizes are rounded to powers of two. All 0 when
-    nothing was pinned yet.
+    ``allocations`` and ``allocated_bytes`` count memory obtained from the system,
+    ``active_requests`` and ``active_bytes`` memory held by tensors or by unfinished copies; each
+    with ``current``, ``peak``, ``allocated`` and ``freed``. ``num_host_alloc`` and
+    ``num_host_free`` count calls to the system; ``host_alloc_time`` and ``host_free_time`` are
+    their times in microseconds: ``total``, ``max``, ``min``, ``avg``, ``count``. Sizes are rounded
+    up to powers of two. All values are 0 before the first pinned allocation.
     """
     flat: dict[str, Any] = {}
     for name, value in host_memory_stats_as_nested_dict().items():
@@ -274,15 +272,15 @@ def host_memory_stats() -> dict[str, Any]:
 
 
 def host_memory_stats_as_nested_dict() -> dict[str, Any]:
-    """Return what ``host_memory_stats`` does, as a dict of dicts."""
+    """Return ``host_memory_stats`` as nested dicts."""
     return _C.host_memory_stats()
 
 
 def reset_accumulated_host_memory_stats() -> None:
-    """Set the counts of pinned memory that only grow back to 0."""
+    """Reset the cumulative counters of pinned memory to 0."""
     _C.reset_accumulated_host_memory_stats()
 
 
 def reset_peak_host_memory_stats() -> None:
-    """Let the peaks of pinned memory start from what is held now."""
+    """Reset the peaks of pinned memory to the current values."""
     _C.reset_peak_host_memory_stats()

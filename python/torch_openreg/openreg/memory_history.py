@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory history and snapshots: what allocated the memory of a device, and what came before.
+"""Memory history and snapshots: the call sites that hold device memory, and past events.
 
 The names are those of ``torch.cuda.memory``, and so is the format: ``torch.cuda._memory_viz`` and
 the viewer at pytorch.org/memory_viz read it. See docs/memory_debugging.md.
@@ -50,24 +50,24 @@ def _record_memory_history(
     clear_history: bool = False,
     skip_actions: Sequence[str] | None = None,
 ) -> None:
-    """Record what the allocators of all devices do from now on, and where in the program.
+    """Start recording the events of all device allocators, with call stacks.
 
     Args:
-        enabled: ``"all"``: every event, and what is held. ``"state"``: what is held. None: stop,
-            and forget what was recorded.
-        context: whose call stacks are kept. ``"state"``: those of memory that is held.
-            ``"alloc"``: those of allocations that are over, too. ``"all"``: those of frees, too.
-            None: none.
-        stacks: ``"python"``, or ``"all"`` to add C++ frames. Recording them takes longer, and
-            turning them into text takes much longer.
-        max_entries: how many events of each device are kept; the oldest are dropped. An event takes
-            75 bytes, and a stack some 200 to 700.
-        clear_history: forget the events of an earlier call first.
-        skip_actions: events to leave out: ``"alloc"``, ``"free_requested"``, ``"free_completed"``,
-            ``"segment_alloc"``, ``"segment_free"``, ``"oom"``, ``"snapshot"``.
+        enabled: ``"all"``: record every event and the memory held. ``"state"``: only the memory
+            held. None: stop, and clear the records.
+        context: which call stacks are kept. ``"state"``: those of memory held. ``"alloc"``: also
+            those of past allocations. ``"all"``: also those of frees. None: none.
+        stacks: ``"python"``, or ``"all"`` to add C++ frames. These take longer to record and much
+            longer to convert to text.
+        max_entries: the number of events kept per device; the oldest are dropped. An event takes 75
+            bytes, and a stack 200 to 700 bytes.
+        clear_history: clear earlier events first.
+        skip_actions: events that are not recorded: ``"alloc"``, ``"free_requested"``,
+            ``"free_completed"``, ``"segment_alloc"``, ``"segment_free"``, ``"oom"``,
+            ``"snapshot"``.
 
     Raises:
-        ValueError: for any other word, or a negative number.
+        ValueError: for any other value, or a negative number.
     """
     _require("enabled", enabled, (None, *get_args(_Enabled)))
     _require("context", context, _CONTEXTS)
@@ -90,23 +90,23 @@ def _record_memory_history(
 
 
 def _snapshot(device: DeviceLike = None, augment_with_fx_traces: bool = False) -> dict[str, Any]:
-    """Return what the allocators hold, and the events that were recorded.
+    """Return the allocators' segments and the recorded events.
 
     Args:
-        device: whose segments and events; those of all devices for None.
-        augment_with_fx_traces: say of frames of generated code which line of the model they are.
+        device: the device; all devices for None.
+        augment_with_fx_traces: add the line of the model to frames of generated code.
 
     Returns:
         A dict. ``"segments"``: for each segment its ``device``, ``address``, ``total_size``,
-        ``allocated_size``, ``active_size`` (also what waits for other streams), ``requested_size``,
-        in bytes, ``stream`` (0 is the default one), ``segment_type`` (``"small"``, ``"large"``),
-        ``segment_pool_id``, ``frames`` and ``blocks``, in the order of addresses: ``address``,
-        ``size``, ``requested_size``, ``state`` (``"active_allocated"``, ``"active_awaiting_free"``,
-        ``"inactive"``) and ``frames``. ``"device_traces"``: for each device its events, the oldest
-        first: ``action``, ``addr`` (of ``"oom"`` instead: ``device_free``), ``size``, ``stream``,
-        ``pool_id``, ``time_us`` (since 1970), ``frames``. A frame has ``filename``, ``line`` and
-        ``name``; the innermost call comes first. ``"allocator_settings"``, and
-        ``"external_annotations"``, of which there are none.
+        ``allocated_size``, ``active_size`` (including freed blocks that other streams still use),
+        ``requested_size``, in bytes, ``stream`` (0 is the default stream), ``segment_type``
+        (``"small"``, ``"large"``), ``segment_pool_id``, ``frames``, and ``blocks`` in address
+        order: ``address``, ``size``, ``requested_size``, ``state`` (``"active_allocated"``,
+        ``"active_awaiting_free"``, ``"inactive"``) and ``frames``. ``"device_traces"``: for each
+        device its events, oldest first: ``action``, ``addr`` (for ``"oom"``: ``device_free``),
+        ``size``, ``stream``, ``pool_id``, ``time_us`` (Unix time), ``frames``. A frame has
+        ``filename``, ``line`` and ``name``; the innermost call comes first.
+        ``"allocator_settings"``, and ``"external_annotations"``, which is empty.
 
     Raises:
         ValueError: for a device of another type.
@@ -135,7 +135,7 @@ def _dump_snapshot(
     """Write a snapshot of all devices to a file, for torch's tools.
 
     Args:
-        filename: of the file, which is replaced.
+        filename: the path of the file, which is overwritten.
         augment_with_fx_traces: as in ``_snapshot``.
     """
     found = _snapshot(augment_with_fx_traces=augment_with_fx_traces)
@@ -149,9 +149,9 @@ def memory_snapshot(
     """Return the segments of all devices, as ``_snapshot`` describes them.
 
     Args:
-        mempool_id: only those of this pool; None: all.
-        include_traces: of torch.cuda, which gathers the recorded events unless this is False. They
-            are no part of the result, so here they are never gathered.
+        mempool_id: return only the segments of this pool; all segments for None.
+        include_traces: exists for compatibility with torch.cuda, which collects the recorded events
+            unless it is False. They are not part of the result, so here they are never collected.
     """
     segments: list[dict[str, Any]] = _C.memory_snapshot(events=False)["segments"]
     if mempool_id is None:

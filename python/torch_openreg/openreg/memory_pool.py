@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Memory pools: device memory that some allocations have for themselves."""
+"""Memory pools: device memory reserved for selected allocations."""
 
 import weakref
 from collections.abc import Iterator
@@ -13,18 +13,19 @@ from torch_openreg.openreg.memory_history import memory_snapshot
 
 
 class MemPool:
-    """A pool of a device's memory, for what is allocated inside of ``use_mem_pool``.
+    """A pool of device memory for allocations inside ``use_mem_pool``.
 
-    The device gives it segments of its own, which serve nothing else. They stay while this object
-    lives; after it, free ones go back to the device with ``empty_cache`` or when memory is needed,
-    and the pool is gone when its last tensor is.
+    The pool has its own segments, which serve no other allocations. They are kept as long as this
+    object. Afterwards free segments are returned to the device by ``empty_cache`` or when memory is
+    needed, and the pool is destroyed with its last tensor.
 
     Args:
-        allocator: of torch.cuda, which takes segments from it; here the driver gives them.
-        use_on_oom: let allocations outside of the pool, on a stream that used it, have its free
+        allocator: exists for compatibility with torch.cuda; here segments always come from the
+            driver.
+        use_on_oom: let allocations outside of the pool, on a stream that used it, take its free
             memory before they fail with an ``OutOfMemoryError``.
-        no_split: give each allocation a segment of its own, as large as it is (and at least 1 MiB).
-        device: whose memory it is; the current device for None.
+        no_split: give each allocation its own segment of the same size (at least 1 MiB).
+        device: the device; the current one for None.
 
     Raises:
         TypeError: if ``allocator`` is not None.
@@ -42,8 +43,8 @@ class MemPool:
     ) -> None:
         if allocator is not None:
             raise TypeError(
-                f"allocator is {allocator!r}: the driver alone gives memory of this device, so it "
-                f"has to be None; a device is MemPool(device={allocator!r})"
+                f"allocator is {allocator!r}: it must be None, because only the driver allocates "
+                f"memory of this device; to select a device, use MemPool(device={allocator!r})"
             )
         self._device = resolve(device)
         self._id = _C.new_pool_id()
@@ -56,16 +57,16 @@ class MemPool:
 
     @property
     def id(self) -> tuple[int, int]:
-        """What names the pool in statistics and snapshots: two numbers."""
+        """The id of the pool in statistics and snapshots: two integers."""
         return self._id
 
     @property
     def device(self) -> int:
-        """The index of the device whose memory it is."""
+        """The index of the pool's device."""
         return self._device
 
     def use_count(self) -> int:
-        """Return how many hold the pool: this object, contexts of ``use_mem_pool``, graphs."""
+        """Return the number of users: this object, contexts of ``use_mem_pool``, graphs."""
         return _C.pool_use_count(self._device, self._id)
 
     def snapshot(self, include_traces: bool = True) -> list[dict[str, Any]]:
@@ -75,14 +76,14 @@ class MemPool:
 
 @contextmanager
 def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
-    """Take what the calling thread allocates from ``pool``; contexts nest, the innermost counts.
+    """Let the calling thread allocate from ``pool``. Contexts nest; the innermost one applies.
 
-    Other threads are not affected, those of autograd's backward pass included. A tensor stays in
-    the pool after the context, too.
+    Other threads are not affected, including those of autograd's backward pass. A tensor stays in
+    the pool after the context.
 
     Args:
-        pool: where memory comes from.
-        device: whose allocations are meant: that of the pool, which is also meant by None.
+        pool: the pool to allocate from.
+        device: must be the pool's device; None is equivalent.
 
     Raises:
         TypeError: if ``pool`` is not a ``MemPool``.

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of int8 matrices with int32 sums, as programs write them for any device.
+"""Products of int8 matrices with int32 results, as device-independent programs write them.
 
-``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)`` is torch's way to
-say it; torchao's layers call it. torch has it computed by ``_int_mm`` where the device is called
-cuda or xpu, and in int32 elsewhere. The compiler's counterpart is in
-``torch_openreg_compile.device_pass``.
+torch spells it ``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)``;
+torchao's layers call it. torch computes it with ``_int_mm`` only on devices named cuda or xpu, and
+in int32 elsewhere. The compiler's counterpart is in ``torch_openreg_compile.device_pass``.
 """
 
 from typing import Any
@@ -16,7 +15,7 @@ from torch._higher_order_ops.out_dtype import out_dtype, out_dtype_dense
 
 
 def _product(op: torch._ops.OpOverload, dtype: torch.dtype, *args: Any) -> Tensor:
-    """The result of ``op`` in ``dtype``, without an overflow on the way."""
+    """Return the result of ``op`` in ``dtype``, without intermediate overflow."""
     if (
         op is torch.ops.aten.mm.default
         and dtype == torch.int32
@@ -28,5 +27,5 @@ def _product(op: torch._ops.OpOverload, dtype: torch.dtype, *args: Any) -> Tenso
 
 
 def register() -> None:
-    """Registers it for tensors of the device: torch's extension point for such operators."""
+    """Register the product for the device, through torch's extension point of the operator."""
     out_dtype.py_impl(DispatchKey.PrivateUse1)(_product)

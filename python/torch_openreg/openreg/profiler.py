@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Which part of a program torch.profiler records of the device (docs/profiler.md).
+"""Selects the parts of a program for which torch.profiler records the device (docs/profiler.md).
 
-The counterpart of ``torch.cuda.profiler``. Inside a session of ``torch.profiler.profile`` that asks
-for the device, ``stop()`` has it record nothing more of the device and ``start()`` has it go on;
-operators of the CPU are recorded all the time. Without a session they do nothing.
+The counterpart of ``torch.cuda.profiler``. Inside a session of ``torch.profiler.profile`` that
+records the device, ``stop()`` pauses the recording of the device and ``start()`` resumes it; CPU
+operators are always recorded. Without a session they have no effect.
 """
 
 from collections.abc import Iterator
@@ -15,18 +15,18 @@ __all__ = ["profile", "start", "stop"]
 
 
 def start() -> None:
-    """Record the device again."""
+    """Resume recording the device."""
     _C.resume_recording()
 
 
 def stop() -> None:
-    """Record nothing of the device until ``start()``; what is queued already is still recorded."""
+    """Pause recording the device until ``start()``; already queued work is still recorded."""
     _C.pause_recording()
 
 
 @contextmanager
 def profile() -> Iterator[None]:
-    """Record the device inside of a ``with`` block, and not after it."""
+    """Record the device inside a ``with`` block, and pause at its end."""
     start()
     try:
         yield

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers: one generator a device, seeded apart from the CPU's.
+"""Random numbers: one generator per device, independent of the CPU's.
 
-``torch.manual_seed`` seeds the CPU and all devices. Nothing here uses a device: a seed may be set,
-and a state kept, before the device is initialized.
+``torch.manual_seed`` seeds the CPU and all devices. These functions do not initialize a device:
+seeds can be set, and states saved, before its first use.
 """
 
 from collections.abc import Iterable
@@ -15,17 +15,17 @@ from torch_openreg.openreg._utils import DeviceLike, resolve
 
 
 def default_generator(device: DeviceLike = None) -> torch.Generator:
-    """Return the generator that random operators on ``device`` use when they are given none."""
+    """Return the generator that random operators on ``device`` use by default."""
     return _C.default_generator(resolve(device))
 
 
 def get_rng_state(device: DeviceLike = DEVICE_TYPE) -> torch.Tensor:
-    """Return the state of a device's generator: uint8[16] on the CPU, seed and offset."""
+    """Return the state of a device's generator, seed and offset, as uint8[16] on the CPU."""
     return default_generator(device).get_state()
 
 
 def set_rng_state(new_state: torch.Tensor, device: DeviceLike = DEVICE_TYPE) -> None:
-    """Put a device's generator into a state that ``get_rng_state`` gave."""
+    """Set a device's generator to a state that ``get_rng_state`` returned."""
     default_generator(device).set_state(new_state)
 
 
@@ -46,7 +46,7 @@ def manual_seed(seed: int) -> None:
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed all devices, all alike."""
+    """Seed all devices with the same seed."""
     for index in range(_C.device_count()):
         _C.default_generator(index).manual_seed(int(seed))
 
@@ -57,7 +57,7 @@ def seed() -> None:
 
 
 def seed_all() -> None:
-    """Seed all devices, all alike, from the entropy of the system."""
+    """Seed all devices with one seed from the entropy of the system."""
     if _C.device_count() > 0:
         manual_seed_all(_C.default_generator(0).seed())
 
@@ -68,10 +68,10 @@ def initial_seed() -> int:
 
 
 def _get_rng_state_offset(device: DeviceLike = DEVICE_TYPE) -> int:
-    """Return how far a device's generator has come, a multiple of 4."""
+    """Return the offset of a device's generator, a multiple of 4."""
     return default_generator(device).get_offset()
 
 
 def _set_rng_state_offset(offset: int, device: DeviceLike = DEVICE_TYPE) -> None:
-    """Have a device's generator go on from ``offset``, a multiple of 4, with the same seed."""
+    """Set the offset of a device's generator, a multiple of 4, and keep its seed."""
     default_generator(device).set_offset(offset)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tensors and events of the device between processes; see docs/sharing.md.
+"""Shares tensors and events of the device between processes; see docs/sharing.md.
 
-``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process
-imports: nothing is copied. torch's own reducers make tensors, parameters and modules of storages,
-so one reducer, of storages, serves them all.
+``torch.multiprocessing`` sends a storage as a handle of its memory, which the other process imports
+without a copy. torch's own reducers reduce tensors, parameters and modules to storages, so one
+reducer for storages serves them all.
 """
 
 from multiprocessing import reduction
@@ -20,8 +20,8 @@ from torch_openreg.openreg._utils import DeviceLike, resolve
 class InterprocessEvent(torch.Event):
     """An event that other processes may query and wait for; ``Event(interprocess=True)``.
 
-    The process that made it records it, as often as it likes; in a process that opened its handle
-    ``record`` is a RuntimeError. It keeps no time.
+    The process that created the event may record it any number of times; in a process that opened
+    its handle ``record`` raises a RuntimeError. It does not support timing.
     """
 
     @classmethod
@@ -40,33 +40,33 @@ class InterprocessEvent(torch.Event):
         """Return the handle for ``Event.from_ipc_handle`` in other processes of the user.
 
         Raises:
-            RuntimeError: for an event that was opened from a handle: pass that one on.
+            RuntimeError: for an event that was opened from a handle: pass on that handle instead.
         """
         return _C.event_handle(self)
 
     @classmethod
     def from_ipc_handle(cls, device: DeviceLike, ipc_handle: bytes) -> Self:
-        """Open an event of another process, which has to live and to have it still.
+        """Open an event of another process, which must still be running and hold the event.
 
         Args:
             device: the event's device.
-            ipc_handle: what ``ipc_handle()`` gave there.
+            ipc_handle: the result of ``ipc_handle()`` in that process.
 
         Raises:
-            ValueError: if that is no handle, or the event is of another device.
-            RuntimeError: if the event cannot be opened; the message says why.
+            ValueError: if ``ipc_handle`` is not a handle, or the event belongs to another device.
+            RuntimeError: if the event cannot be opened, with the reason.
         """
         return cls._open(resolve(device), ipc_handle)
 
 
 def ipc_collect() -> int:
-    """Let go of memory that was shared, is in use here no more and has come back.
+    """Release shared memory that is no longer used by this process or by importers.
 
-    It happens by itself, a little at a time, when tensors are shared or let go, and before an
+    This also happens automatically: incrementally when tensors are shared or freed, and before an
     allocation fails.
 
     Returns:
-        Bytes that went back to this process's allocator, or to the process that they belong to.
+        The bytes returned to this process's allocator, or to the process that owns them.
     """
     return _C.release_shared()
 
@@ -105,7 +105,7 @@ def _rebuild_view(
 
 
 def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
-    """Keep the conjugate and negative bits of a tensor, which torch's reducer drops."""
+    """Preserve the conjugate and negative bits of a tensor, which torch's reducer drops."""
     lazy = tensor.device.type == DEVICE_TYPE and tensor.layout == torch.strided
     if not lazy or not (tensor.is_conj() or tensor.is_neg()):
         reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
@@ -129,12 +129,12 @@ _is_shared = torch.UntypedStorage.is_shared
 
 
 def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
-    """Tell whether the storage is in shared memory; that of openreg always is, as CUDA's."""
+    """Tell whether the storage is in shared memory: always True for openreg, as for CUDA."""
     return storage.device.type == DEVICE_TYPE or _is_shared(storage)
 
 
 def register() -> None:
-    """Teach ``torch.multiprocessing`` the device. Called once, when the package is imported."""
+    """Register the reducers of the device. Called once, when the package is imported."""
     reduction.register(torch.UntypedStorage, _reduce_storage)
     reduction.register(torch.Tensor, _reduce_tensor)
     reduction.register(torch.nn.Parameter, _reduce_tensor)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a backend keeps with a tensor beside sizes, strides and dtype (docs/storage.md).
+"""Metadata that a backend attaches to a tensor, besides sizes, strides and dtype (docs/storage.md).
 
-It is torch's BackendMeta: here a format, which says how hardware wants the values to lie, and bytes
-of a vendor's own. No kernel of this device reads it.
+This is torch's BackendMeta: a format, which identifies a memory layout of the hardware, and
+vendor-defined bytes. No kernel of this device reads it.
 """
 
 import functools
@@ -19,10 +19,10 @@ class TensorMeta:
     """Metadata of a tensor.
 
     Attributes:
-        format: the order of the values in memory, numbered by the vendor from 0 to 2**31 - 1; 0 is
-            the order that sizes and strides give.
-        version: of ``data``, numbered by the vendor from 0 to 2**31 - 1.
-        data: the vendor's own, 64 KiB at most.
+        format: the memory layout, a vendor-defined number from 0 to 2**31 - 1; 0 is the layout
+            given by sizes and strides.
+        version: the version of ``data``, a vendor-defined number from 0 to 2**31 - 1.
+        data: vendor-defined, at most 64 KiB.
     """
 
     format: int = 0
@@ -34,11 +34,11 @@ def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
     """Return the metadata of a tensor, None if it has none.
 
     Args:
-        tensor: on openreg, with memory of its own.
+        tensor: on openreg, with its own memory.
 
     Raises:
         TypeError: for anything but a tensor.
-        ValueError: for a tensor that is elsewhere, or is made of others (sparse ones, wrappers).
+        ValueError: for a tensor on another device, or composed of other tensors (sparse, wrappers).
     """
     found = _C.tensor_meta(tensor)
     if found is None:
@@ -48,17 +48,16 @@ def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
 
 
 def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
-    """Give a tensor metadata in place of what it has; None takes it away.
+    """Set or replace the metadata of a tensor; None removes it.
 
     Args:
-        tensor: on openreg, with memory of its own.
-        meta: goes with the tensor through ``detach``, ``Parameter``, copies by the module copy,
-            pickle, ``torch.save`` and ``torch.jit.save``; results of operators have none.
+        tensor: on openreg, with its own memory.
+        meta: is preserved by ``detach``, ``Parameter``, the module copy, pickle, ``torch.save`` and
+            ``torch.jit.save``; results of operators have none.
 
     Raises:
         TypeError: for anything but a tensor, or metadata of other types.
-        ValueError: for a tensor that can have none, a number that is out of range, or too much
-            data.
+        ValueError: for a tensor that cannot have metadata, a number out of range, or too much data.
     """
     if meta is None:
         _C.clear_tensor_meta(tensor)
@@ -68,11 +67,11 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
         _C.set_tensor_meta(tensor, meta.version, meta.format, meta.data)
 
 
-def _carrying(deepcopy: Any) -> Any:
+def _with_meta(deepcopy: Any) -> Any:
     @functools.wraps(deepcopy)
     def __deepcopy__(self: torch.Tensor, memo: dict[int, Any]) -> Any:
         copied = deepcopy(self, memo)
-        # No question to the tensor here, such as for its device: a mode would see it.
+        # Do not query the tensor here, for example for its device: an active mode would see it.
         if isinstance(copied, torch.Tensor):
             _C.copy_tensor_meta(self, copied)
         return copied
@@ -81,8 +80,8 @@ def _carrying(deepcopy: Any) -> Any:
 
 
 def register() -> None:
-    """Let copy.deepcopy keep metadata, which torch leaves behind. To be called once."""
-    torch.Tensor.__deepcopy__ = _carrying(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
-    torch.nn.Parameter.__deepcopy__ = _carrying(  # type: ignore[method-assign]
+    """Make copy.deepcopy preserve metadata, which torch drops. Must be called only once."""
+    torch.Tensor.__deepcopy__ = _with_meta(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
+    torch.nn.Parameter.__deepcopy__ = _with_meta(  # type: ignore[method-assign]
         torch.nn.Parameter.__deepcopy__
     )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds memory that two streams use without being ordered, at least one of them writing.
+"""Detects races: two streams use memory without synchronization, and at least one writes.
 
-``OPENREG_STREAM_SANITIZER=1`` has a process start with it; ``enable`` starts it for what is
-allocated from then on. It looks at what the program asks for and not at when things happen, so it
-finds a race also where the streams happened to run one after the other. See docs/debugging.md.
+``OPENREG_STREAM_SANITIZER=1`` enables it for the whole process; ``enable`` enables it for memory
+allocated from then on. It analyzes the synchronization that the program requests, not the actual
+timing, so it also detects races between streams that happened to run one after the other. See
+docs/debugging.md.
 """
 
 from collections.abc import Iterator
@@ -21,10 +22,10 @@ _ACTIONS: tuple[Action, ...] = get_args(Action)
 
 @dataclass(frozen=True)
 class Use:
-    """One of the two uses that race."""
+    """One of the two racing uses."""
 
     operator: str
-    #: An allocation races where memory is given out again while another stream may still use it.
+    #: "read", "write", or "allocation": memory was reused while another stream may still use it.
     access: str
     #: Index of the stream's device.
     device: int
@@ -36,9 +37,9 @@ class Use:
 
 @dataclass(frozen=True)
 class Race:
-    """Two uses of one block of memory that nothing orders."""
+    """Two unsynchronized uses of one memory block."""
 
-    #: In the order in which the program called them.
+    #: In program order.
     earlier: Use
     later: Use
     #: Address and size of the block in bytes.
@@ -47,14 +48,14 @@ class Race:
 
 
 def enable(action: Action = "error") -> None:
-    """Start; what an earlier use has found is forgotten.
+    """Enable the sanitizer and clear earlier findings.
 
     Args:
-        action: what happens when an operator would race. ``"error"``: it fails with a RuntimeError
-            and is not launched. ``"warn"``: a UserWarning, and it is.
+        action: what happens when an operator would race. ``"error"``: it raises a RuntimeError and
+            is not launched. ``"warn"``: it raises a UserWarning and is launched.
 
     Raises:
-        ValueError: for any other word.
+        ValueError: for any other value.
     """
     if action not in _ACTIONS:
         raise ValueError(f"action {action!r}: expected one of {', '.join(_ACTIONS)}")
@@ -62,17 +63,17 @@ def enable(action: Action = "error") -> None:
 
 
 def disable() -> None:
-    """Stop. What was found is forgotten too."""
+    """Disable the sanitizer and clear its findings."""
     _C.set_stream_sanitizer(_ACTIONS.index("off"))
 
 
 def action() -> Action:
-    """Return what happens when an operator would race; ``"off"``: nobody looks."""
+    """Return what happens when an operator would race; ``"off"`` if the sanitizer is disabled."""
     return _ACTIONS[_C.stream_sanitizer()]
 
 
 def races() -> list[Race]:
-    """Return what was found since the start, the first thousand."""
+    """Return the races found since ``enable``, at most the first thousand."""
     return [
         Race(Use(**race["earlier"]), Use(**race["later"]), race["pointer"], race["bytes"])
         for race in _C.stream_sanitizer_races()
@@ -81,7 +82,7 @@ def races() -> list[Race]:
 
 @contextmanager
 def enabled(action: Action = "error") -> Iterator[None]:
-    """Have it within a block; afterwards it is off."""
+    """Enable the sanitizer within a block and disable it afterwards."""
     enable(action)
     try:
         yield

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Streams and events: torch's own classes, with the device's name on them.
+"""Streams and events: torch's classes, bound to the device.
 
 A stream runs its work in order and independently of other streams; an event orders them and
-measures time. A stream lives in a pool of the device and is not destroyed with its objects.
+measures time. A stream belongs to a pool of the device and is not destroyed with its Python
+objects.
 """
 
 from types import TracebackType
@@ -21,10 +22,10 @@ def _as_device(device: DeviceLike) -> torch.device:
 
 
 class _EventType(type(torch.Event)):  # type: ignore[misc]
-    """Class of Event: makes and recognizes events of torch.
+    """Metaclass of Event: creates and recognizes torch events.
 
-    Not a subclass with instances of its own, because ``elapsed_time`` and ``record_event`` of torch
-    take nothing but a ``torch.Event`` itself.
+    Event has no instances of its own, because torch's ``elapsed_time`` and ``record_event`` accept
+    only an exact ``torch.Event``.
     """
 
     def __call__(
@@ -38,18 +39,18 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
     ) -> torch.Event:
         if not isinstance(enable_timing, int):
             raise TypeError(
-                f"enable_timing is {enable_timing!r}: expected True or False, as the first "
-                f"argument of torch.cuda.Event; a device is Event(device={enable_timing!r})"
+                f"enable_timing is {enable_timing!r}: expected True or False, as in "
+                f"torch.cuda.Event; to select a device, use Event(device={enable_timing!r})"
             )
         if external:
             raise NotImplementedError(
-                "external=True: an event of this device that a capture records means nothing "
-                "outside of the graph, except that one with enable_timing=True is recorded by "
-                "each replay"
+                "external=True is not supported: an event recorded during a capture has no effect "
+                "outside of the graph; only events with enable_timing=True are recorded by each "
+                "replay"
             )
         if interprocess:
             if enable_timing:
-                raise ValueError("an event between processes keeps no time: enable_timing=False")
+                raise ValueError("interprocess events cannot be timed: use enable_timing=False")
             return InterprocessEvent._new(resolve(device))
         return torch.Event(
             _as_device(device), enable_timing=bool(enable_timing), blocking=bool(blocking)
@@ -60,20 +61,20 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
 
 
 class Event(torch.Event, metaclass=_EventType):
-    """A mark in a stream: it completes when the work before it is done.
+    """An event on a stream, which completes when the preceding work has finished.
 
-    Calling it gives a ``torch.Event``; every event of the device is an instance.
+    A call returns a ``torch.Event``; every event of the device is an instance.
 
     Args:
         enable_timing: whether ``elapsed_time`` (milliseconds) works.
-        blocking: as with other devices; a wait always sleeps.
-        interprocess: whether other processes may open it: it has ``ipc_handle()`` then.
-        external: whether a capture's record and wait reach out of the graph: not on this device.
-        device: where it will be recorded; the current device for None.
+        blocking: exists for compatibility; a wait always sleeps.
+        interprocess: whether other processes may open it; the event then has ``ipc_handle()``.
+        external: whether record and wait in a capture have effect outside the graph; not supported.
+        device: the device of the streams that record it; the current device for None.
 
     Raises:
         TypeError: if ``enable_timing`` is a device.
-        ValueError: for one that is both timed and between processes.
+        ValueError: if both ``enable_timing`` and ``interprocess`` are true.
         NotImplementedError: for ``external=True``.
     """
 
@@ -85,13 +86,14 @@ class Stream(torch.Stream):
 
     Args:
         device: the stream's device; the current one for None.
-        priority: a lower number is more urgent; cut to ``priority_range()``.
-        stream_id, device_index, device_type: the three together name an existing stream.
+        priority: a lower number is more urgent; clamped to ``priority_range()``.
+        stream_id, device_index, device_type: together identify an existing stream.
         stream_ptr: as for ``ExternalStream``.
 
     Raises:
-        ValueError: for a stream that is named incompletely, or whose priority is given as well.
-        RuntimeError: for a ``stream_ptr`` that is no stream.
+        ValueError: if an existing stream is identified incompletely, or ``priority`` is given with
+            ``stream_ptr``.
+        RuntimeError: if ``stream_ptr`` is not a stream.
     """
 
     def __new__(
@@ -104,12 +106,12 @@ class Stream(torch.Stream):
         device_type: int | None = None,
         stream_ptr: int | None = None,
     ) -> Self:
-        """Take a stream from the device's pool, or name an existing one."""
+        """Take a stream from the device's pool, or wrap an existing one."""
         if stream_ptr is not None:
             if priority != 0:
                 raise ValueError(
-                    f"priority={priority} of a stream that exists: it has the one that "
-                    "orStreamCreate gave it"
+                    f"priority={priority}: the priority of an existing stream was set by "
+                    "orStreamCreate and cannot be changed"
                 )
             where = _as_device(device)
             device_index = where.index
@@ -118,24 +120,24 @@ class Stream(torch.Stream):
         if stream_id is None:
             return super().__new__(cls, _as_device(device), priority=priority)
         if device_index is None or device_type is None:
-            raise ValueError("stream_id needs device_index and device_type beside it")
+            raise ValueError("stream_id requires device_index and device_type")
         return super().__new__(
             cls, stream_id=stream_id, device_index=device_index, device_type=device_type
         )
 
     @staticmethod
     def priority_range() -> tuple[int, int]:
-        """Return the range of priorities: the least urgent, and the most urgent (lower)."""
+        """Return the range of priorities: the least urgent, and the most urgent (lower) one."""
         return _C.stream_priority_range()
 
     @property
     def priority(self) -> int:
-        """The priority that the stream has; a lower number is more urgent."""
+        """The priority of the stream; a lower number is more urgent."""
         return _C.stream_priority(self.stream_id, self.device_index)
 
     def record_event(self, event: torch.Event | None = None) -> torch.Event:
         """Record ``event``, or a new one, on this stream and return it."""
-        if isinstance(event, InterprocessEvent):  # torch takes nothing but its own class
+        if isinstance(event, InterprocessEvent):  # torch accepts only torch.Event itself
             event.record(self)
             return event
         return super().record_event(event)
@@ -146,40 +148,40 @@ class Stream(torch.Stream):
 
 
 class ExternalStream(Stream):
-    """A stream that other code made through the driver's interface (``orStreamCreate``).
+    """A stream that other code created through the driver's interface (``orStreamCreate``).
 
-    Whoever made it keeps it alive while it is used and destroys it afterwards.
+    The creator must keep it alive while it is used, and destroys it afterwards.
 
     Args:
         stream_ptr: its ``orStream_t`` as an integer, what ``Stream.native_handle`` gives.
         device: the stream's device; the current one for None.
-        kwargs: as for ``Stream``; a priority is refused.
+        kwargs: as for ``Stream``; a priority is an error.
 
     Raises:
         ValueError: if a priority is given.
-        RuntimeError: if it is no stream, was destroyed, or belongs to another device.
+        RuntimeError: if it is not a stream, was destroyed, or belongs to another device.
     """
 
     def __new__(cls, stream_ptr: int, device: DeviceLike = None, **kwargs: Any) -> Self:
-        """Name the stream."""
+        """Wrap the stream."""
         return super().__new__(cls, device, stream_ptr=stream_ptr, **kwargs)
 
 
 def _external_stream_id(stream_ptr: int, device: int) -> int:
     if not 0 <= stream_ptr < 2**64:
-        raise RuntimeError(f"{stream_ptr} is not a stream: a handle has 64 bits")
+        raise RuntimeError(f"{stream_ptr} is not a stream handle, which has 64 bits")
     return _C.external_stream_id(stream_ptr, device)
 
 
 def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream:
-    """Return the stream that other code made through the driver's interface: ``ExternalStream``.
+    """Return a stream that other code created through the driver's interface (``ExternalStream``).
 
     Args:
         data_ptr: its ``orStream_t`` as an integer.
         device: the stream's device; the current one for None.
 
     Raises:
-        RuntimeError: if it is no stream, was destroyed, or belongs to another device.
+        RuntimeError: if it is not a stream, was destroyed, or belongs to another device.
     """
     return Stream(device, stream_ptr=data_ptr)
 
@@ -193,12 +195,12 @@ def _wrap(found: torch.Stream) -> Stream:
 
 
 def current_stream(device: DeviceLike = None) -> Stream:
-    """Return the stream which work of this thread on ``device`` goes to."""
+    """Return the stream that receives this thread's work on ``device``."""
     return _wrap(torch.accelerator.current_stream(resolve(device)))
 
 
 def default_stream(device: DeviceLike = None) -> Stream:
-    """Return the stream that ``device`` always has. It waits for no other stream by itself."""
+    """Return the default stream of ``device``. It does not implicitly wait for other streams."""
     current = current_stream(device)
     return Stream(
         stream_id=0,
@@ -208,21 +210,21 @@ def default_stream(device: DeviceLike = None) -> Stream:
 
 
 def _set_stream_by_id(stream_id: int, device_index: int, device_type: int) -> None:
-    """Make the stream that the three name the current one of its device, and its device current."""
+    """Make the identified stream the current one of its device, and its device current."""
     set_stream(
         torch.Stream(stream_id=stream_id, device_index=device_index, device_type=device_type)
     )
 
 
 def set_stream(stream: torch.Stream | None) -> None:
-    """Make ``stream`` the current one of its device, and its device current; None: nothing."""
+    """Make ``stream`` the current one of its device, and its device current. None has no effect."""
     if stream is not None:
         torch.accelerator.set_stream(stream)
         _C.set_device(stream.device_index)
 
 
 class StreamContext:
-    """Context manager: ``stream`` and its device are current; see ``stream``."""
+    """Context manager that makes a stream and its device current; see ``stream``."""
 
     def __init__(self, stream: torch.Stream | None) -> None:
         self.stream = stream
@@ -248,6 +250,6 @@ class StreamContext:
 def stream(stream: torch.Stream | None) -> StreamContext:
     """Return a context manager in which ``stream`` and its device are current.
 
-    Afterwards the device and the stream of the stream's device are as before. None changes nothing.
+    On exit the previous device and that device's previous stream are restored. None has no effect.
     """
     return StreamContext(stream)

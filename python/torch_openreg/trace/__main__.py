@@ -12,31 +12,31 @@ from pathlib import Path
 from torch_openreg.trace import cuda_names, summary, validation
 from torch_openreg.trace.events import Trace, read
 
-_MOST_FAULTS = 20
+_MAX_FAULTS = 20
 
 
 def _check(trace: Trace) -> int:
     found = list(validation.faults(trace))
-    for fault in found[:_MOST_FAULTS]:
+    for fault in found[:_MAX_FAULTS]:
         print(f"FAULT  {fault}")
-    if len(found) > _MOST_FAULTS:
-        print(f"       and {len(found) - _MOST_FAULTS} more")
+    if len(found) > _MAX_FAULTS:
+        print(f"       and {len(found) - _MAX_FAULTS} more")
     unlinked = sum(work.external_id is None for work in trace.work)
     print(
-        f"{len(trace.work)} pieces of work on {len(trace.streams())} streams, "
-        f"{len(trace.calls)} calls, {len(trace.operators)} operators; {unlinked} pieces of work "
-        f"outside of operators; {len(found) or 'no'} faults"
+        f"{len(trace.work)} kernels and copies on {len(trace.streams())} streams, "
+        f"{len(trace.calls)} calls, {len(trace.operators)} operators; {unlinked} kernels and "
+        f"copies outside of operators; {len(found) or 'no'} faults"
     )
     return int(bool(found))
 
 
 def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
     if not trace.work:
-        print(f"{flags.file}: there is no work of the device in it", file=sys.stderr)
+        print(f"{flags.file}: the trace contains no work of the device", file=sys.stderr)
         return 1
     print("\n".join(summary.summarize(trace).lines(flags.top)))
     if trace.dropped:
-        print(f"{trace.dropped} records are missing, for which there was no memory")
+        print(f"{trace.dropped} records are missing: the profiler ran out of memory")
     if flags.plot != "none":
         trace_name = flags.file.with_suffix("") if flags.file.suffix == ".gz" else flags.file
         path = Path(flags.plot) if flags.plot else trace_name
@@ -53,7 +53,7 @@ def _summarize(trace: Trace, flags: argparse.Namespace) -> int:
 def _convert(trace: Trace, flags: argparse.Namespace) -> int:
     path: Path = flags.output or flags.file.with_name("cuda_" + flags.file.name)
     if path.exists() and path.samefile(flags.file):
-        raise ValueError("--output is the trace itself: name another file")
+        raise ValueError("--output is the input file: choose another file")
     text = json.dumps(cuda_names.rewritten(trace.document))
     if path.suffix == ".gz":
         path.write_bytes(gzip.compress(text.encode()))
@@ -74,13 +74,13 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m torch_openreg.trace",
         description="Reads traces that torch.profiler exported (export_chrome_trace).",
-        epilog="Exit status: 0; 1: a trace that is faulty or cannot be read; 2: wrong flags.",
+        epilog="Exit status: 0 on success, 1 for a faulty or unreadable trace, 2 for wrong flags.",
         allow_abbrev=False,
     )
     commands = parser.add_subparsers(dest="command", required=True)
     texts = {
-        "check": "validate a trace: links, arrows, and that work of one stream does not overlap",
-        "summary": "print where the time of the device went, and draw it",
+        "check": "validate a trace: links, arrows, and overlaps within a stream",
+        "summary": "print and plot how the device spent its time",
         "cuda": "write a copy with CUDA's names, for tools such as HolisticTraceAnalysis",
     }
     for name, text in texts.items():
@@ -94,7 +94,7 @@ def _parser() -> argparse.ArgumentParser:
                 "--plot",
                 default="",
                 metavar="FILE",
-                help="picture to write, or 'none' (default: beside the trace, its name with .png)",
+                help="image to write, or 'none' (default: the trace's path with suffix .png)",
             )
         elif name == "cuda":
             command.add_argument(
@@ -107,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the program.
 
     Returns:
-        0, or 1 if the trace is faulty or cannot be read. Wrong flags end it with 2.
+        0, or 1 if the trace is faulty or cannot be read. Wrong flags raise SystemExit(2).
     """
     flags = _parser().parse_args(arguments)
     try:

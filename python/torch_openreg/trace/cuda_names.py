@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrites a trace so that tools made for CUDA read it.
+"""Rewrites a trace for tools that expect CUDA's names.
 
-Such tools look for the categories and function names of CUDA (HolisticTraceAnalysis: launches by
-the names cudaLaunchKernel, cudaMemcpyAsync and cudaMemsetAsync, in category cuda_runtime, without
-a stream). On this device a kernel may be a copy; CUDA has a function of its own for those.
+Such tools look for CUDA's categories and function names. HolisticTraceAnalysis finds launches by
+the names cudaLaunchKernel, cudaMemcpyAsync and cudaMemsetAsync, in category cuda_runtime, without a
+stream. On this device a kernel launch may be a copy; CUDA has a separate function for copies.
 """
 
 import copy
@@ -11,7 +11,7 @@ from typing import Any
 
 from torch_openreg.trace.events import CALL, COPY, KERNEL
 
-#: Calls of the driver and what CUDA calls them.
+#: Driver functions and their CUDA counterparts.
 NAMES = {
     "orLaunchKernel": "cudaLaunchKernel",
     "orLaunchHostFunc": "cudaLaunchHostFunc",
@@ -48,12 +48,12 @@ def rewritten(document: dict[str, Any]) -> dict[str, Any]:
     }
     for event in result["traceEvents"]:
         if event.get("cat") == KERNEL:
-            # Communication is told from computation by NCCL's prefix.
+            # Such tools recognize communication by NCCL's prefix.
             event["name"] = event["name"].replace("occl::", "ncclDevKernel_")
         if event.get("cat") == CALL:
             event["cat"] = "cuda_runtime"
             arguments = event.setdefault("args", {})
-            # HolisticTraceAnalysis takes a row for work of the device if it has a stream.
+            # HolisticTraceAnalysis treats an event that has a stream as device work.
             for argument in ("device", "stream"):
                 arguments.pop(argument, None)
             launches_copy = (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What a trace of torch.profiler has about the device.
+"""Reads the device's events from a trace of torch.profiler.
 
-The format is Chrome's Trace Event Format, in which torch.profiler exports: times are microseconds,
-complete events have phase "X".
+torch.profiler exports Chrome's Trace Event Format: times are in microseconds, and complete events
+have phase "X".
 """
 
 import gzip
@@ -25,8 +25,8 @@ class Work:
         category: one of WORK.
         begin: in microseconds.
         duration: in microseconds.
-        correlation: of the call that queued it.
-        external_id: of the operator in which that call was made; None outside of operators.
+        correlation: the correlation id of the driver call that queued it.
+        external_id: the id of the operator that made that call; None outside of operators.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Work:
 
     @property
     def end(self) -> float:
-        """When it was done, in microseconds."""
+        """The end of the work, in microseconds."""
         return self.begin + self.duration
 
 
@@ -50,10 +50,10 @@ class Trace:
     """A trace.
 
     Attributes:
-        document: all of it, as it was read.
-        work: what the device did, by the time of its beginning.
-        calls: correlations of the calls of the driver, and how many calls have each.
-        operators: external ids of the CPU's operators and their names.
+        document: the whole trace, as read.
+        work: the device's work, sorted by begin.
+        calls: the number of driver calls with each correlation id.
+        operators: external ids and names of CPU operators.
     """
 
     document: dict[str, Any]
@@ -63,7 +63,7 @@ class Trace:
 
     @property
     def dropped(self) -> int:
-        """How many records the profiler had no memory for."""
+        """The number of records that the profiler dropped because it ran out of memory."""
         return int(self.document.get("openreg_dropped_records", 0))
 
     def streams(self) -> dict[tuple[int, int], list[Work]]:
@@ -78,13 +78,12 @@ def read(path: Path) -> Trace:
     """Read a trace.
 
     Args:
-        path: of a file that ``export_chrome_trace`` wrote (.json or .json.gz).
+        path: a file written by ``export_chrome_trace`` (.json or .json.gz).
 
     Raises:
-        OSError: the file cannot be read.
-        ValueError: it is not such a trace.
-        EOFError: its end is missing.
-        zlib.error: it is damaged.
+        OSError: if the file cannot be read.
+        ValueError: if it is not such a trace.
+        EOFError: if its end is missing. zlib.error: if it is damaged.
     """
     content = path.read_bytes()
     document = json.loads(gzip.decompress(content) if content.startswith(b"\x1f\x8b") else content)
@@ -94,7 +93,7 @@ def read(path: Path) -> Trace:
     try:
         _sort(document["traceEvents"], trace)
     except (AttributeError, KeyError, TypeError) as error:
-        raise ValueError(f"a row of the trace is damaged: {error!r}") from error
+        raise ValueError(f"an event of the trace is malformed: {error!r}") from error
     trace.work.sort(key=lambda work: (work.begin, work.end))
     return trace
 

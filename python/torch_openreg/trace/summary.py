@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Where the time of the device went: by kernel, by stream, and how far copies overlap kernels."""
+"""Summarizes device time by kernel and by stream, and the overlap of copies with kernels."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -11,7 +11,7 @@ from torch_openreg.trace.events import COPY, KERNEL, Trace, Work
 
 @dataclass(frozen=True)
 class Kind:
-    """Work of one name; times in microseconds."""
+    """All work with one name; times in microseconds."""
 
     name: str
     count: int
@@ -27,12 +27,12 @@ class Row:
     stream: int
     count: int
     busy: float
-    idle: float  # between its first and its last work
+    idle: float  # between its first and last work
 
 
 @dataclass(frozen=True)
 class Summary:
-    """Of one trace.
+    """The summary of one trace.
 
     Attributes:
         span: from the first work of any stream to the end of the last, in microseconds.
@@ -47,10 +47,10 @@ class Summary:
     copies: float
 
     def lines(self, top: int) -> list[str]:
-        """Return it as a table for people.
+        """Return the summary as a table.
 
         Args:
-            top: how many names are listed; the rest is one line.
+            top: the number of names to list; the rest is one line.
         """
         total = sum(kind.total for kind in self.kinds)
         lines = [
@@ -93,7 +93,7 @@ Spans = list[tuple[float, float]]
 
 
 def _union(work: Iterable[Work]) -> Spans:
-    """Return when at least one of them ran."""
+    """Return the intervals in which at least one of them ran."""
     spans: Spans = []
     for begin, end in sorted((each.begin, each.end) for each in work):
         if spans and begin <= spans[-1][1]:
@@ -140,15 +140,15 @@ def summarize(trace: Trace) -> Summary:
 
 
 def draw(trace: Trace, path: Path, top: int) -> None:
-    """Draw the streams over time, and the names that take most of it.
+    """Plot the streams over time, and the names with the largest share.
 
     Args:
-        trace: what to draw.
-        path: of the picture (.png, .svg, .pdf).
-        top: how many names have a color of their own.
+        trace: the trace to plot.
+        path: the image to write (.png, .svg, .pdf).
+        top: the number of names with their own color.
 
     Raises:
-        ImportError: matplotlib is not installed.
+        ImportError: if matplotlib is not installed.
     """
     import matplotlib as mpl
 
@@ -177,6 +177,6 @@ def draw(trace: Trace, path: Path, top: int) -> None:
     names = list(colors)[::-1]
     totals = {kind.name: kind.total for kind in summary.kinds}
     bars.barh(names, [totals[name] for name in names], color=[colors[name] for name in names])
-    bars.set_xlabel("microseconds in all")
+    bars.set_xlabel("total microseconds")
     figure.savefig(path)
     plt.close(figure)

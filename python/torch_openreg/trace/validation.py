@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Finds what cannot be right in a trace."""
+"""Finds inconsistencies in a trace."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -11,15 +11,15 @@ _ROUNDING = 0.002
 
 
 def faults(trace: Trace) -> Iterator[str]:
-    """Yield a sentence for each fault: none for a good trace."""
+    """Yield a sentence for each fault; a valid trace has none."""
     if trace.dropped:
         yield (
-            f"{trace.dropped} records are missing, for which there was no memory: profile a "
-            "shorter time, or more memory (docs/profiler.md)"
+            f"{trace.dropped} records are missing because the profiler ran out of memory: profile "
+            "for a shorter time, or give it more memory (docs/profiler.md)"
         )
     elif not trace.work:
         yield (
-            "there is no work of the device in it: profile with "
+            "the trace contains no work of the device: profile with "
             "activities=[ProfilerActivity.CPU, ProfilerActivity.PrivateUse1]"
         )
     for correlation, count in trace.calls.items():
@@ -33,7 +33,7 @@ def faults(trace: Trace) -> Iterator[str]:
             yield f"{place} has no call of correlation {work.correlation}"
         operators = trace.operators
         if operators and work.external_id is not None and work.external_id not in operators:
-            yield f"{place} is linked to operator {work.external_id}, which is not there"
+            yield f"{place} is linked to operator {work.external_id}, which does not exist"
     for (device, stream), row in trace.streams().items():
         for before, after in pairwise(row):
             if after.begin < before.end - _ROUNDING:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Mixed precision: ``torch.openreg.amp``, which has what ``torch.cuda.amp`` has.
+"""Mixed precision: ``torch.openreg.amp``, the counterpart of ``torch.cuda.amp``.
 
-It is torch's own, told which device. Programs for several devices write ``torch.autocast(type)``
-and ``torch.amp.GradScaler(type)``, which do the same. See docs/amp.md.
+The classes are torch's with the device filled in. Programs for several devices use
+``torch.autocast(type)`` and ``torch.amp.GradScaler(type)``, which are equivalent. See docs/amp.md.
 """
 
 import torch
@@ -34,10 +34,10 @@ def get_amp_supported_dtype() -> list[torch.dtype]:
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Tell whether bfloat16 works, which it does on every device."""
+    """Tell whether bfloat16 is supported: always True."""
     return True
 
 
 def is_float16_supported() -> bool:
-    """Tell whether float16 works, which it does on every device."""
+    """Tell whether float16 is supported: always True."""
     return True

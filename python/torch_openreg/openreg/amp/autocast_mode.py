@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Regions of autocast, and what a ``torch.autograd.Function`` does in them."""
+"""Autocast regions, and the decorators that make a ``torch.autograd.Function`` respect them."""
 
 from functools import partial
 
@@ -10,14 +10,14 @@ from torch_openreg.name import DEVICE_TYPE
 __all__ = ["autocast", "custom_bwd", "custom_fwd"]
 
 
-class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: as torch calls it
+class autocast(torch.amp.autocast_mode.autocast):  # noqa: N801: torch's name
     """A region of ``torch.autocast("openreg")``: a context manager, and a decorator.
 
     Args:
-        enabled: False makes a region in which nothing is cast.
-        dtype: of matrix products and the like: one of ``get_amp_supported_dtype()``; with another
-            one torch warns and disables the region.
-        cache_enabled: whether a weight is cast once in a region, not at each use.
+        enabled: if False, nothing is cast in the region.
+        dtype: the dtype of matrix products and similar operators, one of
+            ``get_amp_supported_dtype()``; for any other dtype torch warns and disables the region.
+        cache_enabled: whether a weight is cast once per region instead of at each use.
     """
 
     def __init__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The scaler of losses that keeps small gradients of float16 from vanishing."""
+"""The loss scaler, which keeps small float16 gradients from underflowing."""
 
 import torch
 from torch.amp.grad_scaler import OptState
@@ -10,14 +10,14 @@ __all__ = ["GradScaler", "OptState"]
 
 
 class GradScaler(torch.amp.GradScaler):
-    """``torch.amp.GradScaler("openreg")``: keeps small gradients of float16 from vanishing.
+    """``torch.amp.GradScaler("openreg")``: keeps small float16 gradients from underflowing.
 
     Args:
-        init_scale: factor of the loss at the beginning.
-        growth_factor: what the factor is multiplied by after ``growth_interval`` good steps; > 1.
-        backoff_factor: what it is multiplied by after a step with an infinity or NaN; < 1.
-        growth_interval: good steps in a row after which the factor grows.
-        enabled: False makes a scaler that only calls the optimizer.
+        init_scale: the initial scale of the loss.
+        growth_factor: multiplies the scale after ``growth_interval`` good steps; greater than 1.
+        backoff_factor: multiplies the scale after a step with an infinity or NaN; less than 1.
+        growth_interval: the number of consecutive good steps after which the scale grows.
+        enabled: if False, the scaler only calls the optimizer.
     """
 
     def __init__(

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Another process that borrows memory of the device, for the soak.
+"""Another process that imports memory of the device, for the soak.
 
-One process serves many rounds, as starting it takes seconds. When its rounds are over it ends by
-itself, or is killed while it has borrowed memory and work of its own is queued on it; another one
-starts at once, and gets ready while the soak goes on.
+One process serves many rounds, because it takes seconds to start. After its rounds it exits, or it
+is killed while it uses imported memory and has queued work of its own. The next process starts
+immediately and initializes while the soak continues.
 """
 
 import contextlib
@@ -19,18 +19,18 @@ from typing import Any, Self
 import torch
 import torch.multiprocessing
 
-PATIENCE = 100.0  # seconds until a process counts as hanging; to start is some of them
-ELEMENTS = 1 << 16  # of a tensor that is lent: 256 KiB
-NAP = 100_000_000  # nanoseconds: work that a kill interrupts
+PATIENCE = 100.0  # seconds until a process counts as hanging, including its start
+ELEMENTS = 1 << 16  # of a shared tensor: 256 KiB
+NAP = 100_000_000  # nanoseconds; duration of the work that a kill interrupts
 
 
-def borrow(inbox: Any, outbox: Any) -> None:
-    """Be the other process: answer until there is a None.
+def serve(inbox: Any, outbox: Any) -> None:
+    """The main function of the other process: answers until it receives None.
 
     Args:
-        inbox: a queue of the number of intra-op threads, then of pairs: a tensor, to which 1 is
-            added, and whether to keep it and queue work on it that takes a while.
-        outbox: a queue of answers: a tensor of this process, twice the other.
+        inbox: a queue. The first message is the number of intra-op threads. Each later one is a
+            pair: a tensor, to which 1 is added, and whether to keep it and queue long work on it.
+        outbox: a queue of answers: a tensor of this process with twice the values.
     """
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(inbox.get())
@@ -52,33 +52,33 @@ def borrow(inbox: Any, outbox: Any) -> None:
 def _end_with_parent() -> None:
     parent = multiprocessing.parent_process()
     assert parent is not None
-    parent.join()  # at once, if it is killed; else it has ended this process before
+    parent.join()  # returns if the parent was killed; otherwise the parent ends this process first
     os._exit(1)
 
 
-class Borrower:
-    """The process, and what a round does with it. Ends with the ``with`` block.
+class Importer:
+    """The process, and its part of a round. Use it as a context manager, which ends the process.
 
     Args:
-        lifetime: rounds that one process serves.
+        lifetime: number of rounds that one process serves.
     """
 
     def __init__(self, lifetime: int = 50) -> None:
         self.lifetime = lifetime
         self.started = 0
-        self.rounds = 0  # of the process that lives
+        self.rounds = 0  # of the current process
         self._context = torch.multiprocessing.get_context("spawn")
         self._process: Any = None
 
     def share(self) -> None:
-        """Lend tensors of each device, borrow the answers, and have the memory back.
+        """Shares tensors of each device, imports the answers, and waits until all memory is free.
 
         Raises:
-            RuntimeError: if a value is wrong, memory does not come back, or the process fails.
+            RuntimeError: a value is wrong, memory is not released, or the process fails.
         """
         if self._process is None:
             self._start()
-        self._require_alive()  # what nobody reads keeps its memory
+        self._require_alive()  # a message that nobody reads keeps its memory
         self.rounds += 1
         last = self.rounds >= self.lifetime
         killed = last and self.started % 2 == 1
@@ -89,32 +89,32 @@ class Borrower:
             tensor = torch.full((ELEMENTS,), float(self.rounds), device=f"openreg:{index}")
             self._inbox.put((tensor, killed))
             answers.append(self._answer())
-            # Not the tensor itself when the process is to be killed: then it is being set to 0.
+            # If the process is to be killed, skip the tensor itself: queued work sets it to 0.
             total = answers[-1].sum().item()
             if total != 2 * (self.rounds + 1) * ELEMENTS:
-                raise RuntimeError(f"the other process's tensor adds up to {total}")
+                raise RuntimeError(f"the sum of the other process's tensor is {total}")
             if not killed and tensor.sum().item() != (self.rounds + 1) * ELEMENTS:
-                raise RuntimeError("the other process added to something else")
+                raise RuntimeError("the other process did not add to the shared tensor")
             del tensor
         if last:
             self._end(killed)
-            # What was borrowed outlives its owner.
+            # Imported memory must outlive its owner.
             if any(one.sub_(total / ELEMENTS).any().item() for one in answers):
-                raise RuntimeError("memory changed when its owner ended")
+                raise RuntimeError("imported memory changed when its owner ended")
         answers.clear()
         after = _allocated()
         if after != before:
-            raise RuntimeError(f"{after - before:,} bytes that were lent did not come back")
+            raise RuntimeError(f"{after - before:,} shared bytes were not released")
         if last:
             self._start()
 
     def _start(self) -> None:
         self._inbox, self._outbox = self._context.Queue(), self._context.Queue()
         self._process = self._context.Process(
-            target=borrow, args=(self._inbox, self._outbox), daemon=True
+            target=serve, args=(self._inbox, self._outbox), daemon=True
         )
         self._process.start()
-        # The first message also starts the queue's thread: each round ends with as many threads.
+        # The first message also starts the queue's thread: all rounds end with the same number.
         self._inbox.put(torch.get_num_threads())
         self.started += 1
         self.rounds = 0
@@ -127,7 +127,7 @@ class Borrower:
                 return answer
             except queue.Empty:
                 self._require_alive()
-        raise RuntimeError(f"the other process gave no answer within {PATIENCE:g} s")
+        raise RuntimeError(f"the other process did not answer within {PATIENCE:g} s")
 
     def _require_alive(self) -> None:
         if not self._process.is_alive():
@@ -138,7 +138,7 @@ class Borrower:
         if not killed:
             self._inbox.put(None)
             process.join(PATIENCE)
-        status = process.exitcode  # None as long as it lives
+        status = process.exitcode  # None while it is alive
         process.kill()
         process.join()
         process.close()
@@ -147,7 +147,7 @@ class Borrower:
             one.join_thread()
         del self._inbox, self._outbox
         if status != (None if killed else 0):
-            raise RuntimeError(f"the other process did not end as it should: status {status}")
+            raise RuntimeError(f"the other process ended with an unexpected status: {status}")
 
     def __enter__(self) -> Self:
         return self
@@ -164,7 +164,7 @@ class Borrower:
 
 
 def _allocated() -> int:
-    """Bytes in tensors of all devices, when what was lent and is used no more has come back."""
+    """Bytes in tensors of all devices, after shared memory that is no longer used was released."""
     gc.collect()
     torch.openreg.ipc_collect()
     return sum(

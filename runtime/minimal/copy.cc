@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Copies and fills: commands of a stream that translate their addresses when they run. A copy from
+// or to pageable memory waits until it is done.
+#include <cstring>
+#include <optional>
+
+#include "runtime/minimal/driver.h"
+#include "runtime/minimal/memory.h"
+#include "runtime/minimal/stream.h"
+
+namespace openreg::minimal {
+namespace {
+
+// The memory at one end of a copy.
+struct End {
+  orMemoryType type = orMemoryTypeUnmanaged;
+  int device = -1;
+};
+
+orError_t Locate(const char* function, const void* pointer, size_t size, End* end) {
+  if (pointer == nullptr) {
+    return FailNull(function, "a pointer");
+  }
+  const std::optional<Block> block = Memory::Get().Find(pointer);
+  if (!block && Memory::Get().IsDeviceAddress(pointer)) {
+    return Fail(orErrorInvalidDevicePointer,
+                "%s: %p is a device address outside of every live allocation", function, pointer);
+  }
+  const bool inside = block && block->Contains(pointer, size);
+  if ((block && !inside && !block->registered) || size > PTRDIFF_MAX) {
+    return Fail(orErrorInvalidCopy, "%s: %zu bytes at %p exceed the allocation", function, size,
+                pointer);
+  }
+  if (inside) {  // a range of which only a part is registered is pageable
+    *end = {block->type, block->device};
+  }
+  return orSuccess;
+}
+
+struct Request {
+  const char* function;
+  void* dst;
+  const void* src;
+  size_t size;
+  orMemcpyKind kind;
+  bool peer = false;  // the devices are given
+  int dst_device = -1;
+  int src_device = -1;
+};
+
+// Queues a command on the stream and, if asked to, waits for it.
+orError_t Submit(const char* function, Stream* stream, bool wait,
+                 std::function<orError_t(std::string*)> run) {
+  uint64_t position = 0;
+  RETURN_IF_ERROR(stream->Queue(function, {.run = std::move(run)}, &position));
+  return wait ? stream->Wait(function, position) : orSuccess;
+}
+
+orError_t Copy(const Request& request, Stream* stream, bool wait) {
+  const auto& [function, dst, src, size, kind, peer, dst_device, src_device] = request;
+  if (kind < orMemcpyHostToHost || kind > orMemcpyDefault) {
+    return Fail(orErrorInvalidValue, "%s: %d is not an orMemcpyKind", function, kind);
+  }
+  if (peer) {
+    RETURN_IF_ERROR(CheckDevice(function, dst_device));
+    RETURN_IF_ERROR(CheckDevice(function, src_device));
+  }
+  if (size == 0) {
+    return orSuccess;
+  }
+  End to, from;
+  RETURN_IF_ERROR(Locate(function, dst, size, &to));
+  RETURN_IF_ERROR(Locate(function, src, size, &from));
+  const int found =
+      (to.type == orMemoryTypeDevice ? 1 : 0) + (from.type == orMemoryTypeDevice ? 2 : 0);
+  if (kind != orMemcpyDefault && kind != found) {
+    return Fail(orErrorInvalidCopy, "%s: the kind is %d, but the pointers imply %d", function, kind,
+                found);
+  }
+  if (peer && (to.device != dst_device || from.device != src_device)) {
+    return Fail(orErrorInvalidCopy, "%s: the memory belongs to devices %d and %d, not %d and %d",
+                function, to.device, from.device, dst_device, src_device);
+  }
+  const bool pageable =
+      to.type == orMemoryTypeUnmanaged || from.type == orMemoryTypeUnmanaged;
+  return Submit(function, stream, wait || pageable,
+                [dst = request.dst, src = request.src, size = request.size](std::string*) {
+                  const Memory& memory = Memory::Get();
+                  std::memmove(memory.Translate(dst), memory.Translate(src), size);
+                  return orSuccess;
+                });
+}
+
+orError_t Set(const char* function, void* pointer, int value, size_t size, Stream* stream,
+              bool wait) {
+  if (size == 0) {
+    return orSuccess;
+  }
+  End end;
+  RETURN_IF_ERROR(Locate(function, pointer, size, &end));
+  if (end.type == orMemoryTypeUnmanaged) {
+    return Fail(orErrorInvalidDevicePointer, "%s: %p is pageable host memory: use memset", function,
+                pointer);
+  }
+  return Submit(function, stream, wait, [=](std::string*) {
+    std::memset(Memory::Get().Translate(pointer), value, size);
+    return orSuccess;
+  });
+}
+
+// Finds the stream and calls `operation(stream, wait)`. A synchronous operation runs on the default
+// stream and returns the error of that stream.
+template <class Operation>
+orError_t OnStream(const char* function, orStream_t handle, bool synchronous,
+                   Operation operation) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(EnterWork(function));
+  RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
+  RETURN_IF_ERROR(operation(stream.get(), synchronous));
+  return synchronous ? Report(stream->TakeFailure()) : orSuccess;
+}
+
+orError_t CopyOnStream(const Request& request, orStream_t handle, bool synchronous) {
+  return OnStream(request.function, handle, synchronous,
+                  [&](Stream* stream, bool wait) { return Copy(request, stream, wait); });
+}
+
+}  // namespace
+
+extern "C" {
+
+OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpyKind kind) {
+  return CopyOnStream({"orMemcpy", dst, src, size, kind}, nullptr, true);
+}
+
+OPENREG_API orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
+                        orStream_t stream) {
+  return CopyOnStream({"orMemcpyAsync", dst, src, size, kind}, stream, false);
+}
+
+OPENREG_API orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device, size_t size) {
+  return CopyOnStream({"orMemcpyPeer", dst, src, size, orMemcpyDeviceToDevice, true, dst_device,
+                       src_device},
+                      nullptr, true);
+}
+
+OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t size,
+                            orStream_t stream) {
+  return CopyOnStream({"orMemcpyPeerAsync", dst, src, size, orMemcpyDeviceToDevice, true,
+                       dst_device, src_device},
+                      stream, false);
+}
+
+OPENREG_API orError_t orMemset(void* pointer, int value, size_t size) {
+  return OnStream("orMemset", nullptr, true, [=](Stream* stream, bool wait) {
+    return Set("orMemset", pointer, value, size, stream, wait);
+  });
+}
+
+OPENREG_API orError_t orMemsetAsync(void* pointer, int value, size_t size, orStream_t stream) {
+  return OnStream("orMemsetAsync", stream, false, [=](Stream* found, bool wait) {
+    return Set("orMemsetAsync", pointer, value, size, found, wait);
+  });
+}
+
+}  // extern "C"
+}  // namespace openreg::minimal

@@ -1,0 +1,316 @@
+// SPDX-License-Identifier: BSD-3-Clause
+#include "runtime/minimal/driver.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <cstdarg>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <mutex>
+#include <string_view>
+
+#include "runtime/minimal/memory.h"
+#include "runtime/minimal/stream.h"
+
+namespace openreg::minimal {
+
+thread_local constinit ThreadState thread_state;
+
+namespace {
+
+constexpr size_t kMaxDeviceMemory = size_t{1} << 40;
+constexpr size_t kMemoryUnit = size_t{2} << 20;  // the memory of a device is a multiple of it
+
+// Set by the first use, the child of a fork, and orShutdown. The mutex is held during the first
+// use, and by a fork, which therefore waits for a first use in another thread.
+enum class Phase { kUnused, kReady, kForked, kShutdown };
+constinit std::atomic<Phase> phase{Phase::kUnused};
+constinit std::atomic<int> requested_blocking{-1};  // from orSetLaunchBlocking
+constinit std::mutex first_use_mutex;
+constinit std::mutex settings_mutex;  // held while the variables are read, and by a fork
+
+size_t DefaultMemory(int device_count) {
+  size_t available = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;
+  size_t limit = 0;
+  if (std::ifstream file("/sys/fs/cgroup/memory.max"); file >> limit) {  // of a container
+    available = std::min(available, limit);
+  }
+  const size_t share = available / 2 / static_cast<size_t>(device_count);
+  return std::clamp(share / kMemoryUnit * kMemoryUnit, kMemoryUnit, kMaxDeviceMemory);
+}
+
+// "123", "64K", "2M", "1G" or "1T"; 0 for any other text.
+size_t ParseBytes(std::string_view text) {
+  size_t number = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  const std::string_view suffix = text.substr(static_cast<size_t>(end - text.data()));
+  const size_t unit = std::string_view("KMGTkmgt").find(suffix);
+  if (error != std::errc() || suffix.size() > 1 || unit == std::string_view::npos) {
+    return 0;
+  }
+  const size_t shift = suffix.empty() ? 0 : 10 * (unit % 4 + 1);
+  return number > kMaxDeviceMemory >> shift ? 0 : number << shift;
+}
+
+Settings ReadSettings() {
+  Settings settings;
+  const auto get = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string_view(value != nullptr ? value : "");
+  };
+  const auto refuse = [&](const char* name, const char* expected) {
+    settings.error = orErrorInvalidValue;
+    std::snprintf(settings.detail, sizeof(settings.detail), "%s is \"%.64s\": expected %s", name,
+                  std::getenv(name), expected);
+  };
+  if (const std::string_view text = get("OPENREG_DEVICE_COUNT"); !text.empty()) {
+    const auto [end, error] =
+        std::from_chars(text.data(), text.data() + text.size(), settings.device_count);
+    if (error != std::errc() || end != text.data() + text.size() || settings.device_count < 1 ||
+        settings.device_count > OPENREG_MAX_DEVICES) {
+      refuse("OPENREG_DEVICE_COUNT", "a number from 1 to 16");
+      return settings;
+    }
+  }
+  settings.device_memory = DefaultMemory(settings.device_count);
+  if (const std::string_view text = get("OPENREG_DEVICE_MEMORY"); !text.empty()) {
+    settings.device_memory = (ParseBytes(text) + kMemoryUnit - 1) / kMemoryUnit * kMemoryUnit;
+    if (settings.device_memory == 0) {
+      refuse("OPENREG_DEVICE_MEMORY", "bytes, at most 1T, with an optional suffix K, M, G or T");
+    }
+  }
+  if (const std::string_view text = get("OPENREG_LAUNCH_BLOCKING"); !text.empty()) {
+    settings.launch_blocking = text == "1";
+    if (text != "0" && text != "1") {
+      refuse("OPENREG_LAUNCH_BLOCKING", "0 or 1");
+    }
+  }
+  return settings;
+}
+
+void EndThreads() {
+  Phase ready = Phase::kReady;
+  if (phase.compare_exchange_strong(ready, Phase::kShutdown)) {
+    Streams::Get().ShutDown();
+  }
+}
+
+orError_t FirstUse() {
+  const std::lock_guard lock(first_use_mutex);
+  if (phase.load() != Phase::kUnused) {
+    return orSuccess;
+  }
+  const Settings& settings = GetSettings();
+  if (settings.error != orSuccess) {
+    return Fail(settings.error, "%s", settings.detail);
+  }
+  RETURN_IF_ERROR(Memory::Get().Reserve(settings.device_count, settings.device_memory));
+  Streams::Get().CreateDefaults(settings.device_count);
+  // Exit handlers run in reverse order: this one runs before everything that was loaded so far, and
+  // that kernels may use, is torn down.
+  if (std::atexit(EndThreads) != 0) {
+    return Fail(orErrorSystem, "the exit handler cannot be registered: no memory");
+  }
+  phase.store(Phase::kReady);
+  return orSuccess;
+}
+
+// Before main: a fork may happen during the first use.
+[[gnu::constructor]] void RegisterForkHandlers() {
+  const auto prepare = [] {
+    first_use_mutex.lock();
+    settings_mutex.lock();
+  };
+  static constexpr auto kParent = [] {
+    settings_mutex.unlock();
+    first_use_mutex.unlock();
+  };
+  const auto child = [] {
+    if (phase.load() != Phase::kUnused) {
+      phase.store(Phase::kForked);
+    }
+    kParent();
+  };
+  pthread_atfork(prepare, kParent, child);
+}
+
+}  // namespace
+
+orError_t Fail(orError_t error, const char* format, ...) {
+  ThreadState& thread = thread_state;
+  const int prefix = std::snprintf(thread.detail, sizeof(thread.detail), "openreg: ");
+  va_list values;
+  va_start(values, format);
+  std::vsnprintf(thread.detail + prefix, sizeof(thread.detail) - prefix, format, values);
+  va_end(values);
+  return thread.last_error = error;
+}
+
+orError_t FailNull(const char* function, const char* parameter) {
+  return Fail(orErrorInvalidValue, "%s: %s is null", function, parameter);
+}
+
+const Settings& GetSettings() {
+  static constinit std::atomic<const Settings*> settings{nullptr};
+  if (settings.load() == nullptr) {
+    const std::lock_guard lock(settings_mutex);
+    if (settings.load() == nullptr) {
+      settings.store(new Settings(ReadSettings()));
+    }
+  }
+  return *settings.load();
+}
+
+bool InForkedChild() { return phase.load() == Phase::kForked; }
+
+orError_t EnterQuery(const char* function) {
+  const Phase now = phase.load();
+  if (now == Phase::kForked) {
+    return Fail(orErrorForked,
+                "%s: the device was used before this process was forked, and a child cannot use "
+                "it; start processes with \"spawn\" or \"forkserver\"",
+                function);
+  }
+  return now == Phase::kUnused ? FirstUse() : orSuccess;
+}
+
+orError_t EnterRelease(const char* function) {
+  return !thread_state.in_kernel
+             ? orSuccess
+             : Fail(orErrorNotPermitted, "%s was called inside a kernel or host function",
+                    function);
+}
+
+orError_t EnterWork(const char* function) {
+  if (!InForkedChild()) {
+    RETURN_IF_ERROR(EnterRelease(function));
+  }
+  RETURN_IF_ERROR(EnterQuery(function));
+  return phase.load() == Phase::kShutdown
+             ? Fail(orErrorShutdown, "%s: the process exits", function)
+             : orSuccess;
+}
+
+orError_t CheckDevice(const char* function, int device) {
+  const Settings& settings = GetSettings();
+  if (settings.error != orSuccess) {
+    return Fail(settings.error, "%s", settings.detail);
+  }
+  if (device < 0 || device >= settings.device_count) {
+    return Fail(orErrorInvalidDevice,
+                "%s: device index %d is out of range: %d devices (OPENREG_DEVICE_COUNT)", function,
+                device, settings.device_count);
+  }
+  return orSuccess;
+}
+
+bool LaunchBlocking() {
+  const int requested = requested_blocking.load();
+  return requested == -1 ? GetSettings().launch_blocking : requested == 1;
+}
+
+extern "C" {
+
+OPENREG_API orError_t orGetLastError(void) {
+  const orError_t error = thread_state.last_error;
+  thread_state.last_error = orSuccess;
+  return error;
+}
+
+OPENREG_API orError_t orPeekAtLastError(void) { return thread_state.last_error; }
+
+OPENREG_API const char* orGetLastErrorDetail(void) { return thread_state.detail; }
+
+OPENREG_API orError_t orGetVersion(int* version) {
+  if (version == nullptr) {
+    return FailNull("orGetVersion", "version");
+  }
+  *version = OPENREG_VERSION;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orInit(void) { return EnterQuery("orInit"); }
+
+OPENREG_API orError_t orShutdown(void) {
+  if (InForkedChild()) {
+    return orSuccess;
+  }
+  RETURN_IF_ERROR(EnterRelease("orShutdown"));
+  EndThreads();
+  return orSuccess;
+}
+
+OPENREG_API orError_t orSetLaunchBlocking(int blocking) {
+  if (blocking != 0 && blocking != 1) {
+    return Fail(orErrorInvalidValue, "orSetLaunchBlocking: blocking is %d: expected 0 or 1",
+                blocking);
+  }
+  requested_blocking.store(blocking);
+  return orSuccess;
+}
+
+OPENREG_API orError_t orGetLaunchBlocking(int* blocking) {
+  if (blocking == nullptr) {
+    return FailNull("orGetLaunchBlocking", "blocking");
+  }
+  RETURN_IF_ERROR(CheckDevice("orGetLaunchBlocking", 0));
+  *blocking = LaunchBlocking() ? 1 : 0;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orGetDeviceCount(int* count) {
+  if (count == nullptr) {
+    return FailNull("orGetDeviceCount", "count");
+  }
+  *count = 0;
+  RETURN_IF_ERROR(CheckDevice("orGetDeviceCount", 0));
+  *count = GetSettings().device_count;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orGetDevice(int* device) {
+  if (device == nullptr) {
+    return FailNull("orGetDevice", "device");
+  }
+  if (InForkedChild()) {
+    return EnterQuery("orGetDevice");
+  }
+  *device = thread_state.device;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orSetDevice(int device) {
+  if (InForkedChild()) {
+    return EnterQuery("orSetDevice");
+  }
+  RETURN_IF_ERROR(CheckDevice("orSetDevice", device));
+  thread_state.device = device;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
+  if (properties == nullptr) {
+    return FailNull("orGetDeviceProperties", "properties");
+  }
+  RETURN_IF_ERROR(CheckDevice("orGetDeviceProperties", device));
+  *properties = {};
+  std::snprintf(properties->name, sizeof(properties->name), "OpenReg minimal accelerator");
+  properties->total_memory = GetSettings().device_memory;
+  properties->allocation_granularity = kPage;
+  properties->major = 1;
+  properties->multi_processor_count = 1;  // each kernel runs on the thread of its stream
+  properties->max_threads_per_multi_processor = 1;
+  properties->warp_size = 1;
+  std::ifstream("/proc/sys/kernel/random/boot_id")
+      .read(reinterpret_cast<char*>(properties->uuid), sizeof(properties->uuid) - 1);
+  properties->uuid[15] = static_cast<uint8_t>(device);
+  return orSuccess;
+}
+
+}  // extern "C"
+}  // namespace openreg::minimal

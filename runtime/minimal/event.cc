@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// Events: each refers to a position of a stream. With timing, recording also queues a command that
+// reads the clock.
+#include <time.h>
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+
+#include "runtime/minimal/driver.h"
+#include "runtime/minimal/handle_table.h"
+#include "runtime/minimal/stream.h"
+
+namespace openreg::minimal {
+namespace {
+
+constexpr size_t kMaxEvents = 1048576;
+
+// What an event captured. Recording again makes a new one: a wait keeps the one that it read.
+struct Record {
+  std::shared_ptr<Stream> stream;  // null: never recorded
+  uint64_t position = 0;
+  std::shared_ptr<std::atomic<int64_t>> nanoseconds;  // with timing
+
+  Stream::State state() const {
+    return stream == nullptr ? Stream::State::kDone : stream->StateOf(position);
+  }
+};
+
+class Event {
+ public:
+  Event(int device, bool timed) : device(device), timed(timed) {}
+
+  Record record() {
+    const std::lock_guard lock(mutex_);
+    return record_;
+  }
+  void set_record(Record record) {
+    const std::lock_guard lock(mutex_);
+    record_ = std::move(record);
+  }
+
+  const int device;
+  const bool timed;
+
+ private:
+  std::mutex mutex_;
+  Record record_;
+};
+
+HandleTable<Event, orEvent_t, 0xe7e>& Events() {
+  static auto& events = *new HandleTable<Event, orEvent_t, 0xe7e>;  // like Streams
+  return events;
+}
+
+orError_t Find(const char* function, orEvent_t handle, std::shared_ptr<Event>* event) {
+  *event = Events().Find(handle);
+  return *event != nullptr
+             ? orSuccess
+             : Fail(orErrorInvalidHandle, "%s: %p is not an event, or it was destroyed", function,
+                    static_cast<void*>(handle));
+}
+
+// The result of a query.
+orError_t Answer(const char* function, Stream::State state) {
+  return state == Stream::State::kDone      ? orSuccess
+         : state == Stream::State::kPending ? orErrorNotReady
+                                            : Fail(orErrorShutdown,
+                                                   "%s: queued commands were dropped: the process "
+                                                   "exits",
+                                                   function);
+}
+
+int64_t Now() {
+  timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return int64_t{now.tv_sec} * 1000000000 + now.tv_nsec;
+}
+
+}  // namespace
+
+void DestroyEvents(int device) {
+  for (const auto& [handle, event] : Events().All()) {
+    if (event->device == device) {
+      Events().Remove(handle);
+    }
+  }
+}
+
+extern "C" {
+
+OPENREG_API orError_t orEventCreate(orEvent_t* event) {
+  return orEventCreateWithFlags(event, orEventDisableTiming);
+}
+
+OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
+  RETURN_IF_ERROR(EnterWork("orEventCreate"));
+  if (event == nullptr) {
+    return FailNull("orEventCreate", "event");
+  }
+  if (flags == orEventInterprocess) {
+    return Fail(orErrorNotSupported, "orEventCreate: this driver shares no events");
+  }
+  if (flags > orEventEnableTiming) {
+    return Fail(orErrorInvalidValue, "orEventCreate: flags are 0x%x: expected 0x0 or 0x1", flags);
+  }
+  *event = Events().Add(
+      std::make_shared<Event>(thread_state.device, flags == orEventEnableTiming), kMaxEvents);
+  return *event != nullptr
+             ? orSuccess
+             : Fail(orErrorSystem, "orEventCreate: %zu events exist already", kMaxEvents);
+}
+
+OPENREG_API orError_t orEventDestroy(orEvent_t event) {
+  if (InForkedChild()) {
+    return orSuccess;
+  }
+  RETURN_IF_ERROR(EnterRelease("orEventDestroy"));
+  return Events().Remove(event) != nullptr
+             ? orSuccess
+             : Fail(orErrorInvalidHandle, "orEventDestroy: %p is not an event, or it was destroyed",
+                    static_cast<void*>(event));
+}
+
+OPENREG_API orError_t orEventGetDevice(orEvent_t handle, int* device) {
+  std::shared_ptr<Event> event;
+  RETURN_IF_ERROR(EnterQuery("orEventGetDevice"));
+  RETURN_IF_ERROR(Find("orEventGetDevice", handle, &event));
+  if (device == nullptr) {
+    return FailNull("orEventGetDevice", "device");
+  }
+  *device = event->device;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orEventRecord(orEvent_t handle, orStream_t stream_handle) {
+  std::shared_ptr<Event> event;
+  Record record;
+  RETURN_IF_ERROR(EnterWork("orEventRecord"));
+  RETURN_IF_ERROR(Find("orEventRecord", handle, &event));
+  RETURN_IF_ERROR(Streams::Get().Find("orEventRecord", stream_handle, &record.stream));
+  if (event->device != record.stream->device()) {
+    return Fail(orErrorInvalidDevice,
+                "orEventRecord: the event belongs to device %d, the stream to device %d",
+                event->device, record.stream->device());
+  }
+  if (event->timed) {
+    record.nanoseconds = std::make_shared<std::atomic<int64_t>>(0);
+    const auto read_clock = [time = record.nanoseconds](std::string*) {
+      *time = Now();
+      return orSuccess;
+    };
+    RETURN_IF_ERROR(record.stream->Queue("orEventRecord", {.run = read_clock}, &record.position));
+  } else {
+    record.position = record.stream->last_position();
+  }
+  event->set_record(std::move(record));
+  return orSuccess;
+}
+
+OPENREG_API orError_t orEventQuery(orEvent_t handle) {
+  std::shared_ptr<Event> event;
+  RETURN_IF_ERROR(EnterQuery("orEventQuery"));
+  RETURN_IF_ERROR(Find("orEventQuery", handle, &event));
+  return Answer("orEventQuery", event->record().state());
+}
+
+OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
+  std::shared_ptr<Event> event;
+  RETURN_IF_ERROR(EnterWork("orEventSynchronize"));
+  RETURN_IF_ERROR(Find("orEventSynchronize", handle, &event));
+  const Record record = event->record();
+  if (record.stream == nullptr) {
+    return orSuccess;
+  }
+  RETURN_IF_ERROR(record.stream->Wait("orEventSynchronize", record.position));
+  return Report(record.stream->TakeFailure());
+}
+
+OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEvent_t end_handle) {
+  constexpr const char* kFunction = "orEventElapsedTime";
+  std::shared_ptr<Event> start, end;
+  RETURN_IF_ERROR(EnterQuery(kFunction));
+  if (milliseconds == nullptr) {
+    return FailNull(kFunction, "milliseconds");
+  }
+  RETURN_IF_ERROR(Find(kFunction, start_handle, &start));
+  RETURN_IF_ERROR(Find(kFunction, end_handle, &end));
+  if (!start->timed || !end->timed) {
+    return Fail(orErrorNotSupported, "%s: the %s event keeps no time: use orEventEnableTiming",
+                kFunction, start->timed ? "end" : "start");
+  }
+  const Record started = start->record();
+  const Record ended = end->record();
+  if (started.stream == nullptr || ended.stream == nullptr || start->device != end->device) {
+    return Fail(orErrorInvalidValue, "%s: %s", kFunction,
+                started.stream == nullptr ? "the start event was never recorded"
+                : ended.stream == nullptr ? "the end event was never recorded"
+                                          : "the events belong to different devices");
+  }
+  for (const Record* record : {&started, &ended}) {
+    if (const Stream::State state = record->state(); state != Stream::State::kDone) {
+      return Answer(kFunction, state);
+    }
+  }
+  *milliseconds = static_cast<float>(
+      static_cast<double>(*ended.nanoseconds - *started.nanoseconds) / 1e6);
+  return orSuccess;
+}
+
+OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, unsigned flags) {
+  constexpr const char* kFunction = "orStreamWaitEvent";
+  std::shared_ptr<Stream> stream;
+  std::shared_ptr<Event> event;
+  RETURN_IF_ERROR(EnterWork(kFunction));
+  RETURN_IF_ERROR(Streams::Get().Find(kFunction, stream_handle, &stream));
+  RETURN_IF_ERROR(Find(kFunction, event_handle, &event));
+  if (flags != 0) {
+    return Fail(orErrorInvalidValue, "%s: flags are 0x%x: expected 0", kFunction, flags);
+  }
+  const Record record = event->record();
+  if (record.state() == Stream::State::kDone || record.stream == stream) {
+    return orSuccess;
+  }
+  return stream->Queue(kFunction, {.source = record.stream, .source_position = record.position});
+}
+
+}  // extern "C"
+}  // namespace openreg::minimal

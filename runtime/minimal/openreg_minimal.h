@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// openreg_minimal.h - the kernels of the minimal driver, by name.
+//
+// openreg.h leaves open how a program obtains a kernel. Here it asks for it by name, as one asks a
+// module for a compiled kernel on real hardware, and all kernels take the same arguments:
+//
+//   orKernel_t add;
+//   orGetKernel(&add, "add");
+//   orKernelArguments arguments = {.rank = 1, .kept = 1, .element_size = 4, .sizes = {16},
+//                                  .out = {out, {1}}, .a = {a, {1}}, .b = {b, {1}}, .scalar = 1};
+//   orLaunchKernel(stream, add, &arguments, sizeof(arguments));
+//
+// A kernel visits all indices of `sizes`. The first `kept` dimensions are those of `out`. The
+// others, if any, are reduced: the results of their indices are added up. A stride of zero repeats
+// an operand (broadcasting), and strides in any order transpose it.
+//
+//   name                 out =                          elements
+//   fill                 the bytes of `scalar`          1, 2, 4 or 8 bytes
+//   copy                 a                              1, 2, 4 or 8 bytes
+//   add                  a + scalar * b                 float
+//   mul                  a * b                          float
+//   mul_scalar           a * scalar                     float
+//   relu                 max(a, 0)                      float
+//   threshold_backward   b > scalar ? a : 0             float (a: gradient, b: input)
+//   sum                  sum of a                       float
+//   mm                   sum of a * b: sizes are rows, columns, inner; kept is 2
+//
+// A launch with other `sizes` than bytes in the struct returns orErrorInvalidValue. A kernel whose
+// operands are not inside live memory of its device, or pinned memory, fails with
+// orErrorLaunchFailure, and writes nothing. Every function may be called from every thread.
+#ifndef RUNTIME_MINIMAL_OPENREG_MINIMAL_H_
+#define RUNTIME_MINIMAL_OPENREG_MINIMAL_H_
+
+#include "runtime/device/openreg.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPENREG_MINIMAL_MAX_RANK 8
+
+// A tensor in memory: the address of its first element, and strides in elements.
+typedef struct orOperand {
+  void* data;
+  int64_t strides[OPENREG_MINIMAL_MAX_RANK];
+} orOperand;
+
+typedef struct orKernelArguments {
+  int rank;          // dimensions of `sizes`
+  int kept;          // of them, dimensions of `out`
+  int element_size;  // bytes
+  int64_t sizes[OPENREG_MINIMAL_MAX_RANK];
+  orOperand out, a, b;
+  union {
+    double scalar;
+    unsigned char bytes[8];  // of "fill": the first `element_size` of them
+  };
+} orKernelArguments;
+
+// Returns orErrorInvalidValue if there is no kernel of this name. A kernel stays valid until the
+// process ends.
+OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif
+
+#endif  // RUNTIME_MINIMAL_OPENREG_MINIMAL_H_

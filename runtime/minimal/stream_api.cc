@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// The functions of openreg.h for streams, host functions, and the synchronization of devices.
+#include "runtime/minimal/driver.h"
+#include "runtime/minimal/memory.h"
+#include "runtime/minimal/stream.h"
+
+namespace openreg::minimal {
+namespace {
+
+constexpr int kLeastPriority = 0;
+constexpr int kGreatestPriority = -1;
+
+orError_t FindForQuery(const char* function, orStream_t handle, std::shared_ptr<Stream>* stream) {
+  RETURN_IF_ERROR(EnterQuery(function));
+  return Streams::Get().Find(function, handle, stream);
+}
+
+}  // namespace
+
+extern "C" {
+
+OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest) {
+  if (least == nullptr || greatest == nullptr) {
+    return FailNull("orDeviceGetStreamPriorityRange", least == nullptr ? "least" : "greatest");
+  }
+  *least = kLeastPriority;
+  *greatest = kGreatestPriority;
+  return orSuccess;
+}
+
+OPENREG_API orError_t orStreamCreate(orStream_t* stream) {
+  return orStreamCreateWithPriority(stream, 0, kLeastPriority);
+}
+
+OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned flags, int priority) {
+  RETURN_IF_ERROR(EnterWork("orStreamCreate"));
+  if (stream == nullptr) {
+    return FailNull("orStreamCreate", "stream");
+  }
+  if (flags != 0 || priority < kGreatestPriority || priority > kLeastPriority) {
+    return Fail(orErrorInvalidValue,
+                "orStreamCreate: flags 0x%x, priority %d: expected flags 0, priority %d to %d",
+                flags, priority, kGreatestPriority, kLeastPriority);
+  }
+  return Streams::Get().Create(thread_state.device, priority, stream);
+}
+
+OPENREG_API orError_t orStreamDestroy(orStream_t stream) {
+  if (InForkedChild()) {
+    return orSuccess;
+  }
+  RETURN_IF_ERROR(EnterRelease("orStreamDestroy"));
+  return Streams::Get().Destroy(stream);
+}
+
+OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device) {
+  RETURN_IF_ERROR(EnterQuery("orGetDefaultStream"));
+  if (stream == nullptr) {
+    return FailNull("orGetDefaultStream", "stream");
+  }
+  RETURN_IF_ERROR(CheckDevice("orGetDefaultStream", device));
+  *stream = Streams::Get().Default(device);
+  return orSuccess;
+}
+
+OPENREG_API orError_t orStreamGetPriority(orStream_t handle, int* priority) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(FindForQuery("orStreamGetPriority", handle, &stream));
+  if (priority == nullptr) {
+    return FailNull("orStreamGetPriority", "priority");
+  }
+  *priority = stream->priority();
+  return orSuccess;
+}
+
+OPENREG_API orError_t orStreamGetDevice(orStream_t handle, int* device) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(FindForQuery("orStreamGetDevice", handle, &stream));
+  if (device == nullptr) {
+    return FailNull("orStreamGetDevice", "device");
+  }
+  *device = stream->device();
+  return orSuccess;
+}
+
+OPENREG_API orError_t orStreamQuery(orStream_t handle) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(FindForQuery("orStreamQuery", handle, &stream));
+  const Stream::State state = stream->StateOf(stream->last_position());
+  return state == Stream::State::kDone      ? orSuccess
+         : state == Stream::State::kPending ? orErrorNotReady
+                                            : Fail(orErrorShutdown,
+                                                   "orStreamQuery: queued commands were dropped");
+}
+
+OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(EnterWork("orStreamSynchronize"));
+  RETURN_IF_ERROR(Streams::Get().Find("orStreamSynchronize", handle, &stream));
+  RETURN_IF_ERROR(stream->Wait("orStreamSynchronize", stream->last_position()));
+  return Report(stream->TakeFailure());
+}
+
+OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, void* data) {
+  std::shared_ptr<Stream> stream;
+  RETURN_IF_ERROR(EnterWork("orLaunchHostFunc"));
+  RETURN_IF_ERROR(Streams::Get().Find("orLaunchHostFunc", handle, &stream));
+  if (function == nullptr) {
+    return FailNull("orLaunchHostFunc", "function");
+  }
+  return stream->Queue("orLaunchHostFunc", {.run = [=](std::string*) {
+                         function(data);
+                         return orSuccess;
+                       }});
+}
+
+OPENREG_API int orInKernel(void) { return thread_state.in_kernel ? 1 : 0; }
+
+OPENREG_API orError_t orDeviceSynchronize(void) {
+  RETURN_IF_ERROR(EnterWork("orDeviceSynchronize"));
+  Failure failure;
+  RETURN_IF_ERROR(
+      Streams::Get().Synchronize("orDeviceSynchronize", thread_state.device, &failure));
+  return Report(failure);
+}
+
+OPENREG_API orError_t orDeviceReset(void) {
+  RETURN_IF_ERROR(EnterWork("orDeviceReset"));
+  RETURN_IF_ERROR(Streams::Get().Reset("orDeviceReset", thread_state.device));
+  DestroyEvents(thread_state.device);
+  Memory::Get().FreeAll(thread_state.device);
+  return orSuccess;
+}
+
+}  // extern "C"
+}  // namespace openreg::minimal
