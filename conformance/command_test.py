@@ -195,6 +195,17 @@ def test_modes_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFix
         assert message in capsys.readouterr().err
 
 
+def test_modes_without_a_case_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    modes = tmp_path / "unused_modes.py"
+    modes.write_text("SUITES = {}")
+    with pytest.raises(SystemExit) as refused:
+        main(["--device", "cpu", "--modes", str(modes)])
+    assert refused.value.code == 2
+    assert "the tier quick has no cases of --modes" in capsys.readouterr().err
+
+
 def test_time_limit_leaves_cases_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cases = only("op/eager/float32/add", "op/eager/float32/mul", "op/eager/float32/sub")
     with monkeypatch.context() as patch:

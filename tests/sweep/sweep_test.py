@@ -118,7 +118,7 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Operators for all other checks, some of each kind.
+# Operators for all other modes, some of each kind.
 CHECKED = (
     "add",
     "addr",

@@ -173,7 +173,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # the CPU cannot run it: not a case of this check
+            except Exception:  # the CPU cannot run it: not a case of this mode
                 continue
             calls += recorder.calls
         return calls

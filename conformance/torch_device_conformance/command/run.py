@@ -22,7 +22,7 @@ from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.generic_tests import configuration
 from torch_device_conformance.report.markdown import works
 from torch_device_conformance.report.report import BadReport, Journal, Report, complete
-from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.report.waivers import Waivers, failure
 from torch_device_conformance.subject.subject import Subject
 from torch_device_conformance.verdict.verdict import NOT_RUN, Case, Verdict
 from tqdm import tqdm
@@ -169,6 +169,8 @@ def main(argv: Sequence[str]) -> int:
         flags.error(str(error))
     if not todo:
         flags.error(f"no case matches {', '.join(options.only)}")
+    if modes and options.tier != "full" and not options.only:
+        flags.error(f"the tier {options.tier} has no cases of --modes; add --tier full or --only")
     if options.list:
         print("\n".join(map(str, todo)))
         return 0
@@ -210,7 +212,7 @@ def main(argv: Sequence[str]) -> int:
     late = 60 * options.minutes if options.minutes else float("inf")
     left = [case for case in rest(todo, have) if not waivers.leaves_out(case)]
     verdicts = run(left, limits, prepare, subject, settings)
-    for verdict in progress(verdicts, len(left) + len(have), found):
+    for verdict in progress(verdicts, len(left) + len(have), found, waivers):
         journal.add(verdict)
         found.append(verdict)
         if time.monotonic() - begun > late:
@@ -240,13 +242,15 @@ def threads(jobs: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // jobs)
 
 
-def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Shows the progress of a run and how many cases are wrong."""
-    wrong = sum(verdict.accuses for verdict in have)
+def progress(
+    verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict], waivers: Waivers
+) -> Iterator[Verdict]:
+    """Shows the progress of a run and how many cases fail it."""
+    failed = sum(map(waivers.fails, have))
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
         for verdict in verdicts:
-            wrong += verdict.accuses
-            bar.set_postfix_str(f"{wrong} wrong, {verdict.case}"[:60], refresh=False)
+            failed += waivers.fails(verdict)
+            bar.set_postfix_str(f"{failed} failed, {verdict.case}"[:60], refresh=False)
             bar.update()
             yield verdict
 
@@ -254,11 +258,10 @@ def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -
 def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -> str:
     """The text that is printed at the end of a run."""
     lines = [works(report), ""]
-    left = [v for v in report.counted() if v.verdict == NOT_RUN and waivers.fails(v)]
-    failed = [v for v in report.counted() if waivers.fails(v) and v.verdict != NOT_RUN]
+    failures = waivers.failures(report.verdicts.values())
+    failed = [verdict for verdict in failures if verdict.verdict != NOT_RUN]
     for verdict in failed[:most]:
-        text = "passes although it is waived" if verdict.passes else first_line(verdict)
-        lines.append(f"{verdict.verdict:<16} {verdict.case}  {text}")
+        lines.append(f"{verdict.verdict:<16} {verdict.case}  {failure(verdict)[:160]}")
     if len(failed) > most:
         lines.append(f"and {len(failed) - most} more")
     lines += waivers.complaints(report.verdicts.values())
@@ -270,17 +273,12 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
                 f"{verdict.device_us:.1f} us, {verdict.cpu_us:.1f} us"
             )
     passed, of = report.required()
-    lines.append(f"required rows: {passed} of {of}; wrong: {len(failed)}; report: {folder}")
-    if left:
-        lines.append(f"{len(left)} cases were not run; --resume runs them")
+    lines.append(f"required rows: {passed} of {of}; failed: {len(failed)}; report: {folder}")
+    if len(failures) > len(failed):
+        lines.append(f"{len(failures) - len(failed)} cases were not run; --resume runs them")
     return "\n".join(lines)
 
 
 def status(report: Report, waivers: Waivers) -> int:
-    """1 if something is wrong, a required row is missing or a case was not run; otherwise 0."""
+    """1 if a verdict fails the run; otherwise 0."""
     return int(any(map(waivers.fails, report.verdicts.values())))
-
-
-def first_line(verdict: Verdict) -> str:
-    """The first line of a verdict's message."""
-    return verdict.message.partition("\n")[0][:160]

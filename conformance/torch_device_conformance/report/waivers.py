@@ -22,7 +22,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from torch_device_conformance.verdict.verdict import MEANING, MISSING, NOT_RUN, Case, Verdict
+from torch_device_conformance.verdict.verdict import (
+    MEANING,
+    MISSING,
+    NOT_RUN,
+    PASSES,
+    Case,
+    Verdict,
+)
 
 
 class BadWaivers(ValueError):
@@ -47,7 +54,7 @@ class Waiver:
 
     @cached_property
     def _pattern(self) -> re.Pattern[str]:
-        return re.compile("|".join(map(fnmatch.translate, self.cases)))
+        return _any_of(self.cases)
 
     def names(self, case: Case) -> bool:
         """Whether a pattern matches a case."""
@@ -74,8 +81,18 @@ class Waivers:
     strict: bool = False
     today: datetime.date = datetime.date.max
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return _any_of([pattern for waiver in self.waivers for pattern in waiver.cases])
+
+    def names(self, case: Case) -> bool:
+        """Whether a waiver names a case. Most cases have none, so that one pattern decides."""
+        return bool(self.waivers) and self._pattern.match(str(case)) is not None
+
     def reason(self, verdict: Verdict) -> str | None:
         """The reason why a verdict is waived, or None."""
+        if not self.names(verdict.case):
+            return None
         return next((w.reason for w in self.waivers if w.covers(verdict, self.today)), None)
 
     def leaves_out(self, case: Case) -> bool:
@@ -83,14 +100,19 @@ class Waivers:
         return self.reason(Verdict(case, NOT_RUN)) is not None
 
     def fails(self, verdict: Verdict) -> bool:
-        """Whether a verdict fails the run."""
+        """Whether a verdict fails the run: the exit status, and every format of the report."""
         if verdict.passes:
-            return self.strict and any(w.names(verdict.case) for w in self.waivers)
+            return self.strict and self.names(verdict.case)
         if self.reason(verdict) is not None:
             return False
         if verdict.verdict == MISSING:
             return self.strict or (verdict.case.suite == "contract" and verdict.required)
         return verdict.accuses or verdict.verdict == NOT_RUN
+
+    def failures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+        """The verdicts that fail the run; cases that were not run come last."""
+        found = [verdict for verdict in verdicts if self.fails(verdict)]
+        return sorted(found, key=lambda verdict: verdict.verdict == NOT_RUN)
 
     def complaints(self, verdicts: Iterable[Verdict]) -> list[str]:
         """Lists the waivers that have expired, and those of cases that do not need them."""
@@ -130,6 +152,9 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
         unknown = set(fields["verdicts"]) - MEANING.keys()
         if unknown:
             raise BadWaivers(f"{where}: unknown verdict {', '.join(sorted(unknown))}")
+        passing = PASSES.intersection(fields["verdicts"])
+        if passing:
+            raise BadWaivers(f"{where}: {', '.join(sorted(passing))} needs no waiver")
         cases = [fields["cases"]] if isinstance(fields["cases"], str) else fields["cases"]
         expires = datetime.date.max if fields["expires"] == "never" else fields["expires"]
         if not isinstance(expires, datetime.date):
@@ -138,3 +163,15 @@ def load(path: Path, strict: bool = False, today: datetime.date | None = None) -
             raise BadWaivers(f"{where} has an empty reason")
         found.append(Waiver(tuple(cases), tuple(fields["verdicts"]), fields["reason"], expires))
     return Waivers(tuple(found), strict, today or datetime.date.today())
+
+
+def failure(verdict: Verdict) -> str:
+    """Why a verdict fails a run, in one line."""
+    if verdict.passes:
+        return "passes although a waiver names it"
+    return verdict.message.partition("\n")[0]
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """A regular expression that matches what one of some shell patterns matches."""
+    return re.compile("|".join(map(fnmatch.translate, patterns)))

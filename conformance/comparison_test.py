@@ -48,13 +48,13 @@ def planted(function: Callable[[Tensor], Any], **kwargs: Any) -> OpInfo:
     )
 
 
-def evaluate(op: OpInfo, check: type[Operator] = Operator) -> Evidence:
-    """The outcome of the entry in a sweep."""
-    return evaluate_entry(check(op))
+def evaluate(op: OpInfo, kind: type[Operator] = Operator) -> Evidence:
+    """The outcome of the entry on the device."""
+    return evaluate_entry(kind(op))
 
 
 def evaluate_entry(entry: Entry) -> Evidence:
-    """The outcome of the entry in a sweep."""
+    """The outcome of the entry on the device."""
     return judge(entry, torch.float32, OPENREG)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each check of the sweep finds what only it can find, and accepts correct operators."""
+"""Each mode finds what only it can find, and accepts correct operators."""
 
 import re
 import warnings
@@ -23,7 +23,7 @@ from tests.sweep.verdicts import MODES
 modes.load(MODES)
 
 # Those of the kit have their planted mistakes here, too.
-CHECKS = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
+MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
 
@@ -53,9 +53,9 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
     )
 
 
-def outcome(check: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
-    """The outcome of one check of the entry."""
-    return judge(CHECKS[check](op), dtype, torch.device("openreg"))
+def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
+    """The outcome of an entry in a mode."""
+    return judge(MODE_TYPES[mode](op), dtype, torch.device("openreg"))
 
 
 def on_device(wrong: Function, right: Function) -> Function:
@@ -176,24 +176,24 @@ HOST_MEMORY = "host_memory"
 ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
 
-@pytest.mark.parametrize("check", sorted({*CHECKS} - ELSEWHERE))
-def test_right_operator_agrees(check: str) -> None:
+@pytest.mark.parametrize("mode", sorted({*MODE_TYPES} - ELSEWHERE))
+def test_right_operator_agrees(mode: str) -> None:
     right = planted(
         # The gradient of a norm is an operator with an output mask.
         normalize
-        if check == "optional"
+        if mode == "optional"
         else lambda x, out=None: (
             refuse(ValueError, "empty")(x) if out is None else to_out(x, out=out)
         ),
         inplace_variant=lambda x: x.mul_(2),
     )
-    known = outcome(check, right, torch.float64 if check == "dtypes" else torch.float32)
+    known = outcome(mode, right, torch.float64 if mode == "dtypes" else torch.float32)
     assert (known.status, known.message) == (AGREES, "")
     assert known.samples > 0
 
 
 @pytest.mark.parametrize(
-    ("check", "wrong", "right", "message"),
+    ("mode", "wrong", "right", "message"),
     [
         ("aliases", lambda x: x + 0, lambda x: x[:1], "relation of output 0 is"),
         ("aliases", lambda x: x.clone()[:1], lambda x: x[:1], "relation of output 0 is"),
@@ -243,15 +243,15 @@ def test_right_operator_agrees(check: str) -> None:
     ],
 )
 def test_planted_mistake_is_found(
-    check: str, wrong: Function, right: Function, message: str
+    mode: str, wrong: Function, right: Function, message: str
 ) -> None:
-    found = outcome(check, planted(on_device(wrong, right)))
+    found = outcome(mode, planted(on_device(wrong, right)))
     assert found.status == DIFFERS
     assert re.search(message, found.message)
 
 
 @pytest.mark.parametrize(
-    ("check", "condition"),
+    ("mode", "condition"),
     [
         ("noncontiguous", lambda x: x.stride() == (2 * x.shape[1], 2)),
         ("noncontiguous", lambda x: x.stride() == (1, x.shape[0]) and x.storage_offset() == 1),
@@ -262,8 +262,8 @@ def test_planted_mistake_is_found(
         ("vmap", torch._C._functorch.is_batchedtensor),
     ],
 )
-def test_mistake_for_some_tensors_is_found(check: str, condition: Callable[[Tensor], bool]) -> None:
-    found = outcome(check, planted(when(condition)), torch.complex64)
+def test_mistake_for_some_tensors_is_found(mode: str, condition: Callable[[Tensor], bool]) -> None:
+    found = outcome(mode, planted(when(condition)), torch.complex64)
     assert found.status == DIFFERS
     assert re.search("Tensor-likes are not close|Scalars are not close", found.message)
 
