@@ -63,6 +63,7 @@ def report(*verdicts: Verdict, **heading: object) -> Report:
     }
     return Report({**base, "description": description, **heading}, {v.case: v for v in verdicts})
 
+
 WAIVERS = """
 [[waiver]]
 cases = ["op/eager/float32/add", "*/sub"]
@@ -192,7 +193,9 @@ def test_all_formats_agree_on_what_fails(tmp_path: Path) -> None:
         assert f"failed: {len(expected) - 1}; " in text
         assert "1 cases were not run" in text
         root = ElementTree.parse(tmp_path / "junit.xml").getroot()
-        assert {c.get("name") for c in root.iter("testcase") if c.find("failure") is not None} == names
+        assert {
+            c.get("name") for c in root.iter("testcase") if c.find("failure") is not None
+        } == names
         content = json.loads((tmp_path / "report.json").read_text())
         assert (content["strict"], content["failures"]) == (strict, len(expected))
         assert {v["case"] for v in content["verdicts"] if v.get("fails")} == names
