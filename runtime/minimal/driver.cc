@@ -192,7 +192,7 @@ orError_t EnterWork(const char* function) {
   }
   RETURN_IF_ERROR(EnterQuery(function));
   return phase.load() == Phase::kShutdown
-             ? Fail(orErrorShutdown, "%s: the process exits", function)
+             ? Fail(orErrorShutdown, "%s: the process is exiting", function)
              : orSuccess;
 }
 

@@ -53,7 +53,7 @@ orError_t Stream::Queue(const char* function, Command command, uint64_t* positio
     changed_.wait(lock, [this] { return queue_.size() < kCapacity || stopped_; });
   }
   return error == orSuccess         ? orSuccess
-         : error == orErrorShutdown ? Fail(error, "%s: the process exits", function)
+         : error == orErrorShutdown ? Fail(error, "%s: the process is exiting", function)
                                     : Fail(error, "%s: no thread can be started (ulimit -u)",
                                            function);
 }
@@ -73,7 +73,7 @@ orError_t Stream::Wait(const char* function, uint64_t position) {
   }
   return state == State::kDone
              ? orSuccess
-             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
+             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                     function);
 }
 
@@ -183,7 +183,9 @@ orError_t Streams::Create(int device, int priority, orStream_t* handle) {
 
 orError_t Streams::Destroy(orStream_t handle) {
   if (std::find(defaults_.begin(), defaults_.end(), handle) != defaults_.end()) {
-    return Fail(orErrorInvalidValue, "orStreamDestroy: this is the default stream of a device");
+    return Fail(
+        orErrorInvalidValue,
+        "orStreamDestroy: this is the default stream of a device, which cannot be destroyed");
   }
   const std::shared_ptr<Stream> stream = table_.Remove(handle);
   if (stream == nullptr) {

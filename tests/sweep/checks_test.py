@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each check of the sweep finds what only it can find, and accepts correct operators."""
+"""Tests the checks of the sweep with planted operators.
+
+Each check must report the kind of error that it exists for, and must accept correct operators.
+"""
 
 import re
 import warnings
@@ -34,7 +37,7 @@ def wrong_inputs(op: OpInfo, device: str, **_: Any) -> Iterator[ErrorInput]:
 
 
 def planted(function: Function, **kwargs: Any) -> OpInfo:
-    """An entry of a test's own database."""
+    """Returns an operator entry as in torch's database, with samples of its own."""
     return OpInfo(
         "planted",
         op=function,
@@ -47,23 +50,23 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
 
 
 def outcome(check: str, op: OpInfo, dtype: str = "float32") -> Outcome:
-    """The outcome of one check of the entry."""
+    """Returns the outcome of one check of an operator entry."""
     entry = OPERATOR_CHECKS[check](op)
     return evaluate(Case("op", check, dtype, entry.name), entry, torch.device("openreg"))
 
 
 def on_device(wrong: Function, right: Function) -> Function:
-    """A function that behaves differently on the device than on the CPU."""
+    """Returns a function that calls ``wrong`` on the device and ``right`` on the CPU."""
     return lambda x, **kwargs: (right if x.device.type == "cpu" else wrong)(x, **kwargs)
 
 
 def when(condition: Callable[[Tensor], bool]) -> Function:
-    """A function that is wrong on the device for some tensors only."""
+    """Returns a function whose result on the device is wrong if the condition holds."""
     return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
 
 
 def refuse(kind: type[Exception], words: str) -> Function:
-    """A function that raises an error for an empty tensor."""
+    """Returns a function that raises an error for an empty tensor."""
 
     def function(x: Tensor) -> Tensor:
         if not x.numel():
@@ -164,7 +167,7 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# Its samples have other arguments; it has a separate test.
+# This check needs samples with other arguments, so it has a separate test.
 HOST_MEMORY = "host_memory"
 
 
