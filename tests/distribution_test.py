@@ -109,7 +109,7 @@ CONTINUOUS: dict[str, tuple[Callable[[torch.dtype], Tensor], Any]] = {
         lambda dtype: empty(dtype).log_normal_(0.5, 0.25),
         stats.lognorm(0.25, scale=np.exp(0.5)),
     ),
-    # Not contiguous, with several dimensions: the kernels use another loop.
+    # A non-contiguous tensor with two dimensions, for which the kernels use another loop.
     "strided normal_": (
         lambda dtype: torch.empty(500, 400, dtype=dtype, device=DEVICE).t()[:, ::2].normal_(),
         stats.norm(),
@@ -131,7 +131,8 @@ def test_continuous(name: str, dtype: torch.dtype) -> None:
 def test_uniform(high: int, dtype: torch.dtype) -> None:
     sample = torch.rand_like(empty(dtype)) if high == 1 else empty(dtype).uniform_(0, high)
     assert 0 <= sample.min() <= sample.max() < high
-    # Values that would be rounded to the end of the range become its start.
+    # The sampler returns 0 for draws that would round to `high`. In the distribution they belong to
+    # `high`.
     check_continuous(torch.where(sample == 0, high, sample), stats.uniform(0, high))
 
 

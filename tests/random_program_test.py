@@ -158,7 +158,7 @@ def shape_text(sizes: list[int] | torch.Size) -> str:
 
 
 def strides(tensor: Tensor) -> list[int]:
-    """The strides of dimensions where they have a meaning."""
+    """The strides of dimensions of size 2 or more. Other strides are not used for addressing."""
     steps = zip(tensor.shape, tensor.stride(), strict=True)
     return [stride for size, stride in steps if size > 1 and tensor.numel()]
 
@@ -239,8 +239,9 @@ class Program(RuleBasedStateMachine):
     def call(self, theirs: Any, function: Operator, where: Tensor, *others: Tensor) -> Any:
         """Calls a function on the device.
 
-        Some errors are raised by a later synchronization, possibly the second one: first that of
-        queued work, then that of the following call of the same step.
+        Some errors are raised only by a synchronization after the call. It may be the second
+        synchronization: the first one raises the error of queued work, the second one raises the
+        error of the next call of the same step.
         """
         ours = attempt(function, where, *others)
         if isinstance(theirs, Failed):
@@ -250,7 +251,13 @@ class Program(RuleBasedStateMachine):
         return ours
 
     def both(self, function: Operator, *chosen: int) -> None:
-        """Computes a new tensor from the chosen ones, all on one device."""
+        """Calls a function on the CPU and on the device, compares the results and keeps them.
+
+        Args:
+            function: returns a new tensor.
+            chosen: indices of the arguments. The call is skipped if the tensors are on different
+                devices.
+        """
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             expected = attempt(function, *theirs)
@@ -259,7 +266,7 @@ class Program(RuleBasedStateMachine):
                 self.keep(expected, found)
 
     def in_place(self, function: Operator, *chosen: int) -> None:
-        """Like ``both``, for a function that changes its first argument."""
+        """Like ``both``, for a function that changes its first argument. Nothing is kept."""
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             self.call(attempt(function, *theirs), function, *ours)
@@ -309,7 +316,7 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, b=tensors, operator=st.sampled_from(sorted(SWAPS)))
     @step
     def swap_storage(self, a: int, b: int, operator: str) -> None:
-        """Queued work keeps the memory that it was launched with."""
+        """Replaces a storage. Queued work must keep using the memory that it was launched with."""
         self.both(SWAPS[operator], a, b)
 
     @wants_tensor
@@ -387,8 +394,10 @@ class Program(RuleBasedStateMachine):
     @rule(a=tensors, operator=st.sampled_from(["clone", "forget", "nonzero", "square", "sum"]))
     @step
     def elsewhere(self, a: int, operator: str) -> None:
-        """Runs on another thread with the same streams. The thread outlives the step only to drop
-        tensors."""
+        """Runs an operator on another thread with the same streams.
+
+        For ``forget``, the thread drops a tensor and may still be running after the step.
+        """
         if operator == "forget":
             last = [self.pairs.pop(a % len(self.pairs))[1]]
             self.threads.append(threading.Thread(target=last.clear))

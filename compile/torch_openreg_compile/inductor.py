@@ -58,7 +58,7 @@ def _benchmark(
     rep: int,
     **others: Any,
 ) -> float:
-    """Return the milliseconds of a call, until the device has finished its work."""
+    """Return the time of a call in milliseconds, including the device work that it queues."""
 
     def call() -> None:
         function()
@@ -70,8 +70,9 @@ def _benchmark(
 def _register_candidates() -> None:
     """Register one candidate per matrix product, so that ``max_autotune`` has no choice.
 
-    torch has two candidates for a product with a broadcast bias, which are the same kernel here. In
-    addition, it would benchmark them on CUDA, as for all devices that are not on its list.
+    torch has two candidates for a product with a broadcast bias. On this device both are the same
+    kernel. Besides, torch would benchmark them on CUDA, as it does for all devices that it does not
+    know.
     """
     register_template_heuristic(aten_bias_addmm.uid, DEVICE_TYPE, op_name="addmm")(
         TemplateConfigHeuristics  # no candidates
@@ -81,8 +82,8 @@ def _register_candidates() -> None:
 def _leave_out_of_combinations() -> None:
     """Exclude kernels of the device from ``config.combo_kernels``, which supports only Triton.
 
-    Its benefit is available without it: consecutive kernels become one launch (``KernelGroup``),
-    with or without dependencies between them.
+    The option saves launches. This device saves them without it: ``KernelGroup`` makes consecutive
+    kernels one launch, with or without dependencies between them.
     """
     group = ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels
 

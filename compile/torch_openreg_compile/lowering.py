@@ -121,8 +121,8 @@ def _operators(
 
     Args:
         run: consecutive nodes.
-        inputs: earlier nodes that they use: the inputs of the graph.
-        results: those of them that other nodes use: the outputs of the graph.
+        inputs: the earlier nodes that ``run`` uses, which become the inputs of the graph.
+        results: the nodes of ``run`` that other nodes use, which become the outputs of the graph.
     """
     values = [value_of(node) for node in inputs]
     if not all(isinstance(v, (torch.SymInt, int, float)) or type(v) is FakeTensor for v in values):
@@ -148,11 +148,11 @@ def _operators(
         copies = [v.detach() if isinstance(v, FakeTensor) else v for v in values]
         lowered: fx.GraphModule = make_fx(call, pre_dispatch=True)(*copies)
     if lowered.graph.find_nodes(op="get_attr"):
-        raise _StaysAsCaptured("it makes a constant")
+        raise _StaysAsCaptured("its trace contains a constant")
     if any(node.target in _SWITCHES for node in lowered.graph.nodes):
-        # Tracing would record the state at this point as the one to restore, not the program's
-        # state.
-        raise _StaysAsCaptured("it switches gradients or autocast")
+        # The code restores the previous state at its end. Tracing would record the state of the
+        # tracer as the previous one, instead of the program's.
+        raise _StaysAsCaptured("it changes the state of autograd or autocast")
     return lowered
 
 
@@ -203,7 +203,7 @@ def _replace(run: Sequence[fx.Node]) -> None:
 
 
 def _lower_run(run: Sequence[fx.Node]) -> None:
-    """Lower consecutive nodes: together, which is faster, otherwise one by one where possible."""
+    """Lower consecutive nodes together. If that fails, lower them one by one where possible."""
     try:
         _replace(run)
     except _StaysAsCaptured as why:
@@ -234,9 +234,9 @@ def _reason_against_lowering(graph: fx.Graph) -> str | None:
 def lower(gm: fx.GraphModule) -> list[fx.GraphModule]:
     """Replace torch functions by the operators that they call, in place.
 
-    Graphs of checkpointed regions are lowered as well. Not lowered are other subgraphs, and graphs
-    that transform functions (torch.func) or change the shape of a tensor in place (``x.t_()``). The
-    reason is logged.
+    Graphs of checkpointed regions are lowered as well. Other subgraphs are not lowered. A graph
+    that transforms functions (torch.func) or changes the shape of a tensor in place (``x.t_()``) is
+    not lowered either, and the reason is logged.
 
     Args:
         gm: a well-formed graph whose nodes have FakeTensors.

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Decides which operations become one kernel, and generates its C++.
 
-It extends torch's C++ generator for the CPU. The differences: a kernel is launched, with a cost; it
-uses the threads that the launch provides; and an exception inside a parallel loop is propagated to
-the program.
+The code generator extends torch's C++ generator for the CPU. It differs in three ways: the wrapper
+launches a kernel and passes its cost, a kernel uses the threads that the launch provides, and an
+exception inside a parallel loop is propagated to the program.
 """
 
 import re
@@ -26,10 +26,11 @@ from torch.utils._sympy.functions import FloorDiv, ModularIndexing
 
 from torch_openreg_compile.name import DEVICE_TYPE
 
-# torch looks up the code generator of a device by name; unknown devices use this name.
+# torch chooses the code generator by the setting "<device>_backend". For a device that it does not
+# know, it reads the setting of CUDA.
 _GENERATE_CPP: dict[str, Any] = {"cuda_backend": "cpp"}
 
-# Operations that take about ten instructions or more.
+# Operations that take ten or more instructions.
 _HEAVY = frozenset(
     {"erf", "exp", "exp2", "expm1", "lgamma", "log", "log10", "log1p", "log2", "pow", "rand"}
     | {"randn", "sigmoid", "sin", "cos", "tan", "tanh", "atan2", "acos", "asin", "atan", "erfinv"}
@@ -38,8 +39,8 @@ _HEAVY = frozenset(
 # Calls in generated loops that may throw: index checks and integer divisions.
 _THROWING = re.compile(r"TORCH_CHECK\(|\b(floor_divide_integral|mod|remainder_integral)\(")
 
-# The variable by which divisions by zero are reported to their kernel; all launches share it.
-# Without it divisions throw.
+# The variable in which torch's generated code reports divisions by zero. All launches would share
+# it, so it is removed from the code. Without it, a division by zero throws.
 _SHARED_ERROR = "inductor_cpu_integer_div_error"
 
 
@@ -56,14 +57,14 @@ def _cost(nodes: Iterable[SchedulerNode]) -> sympy.Expr:
 
 
 class _LaunchedWorkSharing(WorkSharing):
-    """Parallel regions with the launch's threads, at most the number assumed when compiling."""
+    """Parallel regions that use the launch's threads, up to the number assumed at compile time."""
 
     def parallel(self, threads: int) -> None:
         super().parallel(f"openreg_generated::team({threads})")
 
 
 class LaunchedKernelGroup(KernelGroup):
-    """Kernels that become one function and one launch."""
+    """Several kernels that are generated as one function and run in one launch."""
 
     def __init__(self) -> None:
         super().__init__()

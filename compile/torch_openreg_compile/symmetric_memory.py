@@ -18,7 +18,11 @@ def empty_strided_p2p(
     group_name: str | None = None,
     alloc_id: int | None = None,
 ) -> Tensor:
-    """Allocate like torch's function of the same name, on openreg with the index of ``device``."""
+    """Allocate a tensor in symmetric memory of the openreg device with the index of ``device``.
+
+    The arguments are those of torch's function of the same name. The type of ``device`` is ignored,
+    because torch always passes a CUDA device.
+    """
     from torch._C._distributed_c10d import _SymmetricMemory
 
     own = torch.device(DEVICE_TYPE, device.index)

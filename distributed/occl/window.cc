@@ -102,10 +102,11 @@ Status CheckMembers(int ranks, int rank, const occlWindowMember* members,
     return Error(occlInvalidArgument, "members and config must not be null");
   }
   if (ranks < 1 || ranks > OCCL_MAX_RANKS || rank < 0 || rank >= ranks) {
-    return Error(occlInvalidArgument, "rank " + std::to_string(rank) + " of " +
-                                          std::to_string(ranks) + " ranks: ranks must be 1 to " +
-                                          std::to_string(OCCL_MAX_RANKS) +
-                                          ", and rank less than ranks");
+    return Error(occlInvalidArgument,
+                 "got rank " + std::to_string(rank) + " of " + std::to_string(ranks) +
+                     " ranks: the number of ranks must be between 1 and " +
+                     std::to_string(OCCL_MAX_RANKS) +
+                     ", and the rank must be between 0 and the number of ranks - 1");
   }
   return {};
 }

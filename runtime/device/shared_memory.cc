@@ -148,11 +148,11 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const St
 }
 
 orError_t FailTaken(const MemoryHandle& exported) {
-  return Fail(orErrorInvalidValue,
-              "orIpcImport: the handle of process %d was imported already (each handle is good for "
-              "one import), or "
-              "its memory was freed",
-              exported.process);
+  return Fail(
+      orErrorInvalidValue,
+      "orIpcImport: the handle of process %d was already imported, or its memory was freed. "
+      "A handle can be imported only once: export the memory again",
+      exported.process);
 }
 
 orError_t TakeHandle(MappedPage& page, const MemoryHandle& exported) {
@@ -183,7 +183,11 @@ orError_t ImportLocked(void** pointer, const MemoryHandle& exported, MappedPage&
   struct stat status {};
   if (fstat(file->get(), &status) != 0 || exported.offset > static_cast<uint64_t>(status.st_size) ||
       exported.size > static_cast<uint64_t>(status.st_size) - exported.offset) {
-    return Fail(orErrorInvalidValue, "%s: the handle is damaged", kFunction);
+    return Fail(orErrorInvalidValue,
+                "%s: the handle of process %d is corrupt: %zu bytes at offset %zu exceed its file. "
+                "Pass the handle exactly as orIpcExport returned it",
+                kFunction, exported.process, static_cast<size_t>(exported.size),
+                static_cast<size_t>(exported.offset));
   }
   if (!file->Lock(exported.offset, exported.size)) {
     return Fail(orErrorSystem, "%s: the bytes cannot be locked: %s", kFunction,
@@ -245,7 +249,11 @@ orError_t ImportInOrder(void** pointer, const MemoryHandle& exported, const Stre
     return FailTaken(exported);
   }
   if (range != exported.range()) {
-    return Fail(orErrorInvalidValue, "orIpcImport: the handle is damaged");
+    return Fail(
+        orErrorInvalidValue,
+        "orIpcImport: the handle of process %d is corrupt: its address range is not the one "
+        "that the process exported. Pass the handle exactly as orIpcExport returned it",
+        exported.process);
   }
   {
     const std::lock_guard lock(Allocations::Get().mutex());

@@ -72,9 +72,9 @@ TEST_F(SharedMemoryTest, AHandleIsValidForOneImport) {
   const orIpcMemoryHandle handle = Export(0, 64);
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("import " + Hex(handle)), "ok 0");
-  EXPECT_NE(remote.Ask("import " + Hex(handle)).find("was imported already"), std::string::npos);
+  EXPECT_NE(remote.Ask("import " + Hex(handle)).find("was already imported"), std::string::npos);
   RemoteProcess other;
-  EXPECT_NE(other.Ask("import " + Hex(handle)).find("was imported already"), std::string::npos);
+  EXPECT_NE(other.Ask("import " + Hex(handle)).find("was already imported"), std::string::npos);
 }
 
 TEST_F(SharedMemoryTest, ImportingAgainReturnsTheSamePointer) {

@@ -15,9 +15,9 @@
 // keeps its history until the stream that owned it gets it again. That allocation counts as a
 // write, and races with uses by streams that were neither waited for nor guarded (record_stream).
 //
-// It depends neither on torch nor on the device; a stream is a handle and a device index.
-// Ownership: it owns clocks and histories; launches are shared with the races that mention them.
-// Threads: one at a time; the caller must hold a lock.
+// The detector depends neither on torch nor on the device; a stream is a handle and a device index.
+// Ownership: the detector owns clocks and histories, and shares launches with the races that
+// mention them. Threads: one at a time; the caller must hold a lock.
 #ifndef RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 #define RUNTIME_DIAGNOSTICS_RACE_DETECTOR_H_
 
@@ -88,20 +88,24 @@ class RaceDetector {
   std::vector<Race> launch(const std::shared_ptr<const WatchedLaunch>& launch,
                            const std::vector<Use>& uses, bool keep);
 
-  // Records an allocation for the stream of `launch`, which stands for the request.
+  // Records an allocation for the stream of `launch`, which describes the call that allocates.
+  // Returns its races with uses before the memory was freed.
   std::vector<Race> allocate(uintptr_t begin, size_t bytes,
                              const std::shared_ptr<const WatchedLaunch>& launch);
-  // Records that memory is freed; its owner may get it again at once.
+  // Records that memory is freed. Uses by other, unguarded streams stay in its history: the
+  // allocator may give the memory to its owning stream again without waiting for them.
   void free(uintptr_t begin);
   // Records that the allocator waits for the work of `stream` before it reuses the memory.
   void guard(uintptr_t begin, StreamName stream);
 
+  // Records that `stream` records the event, and that the event is destroyed.
   void record(uint64_t event, StreamName stream);
   void forget(uint64_t event);
-  // `stream` waits for the event; `later` waits for all work of `earlier`.
+  // Records that `stream` waits for the event.
   void wait(StreamName stream, uint64_t event);
+  // Records that `later` waits for all work of `earlier`.
   void order(StreamName earlier, StreamName later);
-  // The host waits for an event, a stream, or all streams of a device.
+  // Records that the host waits for an event, a stream, or all streams of a device.
   void join(uint64_t event);
   void join(StreamName stream);
   void join_device(int device);

@@ -25,12 +25,15 @@ from tests.feature_program.rules import devices, flags, rule, some, streams
 
 
 class GivenUp(Exception):
-    """Raised by a program during a capture."""
+    """Raised inside a capture block, to test that the block ends the capture."""
 
 
 @functools.cache
 def warm_up(device: int) -> None:
-    """Calls captured operations once before, because the first call of some waits."""
+    """Calls each operation that may be captured once before the first capture.
+
+    The first call of some operations waits for the device, which a capture does not allow.
+    """
 
     def call() -> None:
         generator = torch.Generator(f"openreg:{device}")
@@ -66,10 +69,11 @@ def capture(
     body: list[tuple[str, int, int]],
     end: str,
 ) -> None:
-    """Captures a few operations. The model does not change before a replay.
+    """Captures a few operations. The model changes only when the graph is replayed.
 
-    ``raise``: an exception ends the block; the operations captured before it are kept.
-    ``reset``, ``drop``: the capture is discarded.
+    The argument ``end`` says how the capture ends. ``raise``: an exception ends the block, and the
+    graph keeps the operations that were captured before it. ``reset`` and ``drop`` discard the
+    capture.
     """
     warm_up(device)
     for place in [p for p in program.streams if p[0] == device]:
@@ -187,7 +191,7 @@ def replay(program: Program, g: int, times: int, then: str) -> None:
 
 @rule(g=some, way=st.sampled_from(["reset", "drop"]))
 def drop_graph(program: Program, g: int, way: str) -> None:
-    """Drops a graph. Replays may be queued; results stay valid."""
+    """Drops a graph. Its replays may still be queued, and its results stay valid."""
     if not program.graphs:
         raise Missing
     graph = program.graphs.pop(g % len(program.graphs))

@@ -41,7 +41,7 @@ def wrong_inputs(op: OpInfo, device: str, **_: Any) -> Iterator[ErrorInput]:
 
 
 def planted(function: Function, **kwargs: Any) -> OpInfo:
-    """An entry of a test's own database."""
+    """Returns an operator entry as in torch's database, with samples of its own."""
     return OpInfo(
         "planted",
         op=function,
@@ -59,17 +59,17 @@ def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Eviden
 
 
 def on_device(wrong: Function, right: Function) -> Function:
-    """A function that behaves differently on the device than on the CPU."""
+    """Returns a function that calls ``wrong`` on the device and ``right`` on the CPU."""
     return lambda x, **kwargs: (right if x.device.type == "cpu" else wrong)(x, **kwargs)
 
 
 def when(condition: Callable[[Tensor], bool]) -> Function:
-    """A function that is wrong on the device for some tensors only."""
+    """Returns a function whose result on the device is wrong if the condition holds."""
     return on_device(lambda x: x * 2 if condition(x) else x * 1, lambda x: x * 1)
 
 
 def refuse(kind: type[Exception], words: str) -> Function:
-    """A function that raises an error for an empty tensor."""
+    """Returns a function that raises an error for an empty tensor."""
 
     def function(x: Tensor) -> Tensor:
         if not x.numel():

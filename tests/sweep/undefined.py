@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks backwards that get no gradient for some results, or need none for some inputs.
+"""Checks backward passes without gradients for some results, or of some inputs.
 
-torch passes an undefined tensor to a backward for each result without a gradient. It is not a
-tensor of zeros: a kernel that reads it crashes.
+If a result has no gradient, torch passes an undefined tensor to the backward function. An undefined
+tensor has no memory: a kernel that reads it as a tensor of zeros crashes.
 """
 
 import functools
@@ -36,7 +36,7 @@ OPERATOR = re.compile(r"aten::\w+")
 
 
 class Undefined(Attempt):
-    """Gradients of some results with respect to some inputs, of first and second order."""
+    """First and second derivatives of some of the results with respect to some of the inputs."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)
@@ -78,7 +78,7 @@ class Collected:
         return Run(self._errors, self._values)
 
     def differentiate(self, order: str, roots: list[Tensor], inputs: list[Tensor]) -> None:
-        """Collects gradients of roots, for subsets of the roots and of the inputs."""
+        """Collects the gradients for subsets of the roots and for subsets of the inputs."""
         if not roots or not inputs:
             return
         slopes = weights(roots)
@@ -120,7 +120,7 @@ class Collected:
         )
 
     def add(self, what: str, compute: Callable[[], Any]) -> None:
-        """Collects the result of a function, or the text of its error."""
+        """Calls a function, and collects its results or the text of its error."""
         try:
             found = tree_leaves(compute(), is_leaf=lambda leaf: leaf is None)
             if self._device.type != "cpu":
@@ -135,13 +135,13 @@ class Collected:
 
 
 def weights(roots: Sequence[Tensor]) -> list[Tensor]:
-    """Random gradients, the same on every device."""
+    """Returns random gradients for the roots, the same on every device."""
     generator = torch.Generator().manual_seed(0)
     return [random_like(root, generator) for root in roots]
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Subsets of `count` indices: singles, all but one, and all; only the first eight indices."""
+    """Returns subsets of `count` indices: all, and for each of the first eight: it, all but it."""
     everything = tuple(range(count))
     chosen = [everything]
     for number in everything[:8]:
@@ -150,9 +150,9 @@ def subsets(count: int) -> list[tuple[int, ...]]:
 
 
 class Optional(Attempt):
-    """The operators that backward calls, without gradients that are optional in their schemas.
+    """Calls backward operators without gradients that their schemas declare optional.
 
-    Also requests only some of the results, through their output masks.
+    It also requests only some of the results, through the output mask.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -191,7 +191,7 @@ class Optional(Attempt):
 
 
 class Recorder(TorchDispatchMode):
-    """Records the calls of backward operators, one per operator."""
+    """Records the first call of each backward operator that has variants."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):
 
 
 def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any], Any]]:
-    """The ways to call an operator with fewer gradients or for fewer results.
+    """Returns calls of an operator with fewer gradients, or for fewer results.
 
     Yields:
         What is omitted, the arguments, and the requested results (None for all).
@@ -234,7 +234,13 @@ def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any],
 
 
 def call_by_schema(operator: Any, values: list[Any], wanted: list[int] | None) -> Any:
-    """Calls an operator with values in the order of its schema, for some of its results."""
+    """Calls an operator and returns the requested results.
+
+    Args:
+        operator: an operator overload.
+        values: all arguments, in the order of the schema.
+        wanted: indices of the requested results, or None for all.
+    """
     arguments = operator._schema.arguments
     named = {a.name: v for a, v in zip(arguments, values, strict=True) if a.kwarg_only}
     placed = [v for a, v in zip(arguments, values, strict=True) if not a.kwarg_only]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the allocator of device memory."""
+"""Contract rows for the allocator of device memory."""
 
 import gc
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of automatic mixed precision."""
+"""Contract rows for automatic mixed precision."""
 
 import torch
 from torch import Tensor

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Processes for rows: a new interpreter that loads the subject and runs a short program."""
+"""Runs a short program in a new Python process that loads the subject, for the contract rows."""
 
 import os
 import subprocess

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of torch.distributed, checked by two processes on this machine."""
+"""Contract rows for torch.distributed, checked by two processes on this machine."""
 
 import tempfile
 

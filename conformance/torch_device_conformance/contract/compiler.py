@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of torch.compile, from capture alone to generated code."""
+"""Contract rows for torch.compile, from graph capture alone to generated code."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the device guard: which device is current, and whether it is restored."""
+"""Contract rows for the device guard: which device is current, and whether it is restored."""
 
 import torch
 from torch_device_conformance.contract.row import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of errors: what must raise, at which call, and whether the device works afterwards."""
+"""Contract rows for errors: which call must raise, and whether the device works afterwards."""
 
 from collections.abc import Callable
 

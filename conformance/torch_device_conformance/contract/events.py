@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of events."""
+"""Contract rows for events."""
 
 import time
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of random numbers."""
+"""Contract rows for random number generators."""
 
 from collections.abc import Callable
 

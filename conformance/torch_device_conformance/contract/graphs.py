@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of captured graphs."""
+"""Contract rows for captured graphs."""
 
 import torch
 from torch_device_conformance.contract.row import Backend, require, require_equal, row

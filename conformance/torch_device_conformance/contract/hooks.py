@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the hooks, names and methods by which torch knows the device."""
+"""Contract rows for the hooks, names and methods through which torch accesses the device."""
 
 import torch
 from torch_device_conformance.contract.child import run, succeed

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of pinned host memory and of copies that do not block."""
+"""Contract rows for pinned host memory and non-blocking copies."""
 
 import torch
 from torch_device_conformance.contract.row import Backend, require, require_equal, row

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of processes: loading, fork and exit."""
+"""Contract rows for processes: loading, fork and exit."""
 
 from torch_device_conformance.contract.child import run, succeed, survive
 from torch_device_conformance.contract.row import Backend, Finding, missing, require_equal, row

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of torch.profiler."""
+"""Contract rows for torch.profiler."""
 
 import json
 import os

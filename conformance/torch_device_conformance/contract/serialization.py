@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of files, pickles and copies of objects."""
+"""Contract rows for saved files, pickling and copying of objects."""
 
 import copy
 import io

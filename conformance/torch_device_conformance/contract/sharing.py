@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of memory that is shared with other processes and libraries."""
+"""Contract rows for memory that is shared with other processes and libraries."""
 
 from typing import Any
 

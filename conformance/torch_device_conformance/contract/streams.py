@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of streams: order within a stream, independence of streams, dependencies between streams.
+"""Contract rows for streams: their order, their independence, and dependencies between them.
 
-With a delay kernel a missing dependency is always detected; without one, only by chance.
+With a delay kernel, a missing dependency is always detected. Without one, it is detected only by
+chance.
 """
 
 import time

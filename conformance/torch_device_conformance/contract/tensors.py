@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of tensors and storages: metadata, views, copies."""
+"""Contract rows for tensors and storages: metadata, views, copies."""
 
 import torch
 from torch_device_conformance.contract.row import (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of Python threads that use the device."""
+"""Contract rows for Python threads that use the device."""
 
 import threading
 import time

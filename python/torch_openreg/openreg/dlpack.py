@@ -28,7 +28,7 @@ def _is_on_device(tensor: torch.Tensor) -> bool:
 
 
 def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> Stream:
-    """Return the consumer's stream, which belongs to the device where the consumer wants the data.
+    """Return the consumer's stream, which belongs to the device that the data is exported to.
 
     Raises:
         TypeError: if ``dl_device`` is not two integers.
@@ -47,8 +47,8 @@ def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> 
         )
     if dl_device[0] != DLDeviceType.kDLExtDev:
         raise ValueError(
-            f"__dlpack__ got stream {stream:#x} of openreg with dl_device {dl_device}, "
-            "which has no openreg streams: pass stream=None, the data is complete on return"
+            f"__dlpack__ got openreg stream {stream:#x} for a copy to dl_device {dl_device}, which "
+            "has no openreg streams: pass stream=None. The copy is complete when the call returns"
         )
     return ExternalStream(stream, dl_device[1])
 
