@@ -38,7 +38,8 @@ orError_t Report(const Failure& failure);
 
 class Stream {
  public:
-  // One command. First waits for a position of another stream, if there is one.
+  // One command. If `source` is set, the stream waits for `source_position` of `source` before it
+  // runs the command.
   struct Command {
     std::function<orError_t(std::string* text)> run = {};  // empty: nothing to run
     std::shared_ptr<Stream> source = {};
@@ -51,9 +52,10 @@ class Stream {
   int device() const { return device_; }
   int priority() const { return priority_; }
 
-  // Adds a command, and waits as long as the queue is full.
+  // Adds a command. Waits while the queue is full.
   orError_t Queue(const char* function, Command command, uint64_t* position = nullptr);
-  // Waits on a host thread. Fails if the exit of the process dropped the command.
+  // Makes the calling thread wait for a command. Fails if the command was dropped because the
+  // process is exiting.
   orError_t Wait(const char* function, uint64_t position);
 
   uint64_t last_position();  // of the command that was queued last
@@ -62,12 +64,12 @@ class Stream {
   Failure TakeFailure();
   uint64_t failure_order();  // of that error; UINT64_MAX: there is none
 
-  // The thread ends when the queue is empty.
+  // Makes the stream's thread end when the queue is empty.
   void Close();
-  // The thread ends after the command that it runs.
+  // Makes the thread end after the command that it is running. Other queued commands are dropped.
   void Stop();
-  bool ended();
-  void Join();
+  bool ended();  // whether the thread has run its last command
+  void Join();   // waits for the end of the thread
 
  private:
   static constexpr size_t kCapacity = 1024;  // commands in the queue
