@@ -87,7 +87,8 @@ at::Tensor one_shot(const char* name, const at::Tensor& buffer, const at::Tensor
     check_contiguous(name, *local);
     check_compatible(name, *local, buffer);
     TORCH_CHECK_VALUE(local->numel() <= buffer.numel(), name, ": the input has ", local->numel(),
-                      " elements, the symmetric tensor ", buffer.numel());
+                      " elements and does not fit into the symmetric tensor, which has ",
+                      buffer.numel());
   }
   check_occl(occlWindowAllReduceOneShot(
       operand.window(), operand.offset(), static_cast<size_t>(given.numel()), type_of(given),
@@ -151,8 +152,8 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
     if (!expected.empty()) {
       expected.back() /= ranks;
     }
-    TORCH_CHECK_VALUE(output.sizes() == expected, kName, ": the output is ", output.sizes(),
-                      ", expected is ", expected);
+    TORCH_CHECK_VALUE(output.sizes() == expected, kName, ": the output must have shape ", expected,
+                      ", but got ", output.sizes());
   }
   check_output(kName, output, input, input.numel() / ranks);
   if (input.numel() == 0) {
@@ -173,13 +174,16 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   const Operand numbers(kName, splits, group);
   TORCH_CHECK_VALUE(input.dim() >= 1 && out.dim() == input.dim() &&
                         out.sizes().slice(1) == input.sizes().slice(1),
-                    kName, ": rows of ", input.sizes(), " do not fit into ", out.sizes());
+                    kName, ": input and out must agree in all sizes except the first, but got ",
+                    input.sizes(), " and ", out.sizes());
   check_output(kName, out, input, out.numel());
   TORCH_CHECK_VALUE(splits.scalar_type() == at::kLong && splits.numel() == rows.ranks() &&
                         out_splits_offsets.scalar_type() == at::kLong &&
                         out_splits_offsets.numel() == 2 * rows.ranks(),
                     kName, ": in_splits must have ", rows.ranks(),
-                    " int64 elements and out_splits_offsets twice as many");
+                    " int64 elements and out_splits_offsets ", 2 * rows.ranks(), ", but got ",
+                    splits.numel(), " of ", splits.scalar_type(), " and ",
+                    out_splits_offsets.numel(), " of ", out_splits_offsets.scalar_type());
   check_contiguous(kName, out_splits_offsets);
   const int64_t row = c10::multiply_integers(input.sizes().slice(1));
   const occlRows sizes{static_cast<size_t>(row) * input.element_size(),
@@ -204,17 +208,18 @@ std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string
 
 // torch's bindings of the same names call these functions with this signature.
 at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t count) {
-  TORCH_CHECK_VALUE(input.dim() == 1 && input.is_contiguous() &&
-                        (input.scalar_type() == at::kUInt32 || input.scalar_type() == at::kInt),
-                    "memset32_: the tensor must be contiguous and one-dimensional, of uint32 or "
-                    "int32: it is ",
-                    input.scalar_type(), " of ", input.sizes());
+  TORCH_CHECK_VALUE(
+      input.dim() == 1 && input.is_contiguous() &&
+          (input.scalar_type() == at::kUInt32 || input.scalar_type() == at::kInt),
+      "memset32_: the tensor must be contiguous and one-dimensional, with dtype uint32 or "
+      "int32, but got ",
+      input.scalar_type(), " of shape ", input.sizes(), " and strides ", input.strides());
   TORCH_CHECK_VALUE(offset >= 0 && count >= 1 && count <= input.numel() - offset,
-                    "memset32_: ", count, " words at ", offset, " of a tensor that has ",
-                    input.numel());
+                    "memset32_: cannot set ", count, " words at offset ", offset,
+                    " of a tensor with ", input.numel(), " words");
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
-      "memset32_: ", value, " has more than 32 bits");
+      "memset32_: the value ", value, " does not fit into 32 bits");
   // As signed words, which have the same bits.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;

@@ -25,7 +25,8 @@ class Capture {
                          [&](const Branch& branch) { return branch.stream == stream; });
   }
 
-  // Stores the first reason, but fails with this one.
+  // Makes the capture invalid and returns an error with the given text. The text of the first call
+  // is kept as the reason.
   [[gnu::format(printf, 3, 4)]] orError_t Invalidate(orError_t error, const char* format, ...) {
     char text[512];
     va_list arguments;
@@ -39,7 +40,7 @@ class Capture {
     return Fail(error, "%s. The capture is invalid now; end it (orStreamEndCapture)", text);
   }
 
-  // Checks for a call that would add to the capture.
+  // Returns an error if the capture is invalid. Must be called before anything is captured.
   orError_t CheckValid(const char* function) const {
     return valid() ? orSuccess
                    : Fail(orErrorCaptureInvalidated,

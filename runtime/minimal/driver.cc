@@ -26,13 +26,14 @@ namespace {
 constexpr size_t kMaxDeviceMemory = size_t{1} << 40;
 constexpr size_t kMemoryUnit = size_t{2} << 20;  // the memory of a device is a multiple of it
 
-// Set by the first use, the child of a fork, and orShutdown. The mutex is held during the first
-// use, and by a fork, which therefore waits for a first use in another thread.
+// The state of the driver in this process. It changes at the first use, at orShutdown, and in the
+// child of a fork. The first use holds `first_use_mutex`. A fork takes it as well, so it waits for
+// a first use in another thread.
 enum class Phase { kUnused, kReady, kForked, kShutdown };
 constinit std::atomic<Phase> phase{Phase::kUnused};
 constinit std::atomic<int> requested_blocking{-1};  // from orSetLaunchBlocking
 constinit std::mutex first_use_mutex;
-constinit std::mutex settings_mutex;  // held while the variables are read, and by a fork
+constinit std::mutex settings_mutex;  // held while environment variables are read, and by a fork
 
 size_t DefaultMemory(int device_count) {
   size_t available = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * kPage;

@@ -143,7 +143,7 @@ orError_t Run(const orKernel& kernel, orKernelArguments arguments, std::string* 
   return orSuccess;
 }
 
-// The arguments that a launch can check; pointers are checked when the kernel runs.
+// Checks the arguments, except pointers, which are checked when the kernel runs.
 orError_t Check(const orKernel& kernel, const orKernelArguments& arguments) {
   const int64_t* const sizes = arguments.sizes;
   const int element = arguments.element_size;
@@ -152,10 +152,12 @@ orError_t Check(const orKernel& kernel, const orKernelArguments& arguments) {
       arguments.kept > arguments.rank || (moves && arguments.kept != arguments.rank) ||
       (moves ? element != 1 && element != 2 && element != 4 && element != 8 : element != 4) ||
       std::any_of(sizes, sizes + arguments.rank, [](int64_t size) { return size < 0; })) {
-    return Fail(orErrorInvalidValue,
-                "orLaunchKernel: kernel %s with rank %d, kept %d, element size %d: see "
-                "openreg_minimal.h",
-                kernel.name, arguments.rank, arguments.kept, element);
+    return Fail(
+        orErrorInvalidValue,
+        "orLaunchKernel: kernel %s got rank %d, kept %d, element size %d: rank must be 0 to %d, "
+        "kept %s, the element size %s, and sizes must not be negative",
+        kernel.name, arguments.rank, arguments.kept, element, kMaxRank,
+        moves ? "equal to rank" : "0 to rank", moves ? "1, 2, 4 or 8" : "4");
   }
   return orSuccess;
 }

@@ -67,8 +67,8 @@ class Stream {
   void Close();
   // Ends the thread after the command that is running. The queued commands are dropped.
   void Stop();
-  bool ended();
-  void Join();
+  bool ended();  // whether the thread has run its last command
+  void Join();   // waits for the end of the thread
 
  private:
   static constexpr size_t kCapacity = 1024;  // commands in the queue

@@ -22,7 +22,10 @@ def to_device(values: Any) -> Any:
 
 
 def on_device(model: nn.Module) -> Any:
-    """A copy of a model on the device; its class may be from an untyped library."""
+    """Returns a copy of a model on the device.
+
+    The return type is Any, because the model's class may be from a library without type hints.
+    """
     return copy.deepcopy(model).to(DEVICE)
 
 
@@ -33,7 +36,7 @@ def assert_same(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """``ours`` must be on the device and equal ``theirs``, which is on the CPU."""
+    """Asserts that ``ours`` is on the device and close to ``theirs``, which is on the CPU."""
     assert ours is not None
     assert theirs is not None
     assert ours.device == DEVICE
@@ -48,7 +51,7 @@ def assert_same_tensors(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """The same check for all tensors of a state or an output."""
+    """Calls ``assert_same`` for all tensors of a state or an output."""
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         try:
@@ -58,7 +61,7 @@ def assert_same_tensors(
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """The gradients of a model by parameter name, without those that are None."""
+    """Returns the gradients of a model by parameter name, without those that are None."""
     named = model.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
@@ -73,10 +76,10 @@ def assert_trains_alike(
     atol: float = 1e-5,
     autocast: torch.dtype | None = None,
 ) -> Any:
-    """Trains a model on the device and on the CPU; losses, gradients and parameters must agree.
+    """Trains a model on the device and on the CPU, and compares losses, gradients and parameters.
 
     Args:
-        model: a model on the CPU, without dropout; it is trained.
+        model: a model on the CPU, without dropout. The function trains it in place.
         batch: the batch of each step.
         loss: computes the loss of a model for a batch.
         steps: number of steps of SGD with momentum.

@@ -158,7 +158,10 @@ class Judge:
         )
 
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
-        """Returns a run of the sample with the most elements, whose copies are clear evidence."""
+        """Returns a function that runs the sample with the most elements.
+
+        Copies of a large sample to the host are clear evidence of a fallback.
+        """
         sample = max(made, key=elements)
 
         def run() -> None:
@@ -168,13 +171,13 @@ class Judge:
         return run
 
     def contract(self, case: Case, row: Row) -> Verdict:
-        """The verdict about a row of the contract."""
+        """Runs a row of the contract and returns its verdict."""
         start = time.perf_counter()
         verdict, message, stack = NATIVE, "", ""
         try:
             if self.subject.is_cpu and case.mode not in OF_THE_CPU:
                 raise Finding(
-                    NO_REFERENCE, "the CPU is not an accelerator: torch has this only for devices"
+                    NO_REFERENCE, "this row applies only to accelerators, and the CPU is not one"
                 )
             row.check(Backend(self.subject, self.device))
             synchronize(self.device)
