@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Measures the speed and the cost of torch.compile on the device, compared with the CPU.
+"""Measures compiled functions and their compile times on the device, compared with the CPU.
 
-The parent process does not compute. Windows of compiled functions alternate between a worker for
-the CPU and one for the device. Compile times come from processes that compile one function and
-exit.
+The parent process runs no kernels. One worker process measures the CPU and another the device; they
+take turns, one window at a time. Compile times are measured in processes that compile one function
+and exit.
 """
 
 import importlib
@@ -36,9 +36,9 @@ COMPILERS: dict[str, Compiler] = {
 
 
 def prepare(device: str, threads: int | None) -> Callable[[Window], Timing]:
-    """Returns the function that times windows on one device; runs in the worker.
+    """Returns the function that times windows on one device. Called in the worker.
 
-    Here the ``device`` of a window is a name of COMPILERS.
+    In this module, ``Window.device`` is a key of COMPILERS instead of a device.
     """
     _leave_nothing()
 
@@ -58,7 +58,7 @@ class FirstCall:
     """The cost of the first call of a compiled function.
 
     Attributes:
-        seconds: time until the device was done.
+        seconds: time from the call until the device had finished.
         missed: number of graphs that were not in the caches on disk.
     """
 
@@ -67,7 +67,7 @@ class FirstCall:
 
 
 def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str], FirstCall]:
-    """Returns the function that compiles a case, given its name; runs in a new worker.
+    """Returns the function that compiles a case, given its name. Called in a new worker.
 
     Args:
         device: device of the case.
@@ -80,7 +80,7 @@ def prepare_first(device: str, threads: int | None, cache: str) -> Callable[[str
         torch.set_num_threads(threads)
     importlib.import_module("torch._inductor.compile_fx")
     # torch imports another hundred modules, such as setuptools, when a process compiles its first
-    # function. This time does not count for either device.
+    # function. That time is excluded for both devices.
     torch.compile(lambda x: x + 1)(torch.ones(1))
     counters = importlib.import_module("torch._dynamo.utils").counters
     counters.clear()
@@ -126,7 +126,11 @@ class Bench:
         self._workers: dict[str, Worker[Window, Timing]] = {}
 
     def times(self, case: str, ways: Sequence[tuple[str, str]]) -> dict[str, list[float]]:
-        """Seconds per call by "device mode" and round; the windows of all variants alternate."""
+        """Measures the variants in alternating windows.
+
+        Returns:
+            For each variant, "device mode", the seconds per call of each round.
+        """
         sides = []
         for device, mode in ways:
             if device not in self._workers:
@@ -136,7 +140,7 @@ class Bench:
         return {" ".join(way): times for way, times in zip(ways, seconds, strict=True)}
 
     def first_call(self, case: str, device: str) -> FirstCall:
-        """The first call in a new process."""
+        """Measures the first call of a compiled function, in a new process."""
         with Worker[str, FirstCall](prepare_first, device, self.threads, self.cache) as worker:
             return worker.ask(case, TIMEOUT)
 
@@ -148,12 +152,12 @@ class Bench:
 
 
 def medians(seconds: dict[str, list[float]], per_second: float) -> dict[str, float]:
-    """The median of each variant; `per_second` is the number of units in a second."""
+    """Returns the median of each variant, in a unit of which a second has `per_second`."""
     return {way: per_second * statistics.median(times) for way, times in seconds.items()}
 
 
 def measure_modes(case: CompileCase, bench: Bench) -> Row:
-    """Times eager and compiled on both devices, and reduce-overhead on the device, in µs."""
+    """Times eager and compiled calls on both devices, and reduce-overhead on the device, in µs."""
     both = [(device, mode) for device in ("cpu", bench.device) for mode in ("eager", "compiled")]
     seconds = bench.times(case.name, [*both, (bench.device, "reduce-overhead")])
     reference = seconds["cpu compiled"]
@@ -177,7 +181,7 @@ def measure_validator(case: CompileCase, bench: Bench) -> Row:
 
 
 def measure_warm(case: CompileCase, bench: Bench) -> Row:
-    """Times the first call with full caches, in alternating processes, in milliseconds."""
+    """Times the first call with warm caches, in ms. New processes alternate between the devices."""
     devices = ["cpu", bench.device]
     for device in devices:
         bench.first_call(case.name, device)  # fills the caches

@@ -27,15 +27,16 @@ struct ProcessGroupStatus;
 
 namespace openreg {
 
-// The events before and after an operation on its stream, and what the operation writes at its end.
-// Kept alive by the group until the operation has finished, and by its Work.
+// The events recorded on the stream before and after an operation, and its output other than
+// tensors. The group keeps the object alive until the operation has finished; the Work shares
+// ownership.
 struct OperationEvents {
   std::optional<c10::Event> start;
   c10::Event end;
-  int source = -1;  // the rank that the message came from
+  int source = -1;  // the rank that sent the received message
 
-  // Whether the operation has finished. False if unknown: for a captured operation, or after an
-  // error of its stream.
+  // Returns whether the operation has finished. Returns false if that is unknown: the operation was
+  // captured, or its stream has failed.
   bool passed() const;
 };
 
@@ -58,19 +59,21 @@ struct RecordedOperation {
 // Registers a group of ranks before its first operation.
 RecordedGroup record_group(const std::string& name, const std::string& description,
                            const std::vector<uint64_t>& ranks);
-// Sets the operation's id. `events` must live until retire_operation().
+// Adds a record of the operation to the buffer and stores the id of the record in `operation`. The
+// record points to `events`, which must therefore live until retire_operation().
 void record_operation(const RecordedGroup& group, RecordedOperation& operation,
                       const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& outputs,
                       OperationEvents& events, std::chrono::milliseconds timeout);
-// `passed`: whether the operation has finished.
+// Detaches the record from the events. `passed`: whether the operation has finished. `timed`:
+// whether to store its duration.
 void retire_operation(const RecordedGroup& group, const RecordedOperation& operation, bool passed,
                       bool timed);
 
 // Returns a pickled dict with "entries", "pg_config", "pg_status" and "version".
 OPENREG_API std::string dump_flight_recorder(bool stacks, bool only_active);
-// Dumps once per process, if TORCH_FR_DUMP_ON_TIMEOUT is set, to TORCH_FR_DUMP_TEMP_FILE followed
-// by the rank. Called by the code that finds a failed communicator: a call, a wait, or the group's
-// destructor.
+// Writes a dump to the file that TORCH_FR_DUMP_TEMP_FILE names, followed by the rank. Does so once
+// per process, and only if TORCH_FR_DUMP_ON_TIMEOUT is set. Called by the code that finds that a
+// communicator has failed: a collective, a wait, or the destructor of the group.
 void dump_flight_recorder_after_failure(int rank);
 
 }  // namespace openreg

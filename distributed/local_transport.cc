@@ -128,4 +128,14 @@ void LocalTransport::set_timeout(std::chrono::milliseconds timeout) {
   check_occl(occlCommSetTimeout(comm_, timeout.count()));
 }
 
+void LocalTransport::suspend() { check_occl(occlCommSuspend(comm_)); }
+
+void LocalTransport::resume() { check_occl(occlCommResume(comm_)); }
+
+occlMemoryStats_t LocalTransport::memory_stats() const {
+  occlMemoryStats_t stats{};
+  check_occl(occlCommMemoryStats(comm_, &stats));
+  return stats;
+}
+
 }  // namespace openreg

@@ -38,6 +38,9 @@ class LocalTransport final : public Transport {
     (void)occlCommAbortWithReason(comm_, reason.c_str());
   }
   void finalize() override { (void)occlCommFinalize(comm_); }
+  void suspend() override;
+  void resume() override;
+  occlMemoryStats_t memory_stats() const override;
 
  private:
   orStream_t stream() const;

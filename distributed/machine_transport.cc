@@ -508,4 +508,16 @@ void MachineTransport::finalize() {
   }
 }
 
+void MachineTransport::suspend() {
+  check_not_ended();
+  if (exchange_->wait_idle()) {
+    local().suspend();
+  }
+}
+
+void MachineTransport::resume() { local().resume(); }
+
+// The Gloo group's memory is not counted: it holds no tensors between operations.
+occlMemoryStats_t MachineTransport::memory_stats() const { return local().memory_stats(); }
+
 }  // namespace openreg

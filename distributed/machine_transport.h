@@ -60,6 +60,9 @@ class MachineTransport final : public Transport {
   void set_timeout(std::chrono::milliseconds timeout) override;
   void abort(const std::string& reason) override;
   void finalize() override;
+  void suspend() override;
+  void resume() override;
+  occlMemoryStats_t memory_stats() const override;
 
  private:
   // A message of the network and, if it is received, its destination tensor.

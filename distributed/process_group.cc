@@ -161,6 +161,11 @@ std::optional<c10::DeviceIndex> ProcessGroupOCCL::first_device() {
   return first_device_;
 }
 
+std::map<c10::DeviceIndex, ProcessGroupOCCL::Connection> ProcessGroupOCCL::connections() {
+  const std::lock_guard lock(mutex_);
+  return connections_;
+}
+
 void ProcessGroupOCCL::eagerConnectSingleDevice(at::Device device) { (void)connection(device); }
 
 GroupLabel ProcessGroupOCCL::label() const {
@@ -307,7 +312,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   }
   message_streams_.record(messages, stream, work->events());
   if (hook_ != nullptr) {
-    hook_->add(work);
+    hook_thread_->add(work, hook_);
   }
   Pending& pending = pending_.emplace_back(Pending{work->events(), {}, timed_});
   for (const WorkOCCL::Operation& part : parts) {
@@ -317,16 +322,19 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   return work;
 }
 
-void ProcessGroupOCCL::registerOnCompletionHook(CompletionHook::Function&& hook) {
+void ProcessGroupOCCL::registerOnCompletionHook(
+    std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
   TORCH_CHECK(hook_ == nullptr, "occl: the group already has a completion hook");
   onCompletionHook_ = hook;
-  hook_ = std::make_unique<CompletionHook>(std::move(hook));
+  hook_ = std::make_shared<const CompletionThread::Function>(
+      [hook = std::move(hook)](const WorkOCCL& work) { hook(work.info()); });
+  hook_thread_ = std::make_unique<CompletionThread>(CompletionThread::Order::kOfCalls);
   timed_ = true;
 }
 
 void ProcessGroupOCCL::waitForPendingWorks() {
   TORCH_CHECK(hook_ != nullptr, "occl: the group has no completion hook to wait for");
-  hook_->wait();
+  hook_thread_->wait();
 }
 
 void ProcessGroupOCCL::startCoalescing() {
@@ -390,6 +398,11 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
 }
 
 // ------------------------------------------------------------------------------- other groups
+
+std::shared_ptr<c10::Allocator> ProcessGroupOCCL::getMemAllocator() {
+  // Not owned: torch's registry keeps the allocator for the life of the process.
+  return {std::shared_ptr<void>(), c10::GetAllocator(kOpenRegType)};
+}
 
 at::Tensor ProcessGroupOCCL::allocateTensor(long size, at::TensorOptions options) {
   return at::empty({size}, options);
@@ -469,22 +482,51 @@ void ProcessGroupOCCL::shutdown() {
   if (getError() != c10d::ErrorType::SUCCESS) {
     dump_flight_recorder_after_failure(getRank());
   }
-  std::map<c10::DeviceIndex, Connection> last;
   {
     const std::lock_guard lock(mutex_);
     ended_ = "was shut down: create a new group";
-    last = connections_;
   }
   // Waits for enqueued operations. It must not hold the lock, because abort() ends the wait. This
   // matters also if a Work still keeps the communicator alive.
-  for (const auto& [device, connection] : last) {
+  for (const auto& [device, connection] : connections()) {
     connection.transport->finalize();
   }
   if (hook_ != nullptr) {
-    hook_->wait();
+    hook_thread_->wait();
   }
   const std::lock_guard lock(mutex_);
   connections_.clear();
+}
+
+// ---------------------------------------------------------------------------------------- memory
+
+void ProcessGroupOCCL::suspend() {
+  TORCH_CHECK(!coalesced_.has_value(), "occl: suspend: call endCoalescing first");
+  for (const auto& [device, connection] : connections()) {
+    connection.transport->suspend();
+  }
+}
+
+void ProcessGroupOCCL::resume() {
+  for (const auto& [device, connection] : connections()) {
+    connection.transport->resume();
+  }
+}
+
+std::unordered_map<std::string, uint64_t> ProcessGroupOCCL::getMemoryStats() {
+  occlMemoryStats_t sum{};
+  for (const auto& [device, connection] : connections()) {
+    const occlMemoryStats_t one = connection.transport->memory_stats();
+    sum.persistent += one.persistent;
+    sum.suspendable += one.suspendable;
+    sum.mapped += one.mapped;
+    sum.suspended |= one.suspended;
+  }
+  return {{"total", sum.persistent + sum.suspendable},
+          {"persistent", sum.persistent},
+          {"suspendable", sum.suspendable},
+          {"mapped", sum.mapped},
+          {"suspended", static_cast<uint64_t>(sum.suspended)}};
 }
 
 }  // namespace openreg

@@ -21,9 +21,10 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <unordered_map>
 #include <vector>
 
-#include "distributed/completion_hook.h"
+#include "distributed/completion_thread.h"
 #include "distributed/message_streams.h"
 #include "distributed/work.h"
 
@@ -57,6 +58,9 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
+  // Sum or average of COO tensors. Waits on the host for the numbers of elements of the ranks.
+  c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
+                                                  const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
       std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) override;
   c10::intrusive_ptr<c10d::Work> reduce(std::vector<at::Tensor>& tensors,
@@ -103,7 +107,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   void setSequenceNumberForGroup() override {}  // starts at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   void enableCollectivesTiming() override { timed_ = true; }
-  void registerOnCompletionHook(CompletionHook::Function&& hook) override;
+  void registerOnCompletionHook(
+      std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) override;
   void waitForPendingWorks() override;
   void eagerConnectSingleDevice(at::Device device) override;
   c10::intrusive_ptr<c10d::Backend> split(
@@ -115,12 +120,19 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  // Ordinary memory: other ranks can read all memory of the device.
+  // The device's own allocator: other ranks can read all memory of the device.
+  std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
   c10d::ErrorType getError() override;
   void abort() override;
   void shutdown() override;
+  // Releases the memory of the group's communicators until resume(). All ranks must call it, and
+  // must not replay graphs with collectives of the group meanwhile.
+  void suspend() override;
+  void resume() override;
+  // Bytes by kind, summed over the communicators, and whether they are suspended (0 or 1).
+  std::unordered_map<std::string, uint64_t> getMemoryStats() override;
 
  private:
   using Call = std::function<void(Transport&, WorkOCCL&)>;
@@ -139,6 +151,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   };
 
   Connection connection(c10::Device device);
+  std::map<c10::DeviceIndex, Connection> connections();
   std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
   // Creates the communicator of the ranks of one machine; `position` is this rank's among them.
   occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
@@ -168,7 +181,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   static constexpr size_t kRetireAllAt = 64;
   size_t retire_all_at_ = kRetireAllAt;
   MessageStreams message_streams_;
-  std::unique_ptr<CompletionHook> hook_;
+  std::unique_ptr<CompletionThread> hook_thread_;
+  std::shared_ptr<const CompletionThread::Function> hook_;
   // Of captured receives from any rank, kept because a graph may run them at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;

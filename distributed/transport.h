@@ -65,6 +65,11 @@ class Transport {
   virtual void abort(const std::string& reason) = 0;
   // Waits for enqueued operations.
   virtual void finalize() = 0;
+
+  // Releases memory until resume(). All ranks must call it; operations throw meanwhile.
+  virtual void suspend() = 0;
+  virtual void resume() = 0;
+  virtual occlMemoryStats_t memory_stats() const = 0;
 };
 
 // A scope that drops the group if an exception is thrown before its end.

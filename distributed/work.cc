@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/ParamCommsUtils.hpp>
 #include <utility>
 
+#include "distributed/completion_thread.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/stream.h"
 
@@ -118,17 +119,39 @@ void WorkOCCL::abort() { transport_->abort("the communicator was aborted"); }
 
 c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFuture() { return future_; }
 
-std::shared_ptr<c10d::WorkInfo> WorkOCCL::wait_for_info() const {
-  const auto done = [&] {
-    try {
-      return transport_->ended().has_value() || events_->end.query();
-    } catch (const c10::Error&) {
-      return true;  // the stream has failed; its next synchronization returns the error
-    }
-  };
-  while (!done()) {
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
+bool WorkOCCL::has_ended() const {
+  try {
+    return transport_->ended().has_value() || events_->end.query();
+  } catch (const c10::Error&) {
+    return true;  // the stream has failed; its next synchronization returns the error
   }
+}
+
+c10d::WorkResult WorkOCCL::outcome() const {
+  occlResult_t result = occlSuccess;
+  if (transport_->ended(&result).has_value()) {
+    return result == occlTimeout ? c10d::WorkResult::TIMEOUT : c10d::WorkResult::COMM_ERROR;
+  }
+  try {
+    return events_->end.query() ? c10d::WorkResult::SUCCESS : c10d::WorkResult::UNKNOWN;
+  } catch (const c10::Error&) {
+    return c10d::WorkResult::UNKNOWN;  // another operation of the stream has failed
+  }
+}
+
+c10::intrusive_ptr<c10::ivalue::Future> WorkOCCL::getFutureResult() {
+  std::call_once(result_once_, [this] {
+    result_ = c10::make_intrusive<c10::ivalue::Future>(c10::IntType::get());
+    CompletionThread::for_results().add(
+        c10::intrusive_ptr<WorkOCCL>::reclaim_copy(this),
+        std::make_shared<const CompletionThread::Function>([](const WorkOCCL& work) {
+          work.result_->markCompleted(c10::IValue(static_cast<int64_t>(work.outcome())));
+        }));
+  });
+  return result_;
+}
+
+std::shared_ptr<c10d::WorkInfo> WorkOCCL::info() const {
   const float milliseconds = [&]() -> float {
     try {
       return getDuration();

@@ -17,10 +17,12 @@
 
 #include <chrono>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "distributed/flight_recorder.h"
@@ -66,11 +68,18 @@ class WorkOCCL final : public c10d::Work {
   void blockCurrentStream() override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
+  // A future of a c10d::WorkResult (an int), complete when the operation has finished or failed.
+  c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
 
-  // Waits on the host, even if the operation fails.
-  std::shared_ptr<c10d::WorkInfo> wait_for_info() const;
+  // Whether the operation has finished or failed. Does not wait.
+  bool has_ended() const;
+  // Of an operation that has ended.
+  std::shared_ptr<c10d::WorkInfo> info() const;
+
+  // Replaces what result() and getFuture() return. Called before end().
+  void set_outputs(std::vector<at::Tensor> outputs) { operation_.outputs = std::move(outputs); }
 
   // What the device still uses after this object is destroyed. Kept until the operation has
   // finished.
@@ -78,16 +87,19 @@ class WorkOCCL final : public c10d::Work {
 
  private:
   void throw_if_failed() const;
+  c10d::WorkResult outcome() const;
   void wait_on_host(std::chrono::milliseconds timeout) const;
 
   const GroupLabel group_;
-  const Operation operation_;
+  Operation operation_;
   const bool timed_;
   const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();
   const std::shared_ptr<OperationEvents> events_;
   // Declared after the events: its last owner waits for the operation, which uses them.
   const std::shared_ptr<Transport> transport_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
+  std::once_flag result_once_;
+  c10::intrusive_ptr<c10::ivalue::Future> result_;
 };
 
 }  // namespace openreg

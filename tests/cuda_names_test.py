@@ -213,7 +213,7 @@ def test_names(name: str) -> None:
 @pytest.mark.parametrize(
     ("theirs", "has", "absent", "message"),
     [
-        ({"a", "b"}, {"a"}, {}, "neither here"),
+        ({"a", "b"}, {"a"}, {}, "neither implemented"),
         ({"a"}, {"a"}, {"a": ""}, "implemented, but in"),
         ({"a"}, set(), {"a": "", "b": ""}, "not a name of torch"),
     ],

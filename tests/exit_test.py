@@ -112,12 +112,12 @@ atexit.register(ctypes.CDLL("libopenreg.so").orShutdown)  # runs first
 def test_nothing_waits_for_work_that_the_shutdown_dropped() -> None:
     returncode, stdout, stderr = finish(DROPPED)
     assert returncode == 0, stderr
-    dropped = "queued commands were dropped: the process exits"
+    dropped = "queued commands were dropped: the process is exiting"
     assert stdout.splitlines() == [
         f"openreg: orEventQuery: {dropped}",
         f"openreg: orStreamQuery: {dropped}",
-        "openreg: orEventSynchronize: the process exits",
-        "openreg: orDeviceSynchronize: the process exits",
+        "openreg: orEventSynchronize: the process is exiting",
+        "openreg: orDeviceSynchronize: the process is exiting",
         "None",
         "None",
     ]

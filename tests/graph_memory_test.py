@@ -99,11 +99,11 @@ def test_a_replay_without_its_input_is_optionally_an_error() -> None:
     graph.replay()  # a view keeps the memory
     del kept
     with pytest.raises(
-        RuntimeError, match=r"1 of the tensors .*\n.*\(1000,\).*aten.add.Tensor uses"
+        RuntimeError, match=r"1 of the external tensors .*\n.*\(1000,\).*used by aten.add.Tensor"
     ):
         graph.replay()
     other.data = torch.ones(1000, device="openreg")  # the tensor is alive but has other memory
-    with pytest.raises(RuntimeError, match="2 of the tensors"):
+    with pytest.raises(RuntimeError, match="2 of the external tensors"):
         graph.replay()
     graph.reset()
     with torch.openreg.graph(graph):

@@ -22,9 +22,9 @@ def _to(value: Any, device: str) -> Any:
     return _pytree.tree_map_only(torch.Tensor, lambda t: t.detach().to(device), value)
 
 
-# Reasons why an operator of the sweep cannot be captured: results, their sizes or an error in the
-# matrix are known only after it has run; it creates a tensor from host values; or the sample itself
-# sets the seed.
+# Reasons why an operator of the sweep cannot be captured: its results, their sizes, or an error
+# that depends on the matrix are known only after it has run; it creates a tensor from host values;
+# or the sample itself sets the seed.
 REFUSALS = ("makes the host wait", "cannot read or change the seed")
 REFUSED = {
     "__getitem__",
@@ -83,11 +83,11 @@ REFUSED = {
 }
 
 
-# How an operator is called: plainly, with out= of the same or a wider dtype, or in place.
+# How an operator is called: without out=, with out= of the same or a wider dtype, or in place.
 PLAIN, OUT, WIDER, IN_PLACE = "plain", "out=", "out= of another dtype", "in place"
 
 
-# These resize their target, to a size that is known only after they have run.
+# In-place operators that resize their first argument to a size known only after they have run.
 RESIZED_IN_PLACE = {"addbmm"}
 
 
@@ -97,7 +97,7 @@ def _widened(result: torch.Tensor) -> torch.Tensor:
 
 
 def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
-    """Returns a function of the arguments; out= is created from `like`, a result."""
+    """Returns a function that calls `op`. out= is created from `like`, an earlier result."""
     function = op.get_inplace() if way == IN_PLACE else op
     more = {}
     if way in (OUT, WIDER):
@@ -107,7 +107,7 @@ def _caller(op: Any, way: str, like: Any) -> Callable[[Any], Any]:
 
 
 def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -> str:
-    """Captures one call, replays it with other inputs and compares with the CPU."""
+    """Captures one call, replays it with other inputs and compares the results with the CPU."""
     arguments = (sample.input, sample.args, sample.kwargs)
     theirs = _to(arguments, "cpu")
     ours = _to(arguments, "openreg")
@@ -121,7 +121,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
         for _ in range(3):  # the first calls cache output metadata
             call(_pytree.tree_map_only(torch.Tensor, torch.clone, ours))
         for tensor in tensors:
-            tensor.zero_()  # the replay gets other values than the capture
+            tensor.zero_()  # the replay must use values that differ from those of the capture
         torch.openreg.synchronize()
     except Exception:
         return "not supported eagerly, or the target cannot be written to"
@@ -136,7 +136,7 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
     if any(ours.shape != origin.shape for ours, origin in zip(tensors, kept, strict=True)):
         return "changes sizes in place"
     for _ in range(2):
-        # Clear results first: in place, they are among the arguments.
+        # Clear the results before the arguments are set: an in-place result is an argument.
         for leaf in _pytree.tree_leaves(result):
             if isinstance(leaf, torch.Tensor) and leaf.layout == torch.strided and way != PLAIN:
                 leaf.zero_()
@@ -160,13 +160,14 @@ def _outcome(op: Any, sample: SampleInput, tolerance: float, way: str = PLAIN) -
     return "same"
 
 
-# Operators whose results do not depend on the arguments: tested above, or undefined.
+# Operators whose results are undefined.
 WITHOUT_DEFINED_RESULT = {"empty", "empty_like", "empty_permuted", "empty_strided", "new_empty"}
 WITHOUT_DEFINED_RESULT |= {"new_empty_strided"}
-# Its samples read outside their tensors; a copy to the device does not include that memory.
+# The samples of as_strided read outside their tensors. A copy to the device does not include that
+# memory.
 WITHOUT_DEFINED_RESULT |= {"as_strided"}
 
-# The CPU writes out of bounds for out= of another dtype.
+# The CPU kernels of tril and triu write out of bounds if out= has another dtype.
 WITHOUT_OUT = {(WIDER, "tril"), (WIDER, "triu")}
 
 
@@ -221,7 +222,7 @@ def test_operators_replay_as_the_cpu_runs_them(
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
-    """With the same seed, results agree; two replays draw different numbers."""
+    """After the same seed, replays draw the same numbers as eager mode, new ones each time."""
     wrong, same = [], 0
     for op in filter(_is_random, op_db):
         if dtype not in op.dtypes:
@@ -273,7 +274,7 @@ def test_random_operators_replay_as_eager_runs_them(dtype: torch.dtype) -> None:
 
 @contextmanager
 def unseeded() -> Iterator[None]:
-    """Removes the seeding of many samples, which a capture rejects."""
+    """Removes the calls of manual_seed from the samples, because a capture rejects them."""
     with mock.patch.object(
         common_methods_invocations, "wrapper_set_seed", lambda f, *a, **k: f(*a, **k)
     ):
@@ -281,7 +282,7 @@ def unseeded() -> Iterator[None]:
 
 
 def test_errors_during_a_capture_leave_the_stream_usable() -> None:
-    """The error inputs of torch's database fail at the call or at the replay."""
+    """torch's error inputs raise at the call or at the replay, and later captures work."""
     seen, wrong = 0, []
     x = torch.zeros(3, device="openreg")
     for op in op_db:
@@ -333,7 +334,7 @@ def test_errors_during_a_capture_leave_the_stream_usable() -> None:
     ],
 )
 def test_copies_of_pinned_memory_are_replayed(way: str, host: torch.dtype, layout: str) -> None:
-    """There is no wait if torch copies directly; copies that wait are rejected."""
+    """Direct copies do not wait and are captured. Copies that would wait are rejected."""
     pinned = {
         "contiguous": lambda: torch.zeros(6, 8, dtype=host).pin_memory(),
         "transposed": lambda: torch.zeros(8, 6, dtype=host).pin_memory().t(),

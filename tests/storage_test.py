@@ -254,7 +254,7 @@ def test_wrappers_keep_the_metadata_of_inner_tensors() -> None:
         assert get_meta(copied.a) == META
         assert get_meta(copied.b) == TensorMeta(version=5)
     assert type(copies[2]) is TwoTensor  # created by clone, which drops metadata
-    with pytest.raises(ValueError, match=r"memory of their own.*or wraps others"):
+    with pytest.raises(ValueError, match=r"memory of their own.*or wraps other tensors"):
         get_meta(wrapped)
 
 
@@ -274,11 +274,11 @@ def test_fake_tensors_have_none() -> None:
 @pytest.mark.parametrize(
     ("meta", "message"),
     [
-        (TensorMeta(version=-1), "version of a tensor's metadata is from 0 to 2147483647.*got -1"),
+        (TensorMeta(version=-1), "the version of a tensor's metadata must be from 0 to .*got -1"),
         (TensorMeta(version=2**31), "from 0 to 2147483647, but got 2147483648"),
-        (TensorMeta(format=-1), "format of a tensor's metadata is from 0 to 2147483647.*got -1"),
+        (TensorMeta(format=-1), "the format of a tensor's metadata must be from 0 to .*got -1"),
         (TensorMeta(format=2**31), "from 0 to 2147483647, but got 2147483648"),
-        (TensorMeta(data=b"x" * 65537), "has 65536 bytes at most, but got 65537"),
+        (TensorMeta(data=b"x" * 65537), "must be at most 65536 bytes, but got 65537 bytes"),
     ],
 )
 def test_wrong_meta(meta: TensorMeta, message: str) -> None:
@@ -308,8 +308,8 @@ def test_wrong_types() -> None:
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: torch.ones(2), "only tensors of device openreg.*is on cpu"),
-        (lambda: torch.ones(2, device="meta"), "only tensors of device openreg.*is on meta"),
+        (lambda: torch.ones(2), "expected a tensor on device openreg.*got a tensor on cpu"),
+        (lambda: torch.ones(2, device="meta"), "on device openreg.*got a tensor on meta"),
         (lambda: torch.eye(2, device="openreg").to_sparse(), "memory of their own.*Sparse"),
     ],
 )
@@ -323,9 +323,9 @@ def test_tensors_that_can_have_none(make: Callable[[], Tensor], message: str) ->
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ("openreg:version=1;format=0", "is damaged, or of another release"),
+        ("openreg:version=1;format=0", "is damaged or was written by another release"),
         ("openreg:version=1;format=-1;data=", "from 0 to 2147483647, but got -1"),
-        ("openreg:version=1;format=0;data=0g", "is damaged, or of another release"),
+        ("openreg:version=1;format=0;data=0g", "is damaged or was written by another release"),
     ],
 )
 def test_damaged_files(key: str, message: str) -> None:

@@ -83,6 +83,7 @@ for name in $(compgen -e); do
 done
 
 # Separate namespaces end the mounts and a remaining Bazel server with the command.
+# shellcheck disable=SC2016 # the inner shell expands its own variables
 exec unshare --mount --pid --fork --kill-child --propagation private bash -c '
 set -eu
 folder=$1 shares=$2

@@ -20,9 +20,9 @@
 namespace openreg {
 namespace {
 
-// Operators whose results depend on data although torch does not tag them so.
+// Operators whose output shapes or errors depend on data, but which torch does not tag as such.
 constexpr std::string_view kExceptions[] = {
-    "aten::_padded_dense_to_jagged_forward",      // size: the sum of the lengths, if not given
+    "aten::_padded_dense_to_jagged_forward",      // the default size is the sum of the lengths
     "aten::_validate_compressed_sparse_indices",  // its only effect is an error
     "aten::range.out",                            // computes its size from floating-point numbers
 };
@@ -84,7 +84,7 @@ class KeyWriter {
 
   MetadataKey take() {
     head(kDefaultDtype, static_cast<int64_t>(c10::get_default_dtype_as_scalartype()));
-    // Some kernels raise an error if this is set.
+    // With deterministic algorithms, some kernels raise an error.
     head(kDeterministic, at::globalContext().deterministicAlgorithms());
     return std::move(key_);
   }
@@ -114,7 +114,8 @@ class KeyWriter {
     key_.push_back(static_cast<int64_t>(number));
   }
 
-  // Sizes do not depend on a floating-point number, but errors may.
+  // The sizes of results do not depend on a floating-point argument, but errors may. The key
+  // therefore has its range, and whether it is below, equal to or above the previous one.
   void add(double number) {
     head(kDouble, range_of(number));
     key_.push_back(!last_.has_value() || number == *last_ ? 0 : number < *last_ ? 1 : 2);
@@ -136,7 +137,8 @@ class KeyWriter {
     const at::IntArrayRef strides = tensor.strides();
     key_.insert(key_.end(), sizes.begin(), sizes.end());
     key_.insert(key_.end(), strides.begin(), strides.end());
-    // Some kernels reject overlapping arguments; that error must not be raised late.
+    // Some kernels reject overlapping arguments. The key distinguishes them, so that the call with
+    // overlapping arguments waits and raises the error itself.
     const c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
     const auto known = std::find(storages_.begin(), storages_.end(), storage);
     key_.push_back(known - storages_.begin());
@@ -159,7 +161,7 @@ class KeyWriter {
 
 bool is_cacheable(const c10::OperatorHandle& handle) {
   const c10::FunctionSchema& schema = handle.schema();
-  // Operators of other libraries may depend on data without a tag.
+  // The results of operators of other libraries may depend on data without a tag that says so.
   if (schema.name().rfind("aten::", 0) != 0) {
     return false;
   }
@@ -169,7 +171,8 @@ bool is_cacheable(const c10::OperatorHandle& handle) {
     }
   }
   const std::string name = toString(handle.operator_name());
-  // torch tags both variants as data-dependent, but this one depends only on integer arguments.
+  // torch tags both variants as data-dependent, but the sizes of this one depend only on integer
+  // arguments.
   if (name == "aten::_ctc_loss") {
     return true;
   }

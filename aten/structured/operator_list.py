@@ -12,7 +12,7 @@ from aten.structured.torch_operators import CppArgument, Torch, cpp_arguments
 
 
 class ListError(Exception):
-    """An entry of operators.yaml is not supported; the message names operator and reason."""
+    """An entry of operators.yaml is not supported. The message names operator and reason."""
 
 
 class Kind(enum.Enum):
@@ -40,7 +40,7 @@ class Pointwise(enum.Enum):
 
 @dataclasses.dataclass(frozen=True)
 class Prepared:
-    """A local variable that replaces an argument."""
+    """A local variable of the generated kernel that replaces an argument."""
 
     type: str
     name: str
@@ -69,12 +69,12 @@ class Entry:
 
     @property
     def cost_factor(self) -> str:
-        """The factor of the number of elements as C++, or an empty string."""
+        """The C++ text that multiplies the number of elements by the cost; empty for cost 1."""
         return "" if self.cost == "1" else f" * {self.cost}"
 
     @property
     def launch_cost(self) -> str:
-        """The expression of a launch's cost."""
+        """The C++ expression for the cost of a launch."""
         return f"operands.numel(){self.cost_factor}" if self.cost.isdecimal() else self.cost
 
     def parameters(self, arguments: list[CppArgument]) -> list[str]:
@@ -117,7 +117,7 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
         if unknown:
             raise ListError(f"{', '.join(names)}: unknown field {unknown[0]}")
         if not names or not family.get("reason"):
-            raise ListError(f"{', '.join(names) or family}: requires operators and reason")
+            raise ListError(f"{', '.join(names) or family}: `operators` and `reason` are required")
         for name in names:
             entry = Entry(
                 name=name,
@@ -137,7 +137,8 @@ def read_entries(text: str, torch: Torch) -> list[Entry]:
     for entry in entries:
         if entry.namespace in namespaces:
             raise ListError(
-                f"{entry.name}: is already in the list, as {namespaces[entry.namespace]}"
+                f"{entry.name}: the operator is already in the list, as "
+                f"{namespaces[entry.namespace]}"
             )
         namespaces[entry.namespace] = entry.name
     return entries
@@ -150,30 +151,32 @@ def _check_entry(entry: Entry, torch: Torch) -> None:
     if entry.kind is Kind.STRUCTURED:
         if entry.name not in torch.groups:
             raise ListError(
-                f"{entry.name}: is not the functional variant of a structured operator with a "
-                "kernel for the CPU"
+                f"{entry.name}: the default kind (structured) requires the functional variant of a "
+                "structured operator that has a CPU kernel"
             )
         if entry.when:
-            raise ListError(f"{entry.name}: `when` is for mutating operators")
+            raise ListError(f"{entry.name}: `when` requires `kind: mutating`")
         if entry.pointwise and not _is_pointwise(torch.groups[entry.name]):
             raise ListError(
-                f"{entry.name}: `pointwise` is for operators with a TensorIterator over tensors "
-                "and numbers, and one output"
+                f"{entry.name}: `pointwise` requires a TensorIterator, only tensor and scalar "
+                "arguments, and one output"
             )
     else:
         if function.func.kind() is not SchemaKind.inplace:
-            raise ListError(f"{entry.name}: kind mutating is for operators that work in place")
+            raise ListError(f"{entry.name}: `kind: mutating` requires an in-place operator")
         if torch.kernel(function) is None:
-            raise ListError(f"{entry.name}: has no kernel for the CPU")
+            raise ListError(f"{entry.name}: `kind: mutating` requires a CPU kernel")
         if entry.pointwise:
-            raise ListError(f"{entry.name}: `pointwise` is for structured operators")
+            raise ListError(f"{entry.name}: `pointwise` requires a structured operator")
         if entry.when and torch.composite_kernel(function) is None:
-            raise ListError(f"{entry.name}: `when` needs a kernel made of other operators")
+            raise ListError(f"{entry.name}: `when` requires a composite kernel")
     arguments = {argument.name for argument in cpp_arguments(function)}
     for field, names in (("prepare", dict(entry.prepare)), ("visits", entry.visits)):
         for name in names:
             if name not in arguments:
-                raise ListError(f"{entry.name}: has no argument {name}, which `{field}` names")
+                raise ListError(
+                    f"{entry.name}: `{field}` names {name}, which is no argument of the operator"
+                )
 
 
 def _is_pointwise(group: NativeFunctionsGroup) -> bool:

@@ -39,6 +39,8 @@ struct Group {
 };
 thread_local Group group;
 
+constexpr char kFinalized[] = "the communicator is finalized: only occlCommDestroy may be called";
+
 Status CheckHandle(const char* function, occlComm_t comm) {
   if (comm == nullptr) {
     return Error(occlInvalidArgument, std::string(function) + ": the communicator is null");
@@ -129,8 +131,10 @@ Status ResolveScale(const Communicator& communicator, Request* request) {
 occlResult_t Enqueue(const char* function, occlComm_t comm, orStream_t stream, Request request) {
   Status status = CheckHandle(function, comm);
   if (status.ok() && comm->finalized) {
-    status = Error(occlInvalidUsage,
-                   "the communicator is finalized: only occlCommDestroy may be called");
+    status = Error(occlInvalidUsage, kFinalized);
+  }
+  if (status.ok()) {
+    status = comm->communicator->CheckResumed();
   }
   if (status.ok()) {
     status = ResolveScale(*comm->communicator, &request);
@@ -179,6 +183,9 @@ static_assert(sizeof(SplitArguments) <= kSlotBytes);
 // Runs on the host. All operations of this rank are done, so nothing else uses the barriers.
 Status Split(Communicator& parent, int color, int key, const occlConfig_t& config,
              std::shared_ptr<Communicator>* child) {
+  if (Status status = parent.CheckResumed(); !status.ok()) {
+    return status;
+  }
   if (const Status status = WaitIdle(parent); !status.ok()) {
     return status;
   }
@@ -302,6 +309,44 @@ OPENREG_API occlResult_t occlCommFinalize(occlComm_t comm) {
   comm->finalized = true;
   comm->communicator->Leave();
   return Return(Named("occlCommFinalize", status));
+}
+
+OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm) {
+  constexpr char kFunction[] = "occlCommSuspend";
+  if (const Status status = CheckHandle(kFunction, comm); !status.ok()) {
+    return Return(status);
+  }
+  if (group.depth != 0) {
+    return Return(
+        Error(occlInvalidUsage, "occlCommSuspend: a group is open: call occlGroupEnd first"));
+  }
+  Communicator& communicator = *comm->communicator;
+  Status status = comm->finalized ? Error(occlInvalidUsage, kFinalized) : WaitIdle(communicator);
+  if (status.ok()) {
+    const HostWait wait;
+    status = communicator.Suspend();
+  }
+  return Return(Named(kFunction, std::move(status)));
+}
+
+OPENREG_API occlResult_t occlCommResume(occlComm_t comm) {
+  constexpr char kFunction[] = "occlCommResume";
+  if (const Status status = CheckHandle(kFunction, comm); !status.ok()) {
+    return Return(status);
+  }
+  return Return(Named(kFunction, comm->communicator->Resume()));
+}
+
+OPENREG_API occlResult_t occlCommMemoryStats(occlComm_t comm, occlMemoryStats_t* stats) {
+  constexpr char kFunction[] = "occlCommMemoryStats";
+  if (const Status status = CheckHandle(kFunction, comm); !status.ok()) {
+    return Return(status);
+  }
+  if (stats == nullptr) {
+    return Return(Error(occlInvalidArgument, "occlCommMemoryStats: stats is null"));
+  }
+  *stats = comm->communicator->MemoryStats();
+  return occlSuccess;
 }
 
 OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 
@@ -291,6 +292,10 @@ void Batch::Release(void* argument) { (*static_cast<Batch**>(argument))->Drop(1)
 
 Status Batch::Run() {
   std::vector<Transfer> transfers;
+  const std::shared_lock memory(communicator_->memory_mutex());
+  if (Status status = communicator_->CheckResumed(); !status.ok()) {
+    return status;
+  }
   {
     const std::lock_guard lock(communicator_->run_mutex());
     for (Step& step : steps_) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 #include "distributed/occl/communicator.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -52,6 +53,8 @@ const char* OperationName(Operation operation) {
       return "receive";
     case Operation::kSplit:
       return "split";
+    case Operation::kSuspend:
+      return "suspend";
   }
   return "unknown operation";
 }
@@ -167,7 +170,6 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   self->timeout_ = config.timeout_ms > 0 ? config.timeout_ms
                                          : std::chrono::milliseconds(kDefaultTimeout).count();
   self->messages_.resize(static_cast<size_t>(ranks));
-  self->devices_.resize(static_cast<size_t>(ranks));
   if (const orError_t error = orGetDevice(&self->device_); error != orSuccess) {
     return DeviceStatus(error);
   }
@@ -208,12 +210,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
       !status.ok()) {
     return self->End(status.result, status.text);
   }
-  for (int other = 0; other < ranks; ++other) {
-    Status status = self->devices_[static_cast<size_t>(other)].Map(segment.states[other].device);
-    if (!status.ok()) {
-      status.text = self->Name(other) + " has exited: " + status.text;
-      return self->End(status.result, status.text);
-    }
+  if (const Status status = self->MapDevices(); !status.ok()) {
+    return self->End(status.result, status.text);
   }
   if (const orError_t error = orEventCreate(&self->last_event_); error != orSuccess) {
     return DeviceStatus(error);
@@ -285,6 +283,82 @@ Status Communicator::Ended() const {
   return Error(result, Name(failure.rank) + " reported: " + failure.text);
 }
 
+// --------------------------------------------------------------------------------------- memory
+
+Status Communicator::MapDevices() {
+  std::vector<MappedFile> devices(static_cast<size_t>(ranks_));
+  for (int rank = 0; rank < ranks_; ++rank) {
+    Status status = devices[static_cast<size_t>(rank)].Map(segment()->states[rank].device);
+    if (!status.ok()) {
+      status.text = Name(rank) + " has exited: " + status.text;
+      return status;
+    }
+  }
+  devices_ = std::move(devices);
+  return {};
+}
+
+Status Communicator::Suspend() {
+  const std::unique_lock lock(memory_mutex_);
+  if (const Status status = CheckResumed(); !status.ok()) {
+    return status;
+  }
+  {
+    const std::lock_guard run(run_mutex_);
+    const Descriptor descriptor{Operation::kSuspend, occlByte, occlSum, -1, 0, 0, 0, {}};
+    if (const Status status = CheckedBarrier(descriptor, Deadline()); !status.ok()) {
+      return status;
+    }
+  }
+  // No rank reads a slot or a device from here on: each has finished its operations.
+  suspended_ = true;
+  devices_.clear();
+  void* const slots = segment()->slots[rank_];
+  if (madvise(slots, sizeof(segment()->slots[rank_]), MADV_REMOVE) != 0) {
+    return Error(occlSystemError, std::string("madvise: ") + std::strerror(errno));
+  }
+  return {};
+}
+
+Status Communicator::Resume() {
+  const std::unique_lock lock(memory_mutex_);
+  if (!suspended_) {
+    return Error(occlInvalidUsage, "the communicator is not suspended");
+  }
+  if (const Status status = MapDevices(); !status.ok()) {
+    return End(status.result, status.text);
+  }
+  suspended_ = false;
+  return {};
+}
+
+Status Communicator::CheckResumed() const {
+  return suspended_
+             ? Error(occlInvalidUsage, "the communicator is suspended: call occlCommResume first")
+             : Status();
+}
+
+occlMemoryStats_t Communicator::MemoryStats() {
+  const std::shared_lock lock(memory_mutex_);
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  const auto resident = [page](void* memory, size_t bytes) {
+    std::vector<unsigned char> pages((bytes + page - 1) / page);
+    if (mincore(memory, bytes, pages.data()) != 0) {
+      return size_t{0};
+    }
+    const auto is_resident = [](unsigned char one) { return (one & 1) != 0; };
+    return static_cast<size_t>(std::count_if(pages.begin(), pages.end(), is_resident)) * page;
+  };
+  occlMemoryStats_t stats{};
+  stats.persistent = resident(segment(), offsetof(Segment, slots));
+  stats.suspendable = resident(segment()->slots[rank_], sizeof(segment()->slots[rank_]));
+  for (const MappedFile& device : devices_) {
+    stats.mapped += device.size();
+  }
+  stats.suspended = suspended_ ? 1 : 0;
+  return stats;
+}
+
 // -------------------------------------------------------------------------------- synchronization
 
 Clock::time_point Communicator::Deadline() const {
@@ -338,7 +412,8 @@ std::string Communicator::Name(int rank) const { return "rank " + std::to_string
 
 std::string Communicator::Describe(const Descriptor& descriptor) const {
   std::string text = OperationName(descriptor.operation);
-  if (descriptor.operation == Operation::kBarrier || descriptor.operation == Operation::kSplit) {
+  if (descriptor.operation == Operation::kBarrier || descriptor.operation == Operation::kSplit ||
+      descriptor.operation == Operation::kSuspend) {
     return text;
   }
   text += std::string(" of ") + TypeName(descriptor.type) + "[" + std::to_string(descriptor.count) +

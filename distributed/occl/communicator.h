@@ -16,6 +16,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <shared_mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -104,6 +105,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::mutex& receive_mutex() { return receive_mutex_; }
   std::mutex& run_mutex() { return run_mutex_; }
 
+  // ------------------------------------------------------------------------ memory
+
+  // occlCommSuspend, after all operations of this rank are done.
+  Status Suspend();
+  Status Resume();
+  occlMemoryStats_t MemoryStats();
+  // Success, or the error of an operation on a suspended communicator.
+  Status CheckResumed() const;
+  // Held shared by a batch while it runs, because it uses the memory that Suspend() releases.
+  std::shared_mutex& memory_mutex() { return memory_mutex_; }
+
   // ------------------------------------------------------------------------ failure
 
   // Ends the communicator for all ranks unless it has ended already, and returns the reason.
@@ -141,6 +153,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   Communicator() = default;
   Segment* segment() const { return reinterpret_cast<Segment*>(file_.memory()); }
+  Status MapDevices();
   Status Arrive(Clock::time_point deadline);
   Status CheckAgreement(const Descriptor& mine) const;
   std::string DescribeLate(int rank) const;
@@ -156,7 +169,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<int64_t> timeout_{0};  // milliseconds
 
   MappedFile file_;
-  std::vector<MappedFile> devices_;
+  std::shared_mutex memory_mutex_;
+  std::vector<MappedFile> devices_;  // empty while suspended; guarded by memory_mutex_
+  std::atomic<bool> suspended_{false};
 
   std::mutex run_mutex_;
   uint64_t barriers_ = 0;  // passed by this rank; guarded by run_mutex_

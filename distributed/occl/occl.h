@@ -118,6 +118,23 @@ OPENREG_API occlResult_t occlCommSplit(occlComm_t comm, int color, int key, occl
 
 // Waits until all operations of this rank are done. Afterwards only occlCommDestroy may be called.
 OPENREG_API occlResult_t occlCommFinalize(occlComm_t comm);
+// Releases what the communicator can do without until occlCommResume: the memory of this rank's
+// slots, and the mappings of the other ranks' devices. All ranks must call it. Waits until the
+// operations of all ranks are done. Until it resumes, operations return occlInvalidUsage, and so
+// does the replay of a graph.
+OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm);
+// Maps the other ranks' devices again. Each rank may call it at any time.
+OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
+
+// Bytes that a communicator uses in this process.
+typedef struct occlMemoryStats {
+  size_t persistent;   // shared by all ranks, and kept by occlCommSuspend
+  size_t suspendable;  // of this rank's slots; 0 after occlCommSuspend
+  size_t mapped;       // addresses of the other ranks' devices; 0 after occlCommSuspend
+  int suspended;       // 1 between occlCommSuspend and occlCommResume
+} occlMemoryStats_t;
+OPENREG_API occlResult_t occlCommMemoryStats(occlComm_t comm, occlMemoryStats_t* stats);
+
 // Destroys the communicator after its enqueued operations have finished.
 OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm);
 // Ends all operations, on all ranks, with occlAborted. Any thread may call it, even while another

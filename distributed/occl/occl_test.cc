@@ -459,6 +459,91 @@ TEST(OcclTest, CapturedCollectives) {
   }
 }
 
+TEST(OcclTest, SuspendReleasesMemoryUntilResume) {
+  WithRanks(3, [](Rank& rank) {
+    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, and devices
+      const auto expect_sum = [&] {
+        Buffer<int32_t> buffer(std::vector<int32_t>(count, rank.rank));
+        EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), count, occlInt32, occlSum,
+                                  rank.comm, rank.stream));
+        EXPECT_DEVICE(rank.Synchronize());
+        EXPECT_EQ(buffer.values(), std::vector<int32_t>(count, 3));
+      };
+      expect_sum();
+      occlMemoryStats_t before{}, during{}, after{};
+      EXPECT_OCCL(occlCommMemoryStats(rank.comm, &before));
+      EXPECT_GT(before.persistent, 0);
+      EXPECT_GT(before.suspendable, 0);
+      EXPECT_GT(before.mapped, 0);
+      EXPECT_EQ(before.suspended, 0);
+      EXPECT_OCCL(occlCommSuspend(rank.comm));
+      EXPECT_OCCL(occlCommMemoryStats(rank.comm, &during));
+      EXPECT_EQ(during.suspendable, 0);
+      EXPECT_EQ(during.mapped, 0);
+      EXPECT_EQ(during.suspended, 1);
+      EXPECT_EQ(occlBarrier(rank.comm, rank.stream), occlInvalidUsage);
+      EXPECT_NE(std::string(occlGetLastError()).find("call occlCommResume first"),
+                std::string::npos);
+      occlComm_t split = nullptr;
+      EXPECT_EQ(occlCommSplit(rank.comm, 0, 0, &split, nullptr), occlInvalidUsage);
+      EXPECT_EQ(occlCommSuspend(rank.comm), occlInvalidUsage);
+      EXPECT_OCCL(occlCommResume(rank.comm));
+      EXPECT_EQ(occlCommResume(rank.comm), occlInvalidUsage);
+      expect_sum();
+      EXPECT_OCCL(occlCommMemoryStats(rank.comm, &after));
+      EXPECT_EQ(after.mapped, before.mapped);
+    }
+  });
+}
+
+TEST(OcclTest, SuspendWaitsForEnqueuedOperationsOfAllRanks) {
+  WithRanks(2, [](Rank& rank) {
+    constexpr size_t kCount = 50'000;
+    Buffer<int32_t> buffer(std::vector<int32_t>(kCount, 1));
+    for (int i = 0; i < 10; ++i) {
+      EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), kCount, occlInt32, occlSum, rank.comm,
+                                rank.stream));
+    }
+    if (rank.rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(30));
+    }
+    EXPECT_OCCL(occlCommSuspend(rank.comm));
+    EXPECT_DEVICE(rank.Synchronize());
+    EXPECT_EQ(buffer.values(), std::vector<int32_t>(kCount, 1 << 10));
+  });
+}
+
+TEST(OcclTest, AReplayOfASuspendedCommunicatorIsAnError) {
+  WithRanks(2, [](Rank& rank) {
+    Buffer<int32_t> buffer(std::vector<int32_t>(50'000, 1));
+    ASSERT_DEVICE(orStreamBeginCapture(rank.stream, orStreamCaptureModeThreadLocal));
+    EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), 50'000, occlInt32, occlSum, rank.comm,
+                              rank.stream));
+    orGraph_t graph = nullptr;
+    ASSERT_DEVICE(orStreamEndCapture(rank.stream, &graph));
+    EXPECT_OCCL(occlCommSuspend(rank.comm));
+    EXPECT_DEVICE(orGraphLaunch(graph, rank.stream));
+    EXPECT_NE(rank.Synchronize(), orSuccess);
+    EXPECT_NE(std::string(orGetLastErrorDetail()).find("the communicator is suspended"),
+              std::string::npos)
+        << orGetLastErrorDetail();
+    EXPECT_DEVICE(orGraphDestroy(graph));
+  });
+}
+
+TEST(OcclTest, ASuspendThatMeetsAnotherOperationIsReported) {
+  WithRanks(2, [](Rank& rank) {
+    if (rank.rank == 0) {
+      EXPECT_EQ(occlCommSuspend(rank.comm), occlInvalidUsage);
+      EXPECT_NE(std::string(occlGetLastError()).find("rank 0 called suspend"), std::string::npos)
+          << occlGetLastError();
+      return;
+    }
+    EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
+    EXPECT_NE(rank.Synchronize(), orSuccess);
+  });
+}
+
 TEST(OcclTest, OperationsOfSeveralStreamsKeepTheirOrder) {
   WithRanks(2, [](Rank& rank) {
     orStream_t second = nullptr;

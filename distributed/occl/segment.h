@@ -38,6 +38,7 @@ enum class Operation : uint32_t {
   kSend,
   kReceive,
   kSplit,
+  kSuspend,
 };
 
 // The operation of a rank. Ranks must agree on all members except the last three.

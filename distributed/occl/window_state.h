@@ -38,16 +38,16 @@ struct Request {
 
 std::string Describe(const Request& request);
 
-// How long an operation may take.
+// The deadline of an operation, and the timeout from which it was computed.
 struct Limit {
   Clock::time_point end;
   std::chrono::milliseconds asked;
 };
 
-// Makes all waits fail from now on, because this process is exiting.
+// Makes all current and later waits fail. Called when this process exits.
 void EndWaits();
 
-// The window's data in the memory of each rank.
+// The state of the window that each rank shares with the others.
 struct State;
 
 class Window {
@@ -64,22 +64,24 @@ class Window {
   Status CheckPeer(int peer) const;
   Status CheckChannel(int channel) const;
 
-  // Prevents further operations. Returns false while one runs.
+  // Closes the window, so that Run() fails from now on. Returns false, without closing it, while an
+  // operation is running.
   bool Close() {
     int none = 0;
     return running_.compare_exchange_strong(none, kClosed) || none == kClosed;
   }
 
-  // Runs an operation, within a kernel.
+  // Runs an operation; called by a kernel. Fails if the window is closed or an earlier operation
+  // failed. If the operation fails, all later operations of the window fail.
   Status Run(const std::function<Status(Window&)>& operation);
 
-  // ------------------------------------------------------------------------ within operations
+  // -------------------------------------------------------------- called within an operation only
 
   Limit Start(int64_t timeout_ms) const;
   Status Put(int peer, int channel, const Limit& limit);
   Status Take(int peer, int channel, const Limit& limit);
   Status Barrier(int channel, const Limit& limit);
-  // A barrier that also checks that all ranks run the same operation.
+  // Like Barrier, but fails if the ranks run different operations.
   Status CheckedBarrier(const Request& request, const Limit& limit);
 
  private:

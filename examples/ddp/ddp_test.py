@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the example with several processes: flags, judgement, image, and the whole program."""
+"""Tests of the DDP example: flags, the checks of its results, the plot, and the whole program."""
 
 import os
 import subprocess
@@ -20,7 +20,7 @@ REDUCTION = "occl::AllReduce"
 
 @pytest.fixture
 def typed_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The folder where the user typed the command, as `bazel run` passes it."""
+    """Sets the variable with which `bazel run` passes on the user's working directory."""
     monkeypatch.setenv("BUILD_WORKING_DIRECTORY", str(tmp_path))
     return tmp_path
 
@@ -114,7 +114,7 @@ STEP = [
 
 
 def test_share_behind_backward() -> None:
-    # During backward: 5 of 5 us and 2 of 8 us on rank 0; 2 of 2 us and 0 of 2 us on rank 1.
+    # Hidden behind backward: 5 of 5 us and 2 of 8 us on rank 0, 2 of 2 us and 0 of 2 us on rank 1.
     assert hidden_share(STEP) == pytest.approx(9 / 17)
     assert hidden_share(STEP[:2]) is None
 
@@ -162,7 +162,7 @@ def test_one_command_starts_its_processes(
 ) -> None:
     status = program.main(["--processes", "2", "--epochs", "1", "--trace", "trace.json"])
     out = capsys.readouterr().out
-    # One epoch is not enough to reach the accuracy.
+    # After one epoch, the network does not have the required accuracy yet.
     assert status == 1, out
     assert "BROKEN test accuracy of 2 processes >= 97%" in out
     assert all(line in out for line in KEPT), out
@@ -176,7 +176,7 @@ def test_one_command_starts_its_processes(
     trace = events.read(typed_in / "trace.json")
     assert not list(validation.faults(trace))
     reductions = [work for work in trace.work if work.name == REDUCTION]
-    # Several buckets per step, on a separate stream.
+    # Each step reduces several buckets, on a stream of their own.
     assert len(reductions) > 2 * replica.PROFILED_STEPS
     assert {work.stream for work in reductions}.isdisjoint(
         work.stream for work in trace.work if not work.name.startswith("occl::")

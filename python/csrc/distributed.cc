@@ -6,7 +6,7 @@
 
 #include <chrono>
 
-#include "distributed/completion_hook.h"
+#include "distributed/completion_thread.h"
 #include "distributed/flight_recorder.h"
 #include "distributed/network.h"
 #include "distributed/process_group.h"
@@ -54,7 +54,7 @@ void bind_distributed(py::module_& module) {
            }),
            py::arg("store"), py::arg("rank"), py::arg("size"), py::arg("options"))
       .def_property_readonly("options", &ProcessGroupOCCL::getBackendOptions);
-  module.def("end_completion_hooks", &CompletionHook::end_all,
+  module.def("end_completion_threads", &CompletionThread::end_all,
              py::call_guard<py::gil_scoped_release>());
   module.def(
       "dump_flight_recorder",

@@ -50,7 +50,7 @@ def _register() -> None:
     openreg.sharing.register()
     atexit.register(_C.wait_for_autograd_threads)
     atexit.register(_C.leave_replays_to_exit)
-    atexit.register(_C.end_completion_hooks)
+    atexit.register(_C.end_completion_threads)
 
 
 def _name_submodules(package: str) -> None:

@@ -28,12 +28,13 @@ bool can_have_meta(const at::Tensor& tensor) {
 
 void check_can_have_meta(const at::Tensor& tensor) {
   TORCH_CHECK_VALUE(tensor.defined() && tensor.device().type() == kOpenRegType,
-                    "only tensors of device openreg have such metadata, but this one is on ",
+                    "expected a tensor on device openreg, because other tensors have no such "
+                    "metadata, but got a tensor on ",
                     tensor.device());
   TORCH_CHECK_VALUE(can_have_meta(tensor),
-                    "only tensors with memory of their own have such metadata, but this one has "
+                    "only tensors with memory of their own have such metadata, but this tensor has "
                     "layout ",
-                    tensor.layout(), " or wraps others: use the tensors that it wraps");
+                    tensor.layout(), " or wraps other tensors: use the tensors that it wraps");
 }
 
 TensorMetaPtr meta_of(const at::Tensor& tensor) {
@@ -140,13 +141,14 @@ const bool registered = [] {
 
 TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data) {
   TORCH_CHECK_VALUE(version >= 0 && version <= kLargestMetaInteger,
-                    "the version of a tensor's metadata is from 0 to ", kLargestMetaInteger,
+                    "the version of a tensor's metadata must be from 0 to ", kLargestMetaInteger,
                     ", but got ", version);
   TORCH_CHECK_VALUE(format >= 0 && format <= kLargestMetaInteger,
-                    "the format of a tensor's metadata is from 0 to ", kLargestMetaInteger,
+                    "the format of a tensor's metadata must be from 0 to ", kLargestMetaInteger,
                     ", but got ", format);
-  TORCH_CHECK_VALUE(data.size() <= kLargestTensorData, "the data of a tensor's metadata has ",
-                    kLargestTensorData, " bytes at most, but got ", data.size());
+  TORCH_CHECK_VALUE(data.size() <= kLargestTensorData,
+                    "the data of a tensor's metadata must be at most ", kLargestTensorData,
+                    " bytes, but got ", data.size(), " bytes");
   return c10::make_intrusive<TensorMeta>(version, format, std::move(data));
 }
 
@@ -186,8 +188,8 @@ TensorMetaPtr parse_tensor_meta(std::string_view text) {
   std::optional<std::string> data = hex.has_value() ? from_hex(*hex) : std::nullopt;
   TORCH_CHECK_VALUE(text.substr(0, kPrefix.size()) == kPrefix && version.has_value() &&
                         format.has_value() && data.has_value() && rest.empty(),
-                    "the metadata of an openreg tensor in this file is damaged, or of another "
-                    "release: '",
+                    "the metadata of an openreg tensor in this file is damaged or was written by "
+                    "another release: '",
                     text.substr(0, 80), "'");
   return make_tensor_meta(*version, *format, std::move(*data));
 }

@@ -29,7 +29,8 @@ namespace {
 // Waits for the device and returns the earliest error of a kernel.
 orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelError>* error) {
   if (!Streams::Get().WaitIdle(device)) {
-    return Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits", function);
+    return Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
+                function);
   }
   *error = Streams::Get().TakeError(device);
   return orSuccess;

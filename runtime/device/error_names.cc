@@ -28,7 +28,7 @@ constexpr ErrorText kErrors[] = {
     {orErrorAlreadyRegistered, "orErrorAlreadyRegistered", "host memory is pinned already"},
     {orErrorNotRegistered, "orErrorNotRegistered", "host memory is not registered"},
     {orErrorNotSupported, "orErrorNotSupported", "not supported"},
-    {orErrorShutdown, "orErrorShutdown", "the process exits"},
+    {orErrorShutdown, "orErrorShutdown", "the process is exiting"},
     {orErrorCaptureUnsupported, "orErrorCaptureUnsupported", "not supported during a capture"},
     {orErrorCaptureInvalidated, "orErrorCaptureInvalidated", "the capture is invalid"},
     {orErrorCaptureUnjoined, "orErrorCaptureUnjoined", "a captured stream was not joined"},

@@ -20,7 +20,7 @@ namespace {
 // The result of a query about incomplete work. `stopped` was read before the query: if the exit of
 // the process has dropped the work, it never becomes ready.
 orError_t NotReady(const char* function, bool stopped) {
-  return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
+  return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                         function)
                  : orErrorNotReady;
 }
@@ -139,7 +139,7 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   call.SetObject(handle);
   const auto fail_at_exit = [] {
     return Fail(orErrorShutdown,
-                "orEventSynchronize: queued commands were dropped: the process exits");
+                "orEventSynchronize: queued commands were dropped: the process is exiting");
   };
   if (event->scope() == Event::Scope::kImported) [[unlikely]] {
     std::shared_ptr<MappedPage> page;

@@ -27,7 +27,7 @@ orError_t Executor::Start() {
     return orSuccess;
   }
   if (Stopping()) {
-    return Fail(orErrorShutdown, "launch refused: the process exits");
+    return Fail(orErrorShutdown, "the command was refused: the process is exiting");
   }
   if (!StartThread(
           &thread_, "openreg-exec", [](void* executor) { static_cast<Executor*>(executor)->Run(); },

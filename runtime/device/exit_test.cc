@@ -181,7 +181,7 @@ void UsesTheDeviceAfterTheShutdown() {
   REQUIRE(orShutdown() == orSuccess);
   REQUIRE(orLaunchKernel(
               stream, [](void*) { return orSuccess; }, nullptr, 0, nullptr) == orErrorShutdown);
-  REQUIRE(LastErrorHas("the process exits"));
+  REQUIRE(LastErrorHas("the process is exiting"));
   void* more = nullptr;
   REQUIRE(orMalloc(&more, 1) == orErrorShutdown);
   REQUIRE(orStreamSynchronize(stream) == orErrorShutdown);

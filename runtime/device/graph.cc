@@ -292,7 +292,7 @@ orError_t Graph::Launch(const StreamQueue& queue) {
   }
   if (!stream->WaitFor(position)) {
     (void)own.release();  // leaked: a kernel may still be running while the process exits
-    return Fail(orErrorShutdown, "orGraphLaunch: the graph was dropped: the process exits");
+    return Fail(orErrorShutdown, "orGraphLaunch: the graph was dropped: the process is exiting");
   }
   return ReportKernelError(*own);
 }

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// injected_fault.h - the device's side of the faults that tests inject (fault_injection.h).
+// injected_fault.h - how the device asks for the faults that tests inject with fault_injection.h.
+// Threads: any.
 #ifndef RUNTIME_DEVICE_INJECTED_FAULT_H_
 #define RUNTIME_DEVICE_INJECTED_FAULT_H_
 
 namespace openreg::device {
 
-// True if the allocation, or the kernel, that is about to happen must fail.
+// Counts one allocation, or one kernel. Returns whether it must fail; the caller returns the error.
 bool MallocFaultDue();
 bool KernelFaultDue();
 
-// Sleeps for the injected delay of kernels.
+// Sleeps for the injected delay. Called before each kernel, copy and fill.
 void DelayKernel();
 
 }  // namespace openreg::device

@@ -33,7 +33,7 @@ orError_t Refuse(const char* function, bool only_reads) {
         function);
   }
   if (!only_reads && (now & kShutdown) != 0) {
-    return Fail(orErrorShutdown, "%s: the process exits", function);
+    return Fail(orErrorShutdown, "%s: the process is exiting", function);
   }
   return registered_initializer.load(std::memory_order_acquire)();
 }

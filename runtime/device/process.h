@@ -18,8 +18,8 @@
 namespace openreg::device {
 
 enum : uint32_t {
-  kReady = 1,       // set up
-  kForked = 2,      // this is the child of a fork
+  kReady = 1,       // the device is set up
+  kForked = 2,      // this process is a forked child
   kShutdown = 4,    // the device's threads are ending or have ended
   kBlocking = 8,    // launches wait for their kernel
   kInjecting = 16,  // faults are injected (fault_injection.h)
@@ -29,23 +29,25 @@ enum : uint32_t {
 };
 extern constinit std::atomic<uint32_t> mode;
 
-// The device's threads check this while they wait.
+// Returns whether the process has begun to shut the device down. The device's threads check this
+// while they wait.
 inline bool Stopping() { return (mode.load(std::memory_order_seq_cst) & kShutdown) != 0; }
 
-// Whether commands that are still queued will never run.
+// Returns whether the device's threads have ended, so that queued commands will never run.
 inline bool Stopped() { return (mode.load(std::memory_order_seq_cst) & kStopped) != 0; }
 
-// Whether the device is set up, so that the results of the setup may be read.
+// Returns whether the device is set up. If so, the caller may read what the setup wrote.
 inline bool IsReady() { return (mode.load(std::memory_order_acquire) & kReady) != 0; }
 
-// For free, trim and destroy, which do nothing and succeed in the child of a fork.
+// Returns whether this process is a forked child. There, functions that free, trim or destroy do
+// nothing and succeed.
 inline bool InForkedChild() { return (mode.load(std::memory_order_acquire) & kForked) != 0; }
 
-// The slow path of the functions below; fails with the reason for the refusal.
+// The slow path of the functions below. If the call is refused, the error says why.
 [[gnu::cold, gnu::noinline]] orError_t Refuse(const char* function, bool only_reads);
 
-// For a function that allocates, enqueues or waits: orSuccess if it may proceed. Sets up the
-// device.
+// Called by each function that allocates, enqueues or waits. Sets up the device if necessary, and
+// returns orSuccess if the function may proceed.
 inline orError_t EnterDevice(const char* function) {
   const uint32_t now = mode.load(std::memory_order_acquire) & (kReady | kForked | kShutdown);
   if (now == kReady && thread_state.running == nullptr) [[likely]] {
@@ -54,7 +56,8 @@ inline orError_t EnterDevice(const char* function) {
   return Refuse(function, /*only_reads=*/false);
 }
 
-// For a function that only queries: also succeeds inside kernels and after the shutdown.
+// Called by each function that only queries. Unlike EnterDevice, this also succeeds inside kernels
+// and after the shutdown.
 inline orError_t EnterQuery(const char* function) {
   if ((mode.load(std::memory_order_acquire) & (kReady | kForked)) == kReady) [[likely]] {
     return orSuccess;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Parts of allocations that other processes use, ordered with streams.
+// Shares parts of allocations with other processes, in stream order.
 //
 // A handle names a range of a memfd, a process that has the memfd open, and a slot on the
-// exporter's shared page (shared_page.h), which captures what the exporter's stream had queued. The
+// exporter's shared page (shared_page.h), which marks the work queued on the exporter's stream. The
 // importer locks the range (imported_file.h) and then takes the serial number out of the slot. The
 // exporter may therefore be the owner or itself an importer, and killing the importer ends its
 // imports. The ranges of one file share a descriptor.
@@ -54,14 +54,14 @@ struct MemoryHandle {
   SharedPage::Range range() const { return {number, offset, size, device}; }
 };
 
-// Files of imports by number.
+// The files of current imports, by their number.
 std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
-  // Never destroyed: blocks are freed until the very end of a process.
+  // Never destroyed, because blocks may be freed until the process ends.
   static auto& files = *new std::multimap<uint64_t, std::weak_ptr<ImportedFile>>;
   return files;
 }
 
-// Finds or opens a file of the exporter in which these bytes are not locked yet.
+// Finds or opens a descriptor of the exporter's file on which these bytes are not locked yet.
 orError_t FindFile(const char* function, const MemoryHandle& exported,
                    std::shared_ptr<ImportedFile>* found) {
   auto& files = ImportedFiles();
@@ -120,7 +120,8 @@ orError_t Export(orIpcMemoryHandle* handle, void* pointer, size_t size, const St
                 kFunction, pointer, allocation->device, queue.stream()->device());
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
-  // So that repeated exports of the same bytes do not accumulate.
+  // Drop earlier exports of these bytes that have been imported. Otherwise their records would
+  // accumulate when the same bytes are exported again and again.
   (void)SweepExports(address, address, address + 1);
   const Import* const import = allocation->import;
   const int device = allocation->device;
@@ -285,7 +286,7 @@ orError_t ReleaseInOrder(void* pointer, const StreamQueue& queue) {
       pointer);
 }
 
-// A handle refers to work that is queued; the work of a graph is not queued yet.
+// A handle refers to queued work. Captured work is not queued until its graph is launched.
 constexpr char kStreamOrdered[] =
     "and memory is shared in stream order, but captured work does not run: do it before or "
     "after the capture";
@@ -337,7 +338,8 @@ OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
   if (InForkedChild()) {
     return orSuccess;
   }
-  // Not during the release of a graph: this call may wait for room in the stream.
+  // Refused in a callback that runs while a graph is released, because this call may wait for room
+  // in the stream.
   if (thread_state.running != nullptr) {
     return Refuse("orIpcRelease", /*only_reads=*/false);
   }

@@ -40,7 +40,7 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
       const int error = errno;
       producer_.unlock();
       if (Stopping()) {
-        return Fail(orErrorShutdown, "launch refused: the process exits");
+        return Fail(orErrorShutdown, "the command was refused: the process is exiting");
       }
       return Fail(orErrorSystem,
                   "the thread of stream %u of device %d cannot be started: %s (ulimit -u)", index,
@@ -63,7 +63,7 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
     // Waits until half of the ring is free, so that a producer that is always ahead sleeps once for
     // many commands.
     if (!WaitFor(tail - kRing / 2)) {
-      return Fail(orErrorShutdown, "launch refused: the process exits");
+      return Fail(orErrorShutdown, "the command was refused: the process is exiting");
     }
     producer_.lock();
     if (handle.load(std::memory_order_relaxed) != expected) {

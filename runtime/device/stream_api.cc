@@ -119,7 +119,7 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
     return orSuccess;
   }
   return stopped ? Fail(orErrorShutdown,
-                        "orStreamQuery: queued commands were dropped: the process exits")
+                        "orStreamQuery: queued commands were dropped: the process is exiting")
                  : orErrorNotReady;
 }
 
@@ -137,7 +137,7 @@ OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
   call.SetStream(queue.stream()->device(), queue.stream()->index);
   if (!queue.stream()->WaitIdle()) {
     return Fail(orErrorShutdown,
-                "orStreamSynchronize: queued commands were dropped: the process exits");
+                "orStreamSynchronize: queued commands were dropped: the process is exiting");
   }
   return ReportKernelError(queue.stream()->sink());
 }

@@ -109,7 +109,7 @@ orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool ma
     }
     if (!stream->WaitFor(position)) {
       (void)own.release();  // leaked: the kernel may still be running while the process exits
-      return Fail(orErrorShutdown, "%s: %s was dropped: the process exits", function_,
+      return Fail(orErrorShutdown, "%s: %s was dropped: the process is exiting", function_,
                   own != nullptr ? "the kernel" : "the copy or fill");
     }
   }

@@ -28,17 +28,17 @@ using allocator::Memcheck;
 
 std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
-// How many faults an error describes.
+// The number of faults that an error describes in full; the others are counted.
 constexpr size_t kDescribed = 5;
-// How long the exit of a process waits for queued work.
+// How long the process, when it exits, waits for queued work.
 constexpr std::chrono::seconds kExitWait{5};
-// How many allocation sites the leak report shows.
+// The number of allocation sites that the leak report shows.
 constexpr size_t kPlaces = 20;
 
-// Data that the leak report needs from before the exit of the interpreter: the texts of the stacks,
-// which only the interpreter can produce. Never destroyed, because the process is exiting.
+// Data that the leak report needs and that must be collected while the interpreter still runs: only
+// the interpreter can format stacks. Never destroyed, because the process is exiting.
 struct ExitState {
-  std::map<const void*, std::string> stacks;  // of blocks that were held then, by context
+  std::map<const void*, std::string> stacks;  // of the blocks held at that time, by context
   std::set<uintptr_t> reachable;              // addresses of blocks
 };
 std::atomic<ExitState*> exit_state{nullptr};
@@ -89,7 +89,8 @@ std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
   return text;
 }
 
-// Of all devices. Empty if nothing was found.
+// Removes the findings of all devices and returns them as text. The first `described` are in full,
+// the others only counted. The text is empty if there were no findings.
 std::string take_faults(size_t described) {
   std::string text;
   size_t count = 0;
@@ -106,7 +107,7 @@ std::string take_faults(size_t described) {
   return text;
 }
 
-// The allocation sites of `held`, the largest first.
+// Sums the blocks of `held` for each allocation site.
 template <class StackText>
 std::vector<HeldMemory> by_place(c10::DeviceIndex device, const std::vector<Memcheck::Held>& held,
                                  const StackText& stack_text) {
@@ -130,7 +131,8 @@ void sort_by_size(std::vector<HeldMemory>* places) {
   });
 }
 
-// Whether all work queued on the streams was done by `end`.
+// Waits until the work queued on the streams has finished, at most until `end`. Returns whether it
+// has finished.
 bool are_done_by(std::chrono::steady_clock::time_point end,
                  const std::vector<orStream_t>& streams) {
   for (const orStream_t stream : streams) {
@@ -168,7 +170,7 @@ void check_memory(c10::DeviceIndex device) {
 
 void check_memory(orStream_t stream) {
   int device = 0;
-  // For an invalid stream the wait itself returns the error.
+  // If the stream is invalid, the wait that follows reports the error.
   if (orStreamGetDevice(stream, &device) == orSuccess) {
     if (Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(device));
         memcheck != nullptr) {

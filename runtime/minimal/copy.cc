@@ -82,8 +82,7 @@ orError_t Copy(const Request& request, Stream* stream, bool wait) {
     return Fail(orErrorInvalidCopy, "%s: the memory belongs to devices %d and %d, not %d and %d",
                 function, to.device, from.device, dst_device, src_device);
   }
-  const bool pageable =
-      to.type == orMemoryTypeUnmanaged || from.type == orMemoryTypeUnmanaged;
+  const bool pageable = to.type == orMemoryTypeUnmanaged || from.type == orMemoryTypeUnmanaged;
   return Submit(function, stream, wait || pageable,
                 [dst = request.dst, src = request.src, size = request.size](std::string*) {
                   const Memory& memory = Memory::Get();
@@ -112,8 +111,7 @@ orError_t Set(const char* function, void* pointer, int value, size_t size, Strea
 // Finds the stream and calls `operation(stream, wait)`. A synchronous operation runs on the default
 // stream and returns the error of that stream.
 template <class Operation>
-orError_t OnStream(const char* function, orStream_t handle, bool synchronous,
-                   Operation operation) {
+orError_t OnStream(const char* function, orStream_t handle, bool synchronous, Operation operation) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(EnterWork(function));
   RETURN_IF_ERROR(Streams::Get().Find(function, handle, &stream));
@@ -135,21 +133,22 @@ OPENREG_API orError_t orMemcpy(void* dst, const void* src, size_t size, orMemcpy
 }
 
 OPENREG_API orError_t orMemcpyAsync(void* dst, const void* src, size_t size, orMemcpyKind kind,
-                        orStream_t stream) {
+                                    orStream_t stream) {
   return CopyOnStream({"orMemcpyAsync", dst, src, size, kind}, stream, false);
 }
 
-OPENREG_API orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device, size_t size) {
-  return CopyOnStream({"orMemcpyPeer", dst, src, size, orMemcpyDeviceToDevice, true, dst_device,
-                       src_device},
-                      nullptr, true);
+OPENREG_API orError_t orMemcpyPeer(void* dst, int dst_device, const void* src, int src_device,
+                                   size_t size) {
+  return CopyOnStream(
+      {"orMemcpyPeer", dst, src, size, orMemcpyDeviceToDevice, true, dst_device, src_device},
+      nullptr, true);
 }
 
-OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device, size_t size,
-                            orStream_t stream) {
-  return CopyOnStream({"orMemcpyPeerAsync", dst, src, size, orMemcpyDeviceToDevice, true,
-                       dst_device, src_device},
-                      stream, false);
+OPENREG_API orError_t orMemcpyPeerAsync(void* dst, int dst_device, const void* src, int src_device,
+                                        size_t size, orStream_t stream) {
+  return CopyOnStream(
+      {"orMemcpyPeerAsync", dst, src, size, orMemcpyDeviceToDevice, true, dst_device, src_device},
+      stream, false);
 }
 
 OPENREG_API orError_t orMemset(void* pointer, int value, size_t size) {

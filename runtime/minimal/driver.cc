@@ -180,10 +180,9 @@ orError_t EnterQuery(const char* function) {
 }
 
 orError_t EnterRelease(const char* function) {
-  return !thread_state.in_kernel
-             ? orSuccess
-             : Fail(orErrorNotPermitted, "%s was called inside a kernel or host function",
-                    function);
+  return !thread_state.in_kernel ? orSuccess
+                                 : Fail(orErrorNotPermitted,
+                                        "%s was called inside a kernel or host function", function);
 }
 
 orError_t EnterWork(const char* function) {
@@ -192,7 +191,7 @@ orError_t EnterWork(const char* function) {
   }
   RETURN_IF_ERROR(EnterQuery(function));
   return phase.load() == Phase::kShutdown
-             ? Fail(orErrorShutdown, "%s: the process exits", function)
+             ? Fail(orErrorShutdown, "%s: the process is exiting", function)
              : orSuccess;
 }
 

@@ -105,8 +105,8 @@ OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags) {
   if (flags > orEventEnableTiming) {
     return Fail(orErrorInvalidValue, "orEventCreate: flags are 0x%x: expected 0x0 or 0x1", flags);
   }
-  *event = Events().Add(
-      std::make_shared<Event>(thread_state.device, flags == orEventEnableTiming), kMaxEvents);
+  *event = Events().Add(std::make_shared<Event>(thread_state.device, flags == orEventEnableTiming),
+                        kMaxEvents);
   return *event != nullptr
              ? orSuccess
              : Fail(orErrorSystem, "orEventCreate: %zu events exist already", kMaxEvents);
@@ -178,7 +178,8 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t handle) {
   return Report(record.stream->TakeFailure());
 }
 
-OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle, orEvent_t end_handle) {
+OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_handle,
+                                         orEvent_t end_handle) {
   constexpr const char* kFunction = "orEventElapsedTime";
   std::shared_ptr<Event> start, end;
   RETURN_IF_ERROR(EnterQuery(kFunction));
@@ -204,12 +205,13 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
       return Answer(kFunction, state);
     }
   }
-  *milliseconds = static_cast<float>(
-      static_cast<double>(*ended.nanoseconds - *started.nanoseconds) / 1e6);
+  *milliseconds =
+      static_cast<float>(static_cast<double>(*ended.nanoseconds - *started.nanoseconds) / 1e6);
   return orSuccess;
 }
 
-OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle, unsigned flags) {
+OPENREG_API orError_t orStreamWaitEvent(orStream_t stream_handle, orEvent_t event_handle,
+                                        unsigned flags) {
   constexpr const char* kFunction = "orStreamWaitEvent";
   std::shared_ptr<Stream> stream;
   std::shared_ptr<Event> event;

@@ -16,7 +16,7 @@
 // What the opaque handle of openreg.h points to.
 struct orKernel {
   const char* name;
-  int inputs;  // number of operands that the kernel reads: a, or a and b
+  int inputs;        // number of operands that the kernel reads: a, or a and b
   bool any_element;  // moves bytes, so it takes elements of any size
   void (*run)(const orKernelArguments& arguments);
 };
@@ -119,8 +119,8 @@ orError_t Run(const orKernel& kernel, orKernelArguments arguments, std::string* 
                   [](int64_t size) { return size == 0; })) {
     return orSuccess;  // no element of `out`
   }
-  const bool reads = std::none_of(arguments.sizes, arguments.sizes + rank,
-                                  [](int64_t size) { return size == 0; });
+  const bool reads =
+      std::none_of(arguments.sizes, arguments.sizes + rank, [](int64_t size) { return size == 0; });
   orOperand* const operands[] = {&arguments.out, &arguments.a, &arguments.b};
   const char* const names[] = {"out", "a", "b"};
   for (int index = 0; index < 3; ++index) {
@@ -178,7 +178,8 @@ OPENREG_API orError_t orGetKernel(orKernel_t* kernel, const char* name) {
   return Fail(orErrorInvalidValue, "orGetKernel: there is no kernel \"%s\"", name);
 }
 
-OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments, size_t size) {
+OPENREG_API orError_t orLaunchKernel(orStream_t handle, orKernel_t kernel, const void* arguments,
+                                     size_t size) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(EnterWork("orLaunchKernel"));
   RETURN_IF_ERROR(Streams::Get().Find("orLaunchKernel", handle, &stream));

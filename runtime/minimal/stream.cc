@@ -52,10 +52,10 @@ orError_t Stream::Queue(const char* function, Command command, uint64_t* positio
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [this] { return queue_.size() < kCapacity || stopped_; });
   }
-  return error == orSuccess         ? orSuccess
-         : error == orErrorShutdown ? Fail(error, "%s: the process exits", function)
-                                    : Fail(error, "%s: no thread can be started (ulimit -u)",
-                                           function);
+  return error == orSuccess ? orSuccess
+         : error == orErrorShutdown
+             ? Fail(error, "%s: the process is exiting", function)
+             : Fail(error, "%s: no thread can be started (ulimit -u)", function);
 }
 
 // Returns false if the command is dropped.
@@ -73,7 +73,7 @@ orError_t Stream::Wait(const char* function, uint64_t position) {
   }
   return state == State::kDone
              ? orSuccess
-             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process exits",
+             : Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                     function);
 }
 
@@ -176,9 +176,9 @@ orError_t Streams::Find(const char* function, orStream_t handle, std::shared_ptr
 orError_t Streams::Create(int device, int priority, orStream_t* handle) {
   JoinEnded();
   *handle = table_.Add(std::make_shared<Stream>(device, priority), kMaxStreams);
-  return *handle != nullptr ? orSuccess
-                            : Fail(orErrorSystem, "orStreamCreate: %zu streams exist already",
-                                   kMaxStreams);
+  return *handle != nullptr
+             ? orSuccess
+             : Fail(orErrorSystem, "orStreamCreate: %zu streams exist already", kMaxStreams);
 }
 
 orError_t Streams::Destroy(orStream_t handle) {

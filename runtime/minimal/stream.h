@@ -27,18 +27,18 @@
 
 namespace openreg::minimal {
 
-// The error of a command.
+// The error that a command returned.
 struct Failure {
   orError_t error = orSuccess;
   std::string text;
-  uint64_t order = 0;  // of all failures in the process; the earliest is returned first
+  uint64_t order = 0;  // position among all failures of the process; earliest first
 };
-// Sets the error of the calling thread; orSuccess if there is none.
+// Sets the error of the calling thread and returns it; orSuccess if `failure` is none.
 orError_t Report(const Failure& failure);
 
 class Stream {
  public:
-  // One command. First waits for a position of another stream, if there is one.
+  // One command. If `source` is set, the stream first waits for a position of that stream.
   struct Command {
     std::function<orError_t(std::string* text)> run = {};  // empty: nothing to run
     std::shared_ptr<Stream> source = {};
@@ -51,9 +51,10 @@ class Stream {
   int device() const { return device_; }
   int priority() const { return priority_; }
 
-  // Adds a command, and waits as long as the queue is full.
+  // Adds a command. Waits while the queue is full.
   orError_t Queue(const char* function, Command command, uint64_t* position = nullptr);
-  // Waits on a host thread. Fails if the exit of the process dropped the command.
+  // Waits on the calling host thread. Fails if the command was dropped because the process is
+  // exiting.
   orError_t Wait(const char* function, uint64_t position);
 
   uint64_t last_position();  // of the command that was queued last
@@ -62,9 +63,9 @@ class Stream {
   Failure TakeFailure();
   uint64_t failure_order();  // of that error; UINT64_MAX: there is none
 
-  // The thread ends when the queue is empty.
+  // Ends the thread as soon as the queue is empty.
   void Close();
-  // The thread ends after the command that it runs.
+  // Ends the thread after the command that is running. The queued commands are dropped.
   void Stop();
   bool ended();
   void Join();
@@ -77,9 +78,9 @@ class Stream {
   void Run();
 
   const int device_;
-  const int priority_;  // of no effect: the operating system schedules the threads
+  const int priority_;  // has no effect: the operating system schedules the threads
   std::mutex mutex_;
-  std::condition_variable changed_;  // any of the members below
+  std::condition_variable changed_;  // signaled when a member below changes
   std::deque<Command> queue_;
   uint64_t queued_ = 0;
   uint64_t done_ = 0;
@@ -113,7 +114,7 @@ class Streams {
   HandleTable<Stream, orStream_t, 0x5eed> table_;
   std::vector<orStream_t> defaults_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Stream>> destroyed_;  // they may still run, or have an error
+  std::vector<std::shared_ptr<Stream>> destroyed_;  // still running, or with an error
 };
 
 // Destroys the events of a device (event.cc).

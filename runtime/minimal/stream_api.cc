@@ -88,10 +88,10 @@ OPENREG_API orError_t orStreamQuery(orStream_t handle) {
   std::shared_ptr<Stream> stream;
   RETURN_IF_ERROR(FindForQuery("orStreamQuery", handle, &stream));
   const Stream::State state = stream->StateOf(stream->last_position());
-  return state == Stream::State::kDone      ? orSuccess
-         : state == Stream::State::kPending ? orErrorNotReady
-                                            : Fail(orErrorShutdown,
-                                                   "orStreamQuery: queued commands were dropped");
+  return state == Stream::State::kDone ? orSuccess
+         : state == Stream::State::kPending
+             ? orErrorNotReady
+             : Fail(orErrorShutdown, "orStreamQuery: queued commands were dropped");
 }
 
 OPENREG_API orError_t orStreamSynchronize(orStream_t handle) {
@@ -120,8 +120,7 @@ OPENREG_API int orInKernel(void) { return thread_state.in_kernel ? 1 : 0; }
 OPENREG_API orError_t orDeviceSynchronize(void) {
   RETURN_IF_ERROR(EnterWork("orDeviceSynchronize"));
   Failure failure;
-  RETURN_IF_ERROR(
-      Streams::Get().Synchronize("orDeviceSynchronize", thread_state.device, &failure));
+  RETURN_IF_ERROR(Streams::Get().Synchronize("orDeviceSynchronize", thread_state.device, &failure));
   return Report(failure);
 }
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""transformers: models of many kinds train and generate as on the CPU."""
+"""transformers: models of many kinds give the same results as on the CPU, trained or generating."""
 
 from pathlib import Path
 from typing import Any
@@ -34,7 +34,7 @@ def loss(model: Any, batch: Any) -> Tensor:
 @pytest.mark.parametrize("name", tiny_models.EXAMPLES)
 def test_trains(name: str) -> None:
     model, batch = tiny_models.EXAMPLES[name]()
-    # The weights are so small that the gradient of a bias before softmax is noise.
+    # With weights this small, the gradient of a bias before softmax is only rounding errors.
     assert_trains_alike(model, batch, loss, rtol=1e-3, atol=1e-4)
 
 
@@ -52,7 +52,7 @@ def test_recomputes_activations(name: str) -> None:
 
 
 def assert_generates_alike(model: Any, prompt: Tensor, **settings: Any) -> Tensor:
-    """The device must generate the same tokens as the CPU. Returns the tokens."""
+    """Asserts that the device and the CPU generate the same tokens, and returns them."""
     model.eval()
     ours: Tensor = on_device(model).generate(prompt.to(DEVICE), **settings)
     theirs: Tensor = model.generate(prompt, **settings)
@@ -69,7 +69,7 @@ def test_generates(name: str, cache: str | None) -> None:
 
 
 def test_static_cache_compiles() -> None:
-    """generate() does this by default on CUDA: the decoding step is compiled."""
+    """The decoding step can be compiled, which generate() does by default on CUDA."""
     model = tiny_models.decoder("Llama", num_hidden_layers=1).eval()
     prompt = tiny_models.tokens(*PROMPT)
     settings = {"max_new_tokens": 6, "do_sample": False, "cache_implementation": "static"}
@@ -98,7 +98,7 @@ def test_generates_with_an_assistant() -> None:
 
 
 def test_generates_with_processors() -> None:
-    """Each processor changes the scores in a different way."""
+    """Each of these settings adds a processor that changes the scores in another way."""
     model = tiny_models.decoder("Llama")
     settings = {
         "max_new_tokens": 8,
@@ -114,7 +114,7 @@ def test_generates_with_processors() -> None:
 
 
 def test_samples() -> None:
-    """Samples with the device's generator: the same seed gives the same, allowed tokens."""
+    """With the device's generator, the same seed samples the same tokens, and only allowed ones."""
     model = on_device(tiny_models.decoder("Llama").eval())
     prompt = tiny_models.tokens(*PROMPT).to(DEVICE)
     settings = {"max_new_tokens": 8, "do_sample": True, "temperature": 2.0, "top_k": 20}
@@ -151,7 +151,7 @@ def test_transcribes() -> None:
 
 @pytest.mark.parametrize("attention", ["eager", "sdpa"])
 def test_attention(attention: str) -> None:
-    """With padding on the left, as in a batch of prompts of different lengths."""
+    """The prompts have padding on the left, as in a batch of prompts of different lengths."""
     model = tiny_models.decoder("Llama", attn_implementation=attention).eval()
     batch = {"input_ids": tiny_models.tokens(2, 12), "attention_mask": torch.ones(2, 12).long()}
     batch["attention_mask"][0, :5] = 0
@@ -200,7 +200,7 @@ def test_loads_in_bfloat16(tmp_path: Path) -> None:
 
 
 def test_pipeline() -> None:
-    """An image pipeline that moves its inputs itself."""
+    """The image pipeline moves its inputs to the device itself."""
     model = tiny_models.EXAMPLES["vit"]()[0].eval()
     processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
     picture = torch.rand(3, 40, 40)

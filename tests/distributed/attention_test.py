@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Attention of DTensors, sharded by batch or heads, equals attention of one process."""
+"""Attention on DTensors that are sharded by batch or heads equals attention in one process."""
 
 import itertools
 from collections.abc import Sequence
@@ -77,7 +77,7 @@ def compare(
     backend: SDPBackend = SDPBackend.FLASH_ATTENTION,
     **options: Any,
 ) -> tuple[tuple[Placement, ...], int]:
-    """Compare attention of DTensors at ``placements``, and its gradients, with one process.
+    """Compare attention on DTensors with ``placements``, and its gradients, with one process.
 
     Returns:
         The placements of the result, and the number of collectives.
@@ -85,7 +85,7 @@ def compare(
     ours = [spread(part, mesh, placements).requires_grad_() for part in parts]
     plain = [part.clone().requires_grad_() for part in parts]
     our_mask = None if mask is None else spread(mask, mesh, mask_placements)
-    # With this switch, only the operator of the device may run.
+    # sdpa_kernel() makes torch raise if an operator other than that of `backend` would run.
     with CommDebugMode() as communication, sdpa_kernel(backend):
         result = attend(ours, attn_mask=our_mask, **options)
         result.square().sum().backward()
@@ -104,10 +104,11 @@ def attends(causal: bool) -> None:
     mesh = line()
     for place in PLACEMENTS:
         assert compare(mesh, [place], operands(), is_causal=causal) == ((place,), 0)
-    # DTensor assigns fewer heads, or none, to the last ranks.
+    # If the heads cannot be split evenly, DTensor gives the last ranks fewer heads, or none.
     assert compare(mesh, [Shard(1)], operands(heads=5), is_causal=causal) == ((Shard(1),), 0)
     assert compare(mesh, [Shard(0)], operands(batch=5), is_causal=causal) == ((Shard(0),), 0)
-    # Queries need all keys, and products need all elements, so these placements communicate.
+    # Each query needs all keys, and each product needs all elements of a head. Sharding either
+    # dimension therefore requires communication.
     for place in (Shard(2), Shard(3), Partial()):
         _, collectives = compare_gathered(mesh, place, causal)
         assert collectives > 0
@@ -166,10 +167,11 @@ def masks() -> None:
     for place, shape in itertools.product(PLACEMENTS, MASKS):
         bias = random(*shape, seed=9)
         for mask in (bias, bias > -1):
-            # A sharded mask is already local; of a replicated mask each rank uses its part.
+            # Each rank slices its part out of the replicated mask, without communication.
             assert compare(mesh, [place], operands(), mask, [Replicate()]) == ((place,), 0)
     whole = random(*MASKS[-2], seed=9)
     for place in PLACEMENTS:
+        # A mask that is sharded as the queries are is already local.
         assert compare(mesh, [place], operands(), whole, [place]) == ((place,), 0)
     # A mask that is sharded differently from the heads is redistributed.
     assert compare(mesh, [Shard(1)], operands(), whole, [Shard(0)])[1] > 0
@@ -180,7 +182,7 @@ def test_masks() -> None:
 
 
 def differentiates_masks() -> None:
-    # F.scaled_dot_product_attention uses other operators for masks with gradients.
+    # F.scaled_dot_product_attention calls other operators if the mask requires a gradient.
     operator = torch.ops.aten._scaled_dot_product_fused_attention_overrideable
     mesh = line()
     for place, shape, wanted in itertools.product(PLACEMENTS, MASKS[:-1], (True, False)):
@@ -223,7 +225,7 @@ def shares_keys_on_a_square() -> None:
     mesh = square()
     both = (Shard(1), Shard(1))
     assert compare(mesh, both, operands(8, 4), enable_gqa=True) == (both, 0)
-    # Six heads can be halved but not quartered.
+    # The six key heads can be sharded over one mesh dimension (2 ranks), but not over both (4).
     parts = operands(12, 6)
     assert compare(mesh, both, parts, enable_gqa=True)[1] > 0
     for place, other in itertools.product((0, 1), (Replicate(), Shard(0))):

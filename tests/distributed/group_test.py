@@ -3,6 +3,7 @@
 
 import time
 from datetime import timedelta
+from typing import Any
 
 import pytest
 import torch
@@ -213,3 +214,71 @@ def wrong_arguments() -> None:
 
 def test_invalid_arguments_are_rejected_at_the_call() -> None:
     run(2, wrong_arguments)
+
+
+def occl() -> Any:
+    group = dist.group.WORLD
+    assert group is not None
+    return group._get_backend(torch.device(DEVICE))
+
+
+def suspends() -> None:
+    size = dist.get_world_size()
+    backend = occl()
+    large = torch.ones(50_000, device=DEVICE)
+    dist.all_reduce(large)
+    dist.all_reduce(ones())
+    torch.openreg.synchronize()
+    before = backend.memory_stats()
+    assert before["suspended"] == 0
+    assert before["suspendable"] > 0
+    assert before["mapped"] > 0
+    assert before["total"] == before["persistent"] + before["suspendable"]
+    work = dist.all_reduce(large, async_op=True)
+    backend.suspend()  # waits for the operation
+    assert work is not None
+    assert work.is_completed()
+    during = backend.memory_stats()
+    assert (during["suspended"], during["suspendable"], during["mapped"]) == (1, 0, 0)
+    with pytest.raises(dist.DistBackendError, match="suspended: call occlCommResume first"):
+        dist.all_reduce(large)
+    with pytest.raises(dist.DistBackendError, match="suspended"):
+        backend.suspend()
+    assert large.eq(size * size).all()  # the device itself works
+    backend.resume()
+    with pytest.raises(dist.DistBackendError, match="is not suspended"):
+        backend.resume()
+    for _ in range(3):
+        tensor = ones(50_000)
+        dist.all_reduce(tensor)
+        assert tensor.eq(size).all()
+        backend.suspend()
+        backend.resume()
+    dist.barrier()
+    assert backend.memory_stats()["mapped"] == before["mapped"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_a_group_suspends_and_resumes(size: int) -> None:
+    run(size, suspends)
+
+
+def suspended_at_the_end() -> None:
+    backend = occl()
+    dist.all_reduce(ones())
+    backend.suspend()
+
+
+def test_a_suspended_group_can_be_destroyed() -> None:
+    run(2, suspended_at_the_end)
+
+
+def unconnected() -> None:
+    backend = occl()
+    backend.suspend()
+    backend.resume()
+    assert set(backend.memory_stats().values()) == {0}
+
+
+def test_a_group_without_a_communicator_suspends() -> None:
+    run(2, unconnected)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import WorkResult
 from torch_openreg.distributed import dump_flight_recorder
 
 from tests import child
@@ -339,3 +340,78 @@ def waits_for_a_message() -> int:
 
 def test_a_waiting_message_does_not_keep_finished_operations() -> None:
     assert max(run(2, waits_for_a_message)) < 150
+
+
+def results() -> None:
+    rank = dist.get_rank()
+    tensor = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(tensor)
+    sleep(0.2)
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    result = work.get_future_result()
+    assert not result.done()  # the call does not wait
+    seen: list[int] = []
+    after = result.then(lambda future: seen.append(future.wait()))
+    # It is complete although an earlier operation still waits for its other side.
+    waiting = dist.irecv(torch.empty(3, device=DEVICE), 1) if rank == 0 else None
+    pending = waiting.get_future_result() if waiting is not None else None
+    assert result.wait() == WorkResult.SUCCESS.value
+    after.wait()
+    assert seen == [WorkResult.SUCCESS.value]
+    assert work.is_completed()
+    dist.barrier()
+    if pending is not None:
+        assert not pending.done()
+    dist.barrier()
+    if rank == 1:
+        dist.send(torch.ones(3, device=DEVICE), 0)
+    elif pending is not None:
+        assert pending.wait() == WorkResult.SUCCESS.value
+    # Of a work that is dropped, and of one that has finished.
+    dropped = dist.all_reduce(tensor, async_op=True)
+    assert dropped is not None
+    result = dropped.get_future_result()
+    del dropped
+    assert result.wait() == WorkResult.SUCCESS.value
+    assert work.get_future_result().wait() == WorkResult.SUCCESS.value
+
+
+def test_a_future_of_the_result() -> None:
+    run(2, results)
+
+
+def result_of_a_late_rank() -> int | None:
+    tensor = torch.ones(LARGE, device=DEVICE)
+    dist.all_reduce(tensor)
+    if dist.get_rank() == 1:
+        time.sleep(3)
+        return None
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    value = work.get_future_result().wait()
+    with pytest.raises(RuntimeError, match="rank 1 did not"):
+        torch.openreg.synchronize()
+    assert not work.is_success()
+    return int(value)
+
+
+def test_the_result_of_a_failure() -> None:
+    values = run(2, result_of_a_late_rank, group=Group(timeout=1))
+    # Between machines, the rank that waits aborts its communicator.
+    expected = WorkResult.TIMEOUT if HOSTS == 1 else WorkResult.COMM_ERROR
+    assert values == [expected.value, None]
+
+
+@pytest.mark.parametrize("end", ["", "torch.openreg._sleep(int(1e9)); dist.all_reduce(tensor)"])
+def test_a_program_may_exit_before_the_results(end: str) -> None:
+    program = ENDS_WITH_A_HOOK.replace(
+        "group._register_on_completion_hook(lambda info: seen.append(sum(range(10_000))))", ""
+    ).replace(
+        "dist.all_reduce(tensor, async_op=True)",
+        "dist.all_reduce(tensor, async_op=True).get_future_result().then("
+        "lambda future: seen.append(future.wait()))",
+    )
+    for _ in range(3):
+        done = child.run(program + end)
+        assert done.returncode == 0, done.stderr

@@ -27,7 +27,7 @@ FILL = 2
 
 
 def transposed(like: Tensor) -> Tensor:
-    """An empty tensor of the right shape whose first dimension is innermost."""
+    """Returns a tensor of the shape of `like` in column-major layout: dimension 0 has stride 1."""
     order = list(reversed(range(like.dim())))
     return torch.full_like(
         like.permute(order), FILL, memory_format=torch.contiguous_format
@@ -35,11 +35,12 @@ def transposed(like: Tensor) -> Tensor:
 
 
 def complexified(like: Tensor) -> Tensor:
-    """An empty complex128 tensor of the same shape."""
+    """Returns a complex128 tensor of the shape of `like`."""
     return torch.full_like(like, FILL, dtype=torch.complex128)
 
 
-# Functions that make a tensor for out= from a result, by name.
+# Functions that make a tensor to pass as out=, given the result of the call without out=. The
+# tensors are filled with FILL, so that elements that the operator does not write are noticed.
 WAYS: dict[str, Callable[[Tensor], Tensor]] = {
     "right": lambda like: torch.full_like(like, FILL),
     "transposed": transposed,
@@ -57,13 +58,14 @@ WAYS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 RESIZED = frozenset({"without elements", "too large"})
 
-# out= starts one element after the input, in the same memory: an error, or undefined.
+# The out= tensor starts one element after the input, in the same memory. The operator either raises
+# an error, or its result is undefined.
 OVERLAPPING = "overlapping the input"
 
 
 @contextmanager
 def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
-    """Records the warnings of the block and of the kernels launched in it."""
+    """Records the warnings from the body of the `with` and from the kernels launched in it."""
     before = torch.is_warn_always_enabled()
     torch.set_warn_always(True)
     try:
@@ -82,10 +84,10 @@ def recorded(into: dict[str, Any], device: torch.device) -> Iterator[None]:
 
 
 class Out(Punctual):
-    """Results that are written to out= tensors.
+    """Calls with out= tensors of every layout, dtype and size in `WAYS`.
 
-    Tensors of the right size keep their memory and strides. Other tensors are resized, with a
-    warning if they had elements.
+    An out= tensor of the right size must keep its memory and strides. Any other out= tensor must be
+    resized, with a warning if it had elements.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -123,7 +125,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Whether the call raises an error. If it does not, the values are undefined."""
+        """Compares only whether the call raises: if it does not, its values are undefined."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
@@ -137,7 +139,7 @@ class Out(Punctual):
 
 
 class InPlace(Punctual):
-    """The in-place variant, which writes to its first argument."""
+    """Calls the in-place variant, which writes to its first argument."""
 
     def supports(self, dtype: torch.dtype) -> bool:
         return super().supports(dtype) and self.op.get_inplace() is not None

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Makes entries to compare from the recorded calls of a model, and one from the whole model."""
+"""Entries made from a recorded model: one for each overload that it calls, one for the whole model.
+
+An entry runs the same samples on the device and on the CPU, and the results are compared.
+"""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,13 +25,13 @@ WHOLE = "whole"
 
 
 def cases(recording: Recording) -> list[Case]:
-    """The cases of a recording: the whole model, and each overload per phase and dtype."""
+    """Returns the cases of a recording: the whole model, then each overload per phase and dtype."""
     whole = Case("model", WHOLE, "float32", recording.name)
     return [whole, *(Case("model", p, dtype, name) for p, name, dtype in recording.calls)]
 
 
 class Recorded(Entry):
-    """An overload whose samples are the calls of a model."""
+    """One overload of an operator. Its samples are the calls recorded from the model."""
 
     drawn = False
 
@@ -68,7 +71,7 @@ class Recorded(Entry):
 
 
 def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """The arguments of a call, with random values in floating point tensors."""
+    """Returns the arguments of a recorded call, with random values in floating-point tensors."""
     made: dict[int, Tensor] = {}
 
     def value(leaf: Any) -> Any:
@@ -87,7 +90,11 @@ def fill(signature: Signature) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def tensor_of(argument: Argument) -> Tensor:
-    """A tensor as described by `argument`, with positive values, which every operator accepts."""
+    """Returns a tensor with the recorded shape, strides and dtype.
+
+    Unless the values were recorded, floating-point tensors get random values in [0.1, 1), which
+    are valid for every operator (log, sqrt); integers are 0.
+    """
     result = torch.empty_strided(argument.shape, argument.strides, dtype=argument.dtype)
     if argument.values is not None:
         source = argument.values
@@ -104,7 +111,7 @@ def tensor_of(argument: Argument) -> Tensor:
 
 
 class Whole(Entry):
-    """The model itself: a training step on the device, compared with the CPU."""
+    """One training step of the whole model, instead of a single overload."""
 
     drawn = False
 

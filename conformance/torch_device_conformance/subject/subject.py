@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device under test: its name, and how torch gets to know it.
+"""The device under test: its name, and how to register it with torch.
 
-A Subject is a description that can be pickled; `load` makes the device usable in a process. Entry
-points of the group torch.backends are loaded as torch does, unless the description disables it.
+A Subject can be pickled. Its `load` makes the device usable in the current process. Like torch,
+`load` imports the entry points of the group torch.backends, unless `autoload` is False.
 """
 
 import importlib
@@ -28,9 +28,9 @@ class Subject:
 
     Attributes:
         device: name, optionally with an index: "npu", "cpu".
-        imports: modules, or paths of .py files, that register the device on import.
-        autoload: whether to load backends that are installed as entry points.
-        fallback_counter: "MODULE:FUNCTION" that returns the number of fallbacks by operator.
+        imports: modules, or paths of .py files, that register the device when they are imported.
+        autoload: whether to load installed backends through their entry points.
+        fallback_counter: "MODULE:FUNCTION", which returns the number of fallbacks per operator.
         environment: variables to set before the backend is loaded.
     """
 
@@ -42,7 +42,10 @@ class Subject:
 
     @property
     def is_cpu(self) -> bool:
-        """Whether it is the CPU itself, which is the sanity check of the kit."""
+        """Whether the device under test is the CPU.
+
+        The kit then compares the CPU with itself, which checks the kit.
+        """
         return self.device.partition(":")[0] == "cpu"
 
     def load(self) -> torch.device:
@@ -74,7 +77,7 @@ class Subject:
         return device
 
     def command(self) -> str:
-        """The command line flags for the subject."""
+        """Returns the command-line flags that select this subject."""
         parts = [f"--device {self.device}", *(f"--import {name}" for name in self.imports)]
         if not self.autoload:
             parts.append("--no-autoload")
@@ -89,37 +92,46 @@ class Subject:
 
 
 def load_entry_points() -> None:
-    """Loads installed backends if the import of torch did not."""
+    """Loads the installed backends, unless `import torch` already did."""
     if preloaded.pending:
         preloaded.pending = False
         torch._import_device_backends()
 
 
 def import_backend(name: str) -> ModuleType:
-    """Imports a module by its name or by its file's path.
+    """Imports a module by its name or by the path of its file.
 
     Raises:
         NoSubject: the module does not exist, or its import fails.
     """
     try:
-        if not name.endswith(".py"):
-            return importlib.import_module(name)
-        path = Path(name).absolute()
-        if path.stem in sys.modules:
-            return sys.modules[path.stem]
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.exists():
-            raise ImportError(f"file {path} does not exist")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-        return module
+        return import_module_or_file(name)
     except Exception as error:
         raise NoSubject(f"--import {name}: {type(error).__name__}: {error}") from error
 
 
+def import_module_or_file(name: str) -> ModuleType:
+    """Imports a module by its name or by its file's path, once.
+
+    Raises:
+        ImportError: the module does not exist.
+    """
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    path = Path(name).absolute()
+    if path.stem in sys.modules:
+        return sys.modules[path.stem]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise ImportError(f"file {path} does not exist")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
 def object_at(place: str) -> Any:
-    """The object named by "MODULE:NAME".
+    """Returns the object that "MODULE:NAME" names.
 
     Raises:
         NoSubject: the object does not exist.

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rewrites a trace for tools that expect CUDA's names.
+"""Rewrites a trace for tools that look for CUDA's categories and function names.
 
-Such tools look for CUDA's categories and function names. HolisticTraceAnalysis finds launches by
-the names cudaLaunchKernel, cudaMemcpyAsync and cudaMemsetAsync, in category cuda_runtime, without a
-stream. On this device a kernel launch may be a copy; CUDA has a separate function for copies.
+HolisticTraceAnalysis, for example, treats an event as a launch if its name is cudaLaunchKernel,
+cudaMemcpyAsync or cudaMemsetAsync, its category is cuda_runtime, and it has no stream. On this
+device a kernel launch may be a copy, so it is renamed accordingly: CUDA has a separate function for
+copies.
 """
 
 import copy
@@ -35,10 +36,10 @@ NAMES = {
 
 
 def rewritten(document: dict[str, Any]) -> dict[str, Any]:
-    """Return a copy of a trace with CUDA's names in place of ours.
+    """Return a copy of a trace with CUDA's names instead of those of this device.
 
     Args:
-        document: as ``events.Trace.document``.
+        document: the trace, in the form of ``events.Trace.document``.
     """
     result = copy.deepcopy(document)
     copies = {
@@ -48,7 +49,7 @@ def rewritten(document: dict[str, Any]) -> dict[str, Any]:
     }
     for event in result["traceEvents"]:
         if event.get("cat") == KERNEL:
-            # Such tools recognize communication by NCCL's prefix.
+            # Tools for CUDA traces recognize communication kernels by the prefix of NCCL's names.
             event["name"] = event["name"].replace("occl::", "ncclDevKernel_")
         if event.get("cat") == CALL:
             event["cat"] = "cuda_runtime"

@@ -113,8 +113,7 @@ TEST_F(Tier1CopyTest, RangesThatExceedTheirAllocationAreRefused) {
   EXPECT_FAILS(orMemcpy(memory, host.data(), huge, orMemcpyHostToDevice), orErrorInvalidCopy);
   EXPECT_FAILS(orMemcpy(host.data(), host.data(), huge, orMemcpyHostToHost), orErrorInvalidCopy);
   ASSERT_OK(orFree(memory));
-  EXPECT_FAILS(orMemcpy(host.data(), memory, 1, orMemcpyDeviceToHost),
-               orErrorInvalidDevicePointer);
+  EXPECT_FAILS(orMemcpy(host.data(), memory, 1, orMemcpyDeviceToHost), orErrorInvalidDevicePointer);
   EXPECT_FAILS(orMemset(memory, 0, 1), orErrorInvalidDevicePointer);
 }
 

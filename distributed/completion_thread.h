@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+//
+// completion_thread.h - calls a function for each operation that has finished or failed, on a
+// thread of its own: the completion hook of a group (ProcessGroup._register_on_completion_hook) and
+// the result of a work (Work.get_future_result).
+//
+// The hook of a group is owned by its process group; the results of all works share one thread,
+// which is never destroyed. The thread polls every 200 us while an operation is in progress.
+// Threads: any.
+#ifndef DISTRIBUTED_COMPLETION_THREAD_H_
+#define DISTRIBUTED_COMPLETION_THREAD_H_
+
+#include <functional>
+#include <memory>
+
+#include "distributed/work.h"
+
+namespace openreg {
+
+class CompletionThread {
+ public:
+  using Function = std::function<void(const WorkOCCL&)>;
+
+  // Whether functions are called in the order of add(), or as soon as their operation is done.
+  enum class Order { kOfCalls, kOfCompletion };
+
+  explicit CompletionThread(Order order);
+  // Does not wait, because a function may need something that the caller holds, such as the GIL.
+  // No function is called again.
+  ~CompletionThread();
+  CompletionThread(const CompletionThread&) = delete;
+  CompletionThread& operator=(const CompletionThread&) = delete;
+
+  // The thread of Work.get_future_result in this process. A forked child gets its own.
+  static CompletionThread& for_results();
+
+  // The work is kept until its function has been called.
+  void add(c10::intrusive_ptr<WorkOCCL> work, std::shared_ptr<const Function> function);
+  // Waits until the functions of all works added before have been called.
+  void wait();
+
+  // Ends all threads of the process: no function is called after it returns. Call it before the
+  // interpreter exits, because no thread may then be inside the interpreter.
+  OPENREG_API static void end_all();
+
+  struct State;
+
+ private:
+  const std::shared_ptr<State> state_;
+};
+
+}  // namespace openreg
+
+#endif  // DISTRIBUTED_COMPLETION_THREAD_H_
