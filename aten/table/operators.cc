@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The operators that have a kernel in the minimal driver's table: fill_, add, mul, mm, relu,
-// threshold_backward and sum, for float32 (fill_: every dtype of up to 8 bytes). A call that the
+// The operators that have a kernel in the minimal driver's table: add, mul, mm, relu,
+// threshold_backward and sum for float32, fill_ and copies for every dtype of up to 8 bytes. A call that the
 // kernel does not support, for instance with another dtype, uses the host fallback. Any thread may
 // call them.
 #include <ATen/ExpandUtils.h>
@@ -18,6 +18,8 @@
 #include <vector>
 
 #include "aten/fallback/host_fallback.h"
+#include "aten/tensors/copy.h"
+#include "aten/tensors/host_copy.h"
 #include "runtime/c10/device.h"
 #include "runtime/c10/error.h"
 #include "runtime/c10/stream.h"
@@ -252,6 +254,25 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
   launch("sum", device, call);
   return output;
 }
+
+// A copy between strided tensors of the device. The driver's memcpy is faster for equal layouts, and
+// all other copies go through the host.
+void copy(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src, bool awaited) {
+  const size_t size = dst.element_size();
+  const bool same_layout = dst.sizes() == src.sizes() && dst.strides() == src.strides() &&
+                           dst.is_non_overlapping_and_dense();
+  if (dst.device() != src.device() || dst.scalar_type() != src.scalar_type() || same_layout ||
+      dst.is_conj() != src.is_conj() || dst.is_neg() != src.is_neg() ||
+      dst.dim() > OPENREG_MINIMAL_MAX_RANK || (size != 1 && size != 2 && size != 4 && size != 8)) {
+    copy_through_host(device, dst, src, awaited);
+    return;
+  }
+  orKernelArguments arguments = elementwise(dst);
+  arguments.a = input_operand(src, dst.sizes());
+  launch("copy", dst.device(), arguments);
+}
+
+[[maybe_unused]] const bool registered = (set_copy_kernel(&copy), true);
 
 template <Run kRun>
 void boxed(const c10::OperatorHandle& handle, Stack* stack) {
