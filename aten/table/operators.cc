@@ -173,7 +173,7 @@ std::optional<at::Tensor> relu_in_place(at::ArrayRef<c10::IValue> arguments) {
 std::optional<at::Tensor> fill(at::ArrayRef<c10::IValue> arguments) {
   const at::Tensor& self = arguments[0].toTensor();
   if (self.layout() != at::kStrided || self.dim() > OPENREG_MINIMAL_MAX_RANK ||
-      self.element_size() > sizeof(orKernelArguments::bytes) || !may_write(self) ||
+      self.dtype().itemsize() > sizeof(orKernelArguments::bytes) || !may_write(self) ||
       self.is_conj() || self.is_neg()) {
     return std::nullopt;
   }
