@@ -2,7 +2,7 @@
 """Registers generated kernels for the device with torch's compiler (``torch.compile(model)``)."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch._inductor.codegen.common import (
@@ -96,12 +96,22 @@ def _leave_out_of_combinations() -> None:
     ForeachKernelSchedulerNode.set_group_algorithm_for_combo_kernels(of_other_devices)
 
 
+def _refuse_to_generate(scheduler: Any) -> NoReturn:  # noqa: ARG001 - as torch calls it
+    """Raise the error of a driver that cannot run generated kernels."""
+    torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
+    raise AssertionError("unreachable")
+
+
 def register() -> None:
     """Register the scheduling, wrappers, overrides, candidates, benchmark and graph policy."""
-    torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
+    device_module = torch.get_device_module(DEVICE_TYPE)
+    if device_module._supports_compiled_operators():
+        device_module._load_compiled_operators()
     register_backend_for_device(
         DEVICE_TYPE,
-        scheduling.OpenRegScheduling,
+        scheduling.OpenRegScheduling
+        if device_module._supports_compiled_operators()
+        else _refuse_to_generate,
         wrapper.OpenRegWrapper,
         cpp_wrapper.OpenRegCppWrapper,
         device_custom_pass=DevicePass(),

@@ -92,7 +92,9 @@ def _register_random_numbers() -> None:
 
 def _load_compiled_operators() -> None:
     # This module loads packages that were compiled ahead of time, without the rest of the compiler.
-    torch.get_device_module(DEVICE_TYPE)._load_compiled_operators()
+    device_module = torch.get_device_module(DEVICE_TYPE)
+    if device_module._supports_compiled_operators():
+        device_module._load_compiled_operators()
 
 
 def _register_generated_kernels() -> None:

@@ -3,10 +3,12 @@
 // The kernels and their launch. A kernel runs on the thread of its stream and translates the device
 // addresses that it gets.
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string>
+#include <thread>
 
 #include "runtime/minimal/driver.h"
 #include "runtime/minimal/memory.h"
@@ -16,7 +18,7 @@
 // What the opaque handle of openreg.h points to.
 struct orKernel {
   const char* name;
-  int inputs;        // number of operands that the kernel reads: a, or a and b
+  int inputs;        // number of operands that the kernel reads: a, or a and b; or kNoOperands
   bool any_element;  // moves bytes, so it takes elements of any size
   void (*run)(const orKernelArguments& arguments);
 };
@@ -82,6 +84,12 @@ void Move(const orKernelArguments& arguments) {
   });
 }
 
+void Sleep(const orKernelArguments& arguments) {
+  std::this_thread::sleep_for(std::chrono::duration<double, std::nano>(arguments.scalar));
+}
+
+constexpr int kNoOperands = -1;
+
 constexpr orKernel kKernels[] = {
     {"fill", 0, true, Move},
     {"copy", 1, true, Move},
@@ -92,6 +100,7 @@ constexpr orKernel kKernels[] = {
     {"threshold_backward", 2, false, Compute<ThresholdBackward>},
     {"sum", 1, false, Compute<Same>},
     {"mm", 2, false, Compute<Mul>},
+    {"sleep", kNoOperands, true, Sleep},
 };
 
 // Checks that all elements of an operand lie in memory that kernels of the device may access, and

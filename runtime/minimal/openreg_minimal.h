@@ -25,6 +25,7 @@
 //   threshold_backward   b > scalar ? a : 0             float (a: gradient, b: input)
 //   sum                  sum of a                       float
 //   mm                   sum of a * b: sizes are rows, columns, inner; kept is 2
+//   sleep                nothing, after `scalar` nanoseconds   no operands
 //
 // A launch with other `sizes` than bytes in the struct returns orErrorInvalidValue. A kernel whose
 // operands are not inside live memory of its device, or pinned memory, fails with

@@ -239,6 +239,7 @@ _is_in_bad_fork = devices._is_in_bad_fork
 _lazy_call = devices._lazy_call
 _lazy_init = devices._lazy_init
 _load_compiled_operators = compiled.load
+_supports_compiled_operators = compiled.supported
 _maybe_exchange_device = devices._maybe_exchange_device
 _Recording = graphs.Recording
 _set_rng_state_offset = random._set_rng_state_offset

@@ -5,6 +5,12 @@ import ctypes
 from importlib.resources import as_file, files
 
 _PACKAGE = "torch_openreg"
+_LIBRARY = files(_PACKAGE) / "lib" / "libopenreg_aoti.so"
+
+
+def supported() -> bool:
+    """Return whether the driver of this build can run generated kernels."""
+    return _LIBRARY.is_file()
 
 
 def load() -> None:
@@ -12,8 +18,16 @@ def load() -> None:
 
     Generated libraries use these symbols without linking libopenreg_aoti.so, so they work wherever
     this package is installed.
+
+    Raises:
+        NotImplementedError: if the driver of this build cannot run generated kernels.
     """
-    with as_file(files(_PACKAGE) / "lib" / "libopenreg_aoti.so") as path:
+    if not supported():
+        raise NotImplementedError(
+            "openreg: the driver of this build cannot run kernels that torch.compile generates: "
+            "use backend='openreg' or 'aot_eager', or build with --//runtime:driver=emulation"
+        )
+    with as_file(_LIBRARY) as path:
         ctypes.CDLL(str(path), mode=ctypes.RTLD_GLOBAL)
 
 
