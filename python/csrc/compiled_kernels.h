@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings for generated code (docs/compile.md): it launches its kernels and allocates their
-// results through them.
+// Bindings for generated code (docs/compile.md), which launches its kernels and allocates their
+// results through these bindings.
 #ifndef PYTHON_CSRC_COMPILED_KERNELS_H_
 #define PYTHON_CSRC_COMPILED_KERNELS_H_
 
