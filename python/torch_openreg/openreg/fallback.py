@@ -20,13 +20,13 @@ from torch_openreg import _C
 
 Policy = Literal["silent", "warn", "error"]
 
-#: In the order of FallbackPolicy in aten/fallback/fallback.h.
+#: The policies, in the order of FallbackPolicy in aten/fallback/fallback.h.
 _POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
 @dataclass(frozen=True)
 class FallbackRecord:
-    """The fallbacks of one operator."""
+    """Statistics of the fallbacks of one operator."""
 
     calls: int
     #: Calls that were queued on the stream like a kernel.

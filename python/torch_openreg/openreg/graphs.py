@@ -19,7 +19,7 @@ from torch_openreg.openreg.graph_inputs import GraphInputs
 from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
 
-#: Used by torch.compile with mode="reduce-overhead" (compile/csrc/graph_replay.h).
+#: The capture that torch.compile replays with mode="reduce-overhead" (compile/csrc/graph_replay.h).
 Recording = _C._Recording
 
 PoolHandle = tuple[int, int]
@@ -314,7 +314,7 @@ class _Graphed:
             leaves, spec = _pytree.tree_flatten(arguments)
             if spec != graphed.spec:
                 raise TypeError(
-                    "the arguments of a graphed callable must be nested as in its capture"
+                    "the arguments of a graphed callable must be nested like its sample_args"
                 )
             outputs = Replay.apply(*leaves, *graphed.parameters)  # type: ignore[no-untyped-call]
             return _pytree.tree_unflatten(list(outputs), graphed.out_spec)

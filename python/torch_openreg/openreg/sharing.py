@@ -37,7 +37,7 @@ class InterprocessEvent(torch.Event):
         return event
 
     def ipc_handle(self) -> bytes:
-        """Return the handle for ``Event.from_ipc_handle`` in other processes of the user.
+        """Return the handle for ``Event.from_ipc_handle`` in other processes of the same user.
 
         Raises:
             RuntimeError: for an event that was opened from a handle: pass on that handle instead.
@@ -129,7 +129,7 @@ _is_shared = torch.UntypedStorage.is_shared
 
 
 def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
-    """Tell whether the storage is in shared memory: always True for openreg, as for CUDA."""
+    """Return whether the storage is in shared memory: always True for openreg, as for CUDA."""
     return storage.device.type == DEVICE_TYPE or _is_shared(storage)
 
 

@@ -47,13 +47,13 @@ class Work:
 
 @dataclass
 class Trace:
-    """A trace.
+    """A trace, and the parts of it that concern the device.
 
     Attributes:
         document: the whole trace, as read.
         work: the device's work, sorted by begin.
         calls: the number of driver calls with each correlation id.
-        operators: external ids and names of CPU operators.
+        operators: the names of CPU operators by external id.
     """
 
     document: dict[str, Any]
