@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains of scalar operators are folded if the result is bit-identical, or if rounding may
-change.
-"""
+"""Chains of scalar operators fold if the result is bit-identical, or if ``inexact`` is set."""
 
 import math
 from collections.abc import Callable

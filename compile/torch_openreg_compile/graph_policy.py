@@ -81,10 +81,10 @@ def _reason_of_torch(code: CompiledFxGraph) -> str | None:
 
 
 class GraphPolicy(CUDAGraphPolicy):
-    """Replays graphs compiled for the device; leaves other devices to torch."""
+    """Replays graphs compiled for the device; leaves graphs of other devices to torch."""
 
     def should_wrap(self, compiled_graph: OutputCode) -> bool:
-        """Tell whether torch may wrap the graph itself."""
+        """Return whether torch may wrap the graph itself."""
         return not (
             isinstance(compiled_graph, CompiledFxGraph)
             and DEVICE_TYPE in compiled_graph.device_types

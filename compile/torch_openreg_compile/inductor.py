@@ -58,7 +58,7 @@ def _benchmark(
     rep: int,
     **others: Any,
 ) -> float:
-    """Return the milliseconds of a call, until the device has finished its work."""
+    """Return the time of a call in milliseconds, until the device has finished its work."""
 
     def call() -> None:
         function()
@@ -81,8 +81,8 @@ def _register_candidates() -> None:
 def _leave_out_of_combinations() -> None:
     """Exclude kernels of the device from ``config.combo_kernels``, which supports only Triton.
 
-    Its benefit is available without it: consecutive kernels become one launch (``KernelGroup``),
-    with or without dependencies between them.
+    The device has the benefit of the setting without it: consecutive kernels become one launch
+    (``KernelGroup``), with or without dependencies between them.
     """
     group = ForeachKernelSchedulerNode.group_algorithm_for_combo_kernels
 

@@ -19,7 +19,7 @@ COMPILERS = ("eager", "inductor", "graph")
 
 @dataclass(frozen=True)
 class Options:
-    """How a graph is compiled.
+    """The checked options of a compilation.
 
     Attributes:
         passes: names of passes; passes of the same kind run in this order.
