@@ -73,7 +73,7 @@ at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) 
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_from_parts(tensor, parts);
-  // Must follow its parts.
+  // The tensor must directly follow its parts, which are searched for above.
   arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }
@@ -87,7 +87,7 @@ const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
   const auto bytes = static_cast<int64_t>(storage.nbytes());
   const at::Tensor memory = at::detail::empty_cpu({bytes}, at::kByte);
   if (bytes != 0) {
-    // Waits, because the host memory is pageable.
+    // The copy waits, because the host memory is pageable.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), storage.data(), storage.nbytes(),
                                 orMemcpyDeviceToHost, current_native_stream(device_)));
   }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// addr, implemented through torch's DispatchStub like abs.cc. torch also has a composite
-// implementation, which it would use here: it rounds differently from the CPU's and lets addr_
-// change the shape of its tensor. torch implements addr_ with addr.out. Any thread may call it.
+// addr, implemented through torch's DispatchStub like abs.cc. Without this kernel torch would use
+// its
+// composite implementation, which rounds differently from the CPU's and lets addr_ change the shape
+// of its tensor. torch implements addr_ with addr.out. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/LinearAlgebra.h>
 #include <ATen/native/TensorIterator.h>

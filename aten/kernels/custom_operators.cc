@@ -70,8 +70,8 @@ at::Tensor abs_autocast(const at::Tensor& input) {
 
 // A result that is the input, or a view of it, with half the gradient. It needs no kernel: the
 // function is composed of operators that every device has, and is called above autograd
-// (CompositeImplicitAutograd). torch knows that the result is a view that its function does not
-// track, and refuses to modify it in place.
+// (CompositeImplicitAutograd). torch detects that the result is a view that its function does not
+// track, and rejects in-place modifications of it.
 template <at::Tensor (*kForward)(const at::Tensor&)>
 struct HalfGradient : torch::autograd::Function<HalfGradient<kForward>> {
   static constexpr bool is_traceable = true;

@@ -52,7 +52,7 @@ at::Tensor launch_masked_scale(const char* name, const at::Tensor& self, const a
   operands.add_device(self);
   operands.add_device(mask);
   TORCH_CHECK(mask.sizes() == self.sizes(), "openreg: ", name, ": the mask has size ", mask.sizes(),
-              " but the masked tensor has size ", self.sizes());
+              " but the tensor to be masked has size ", self.sizes());
   // Integers are promoted to floating point by the floating-point scale.
   at::Tensor result =
       at::empty_like(self, self.options().dtype(at::result_type(self, at::Scalar(scale))));

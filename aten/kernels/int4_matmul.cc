@@ -56,7 +56,7 @@ Packing packing_of(int64_t rows, int64_t columns, int64_t inner_k_tiles) {
           kTileColumns * inner_k_tiles / 2};
 }
 
-// `source` has two numbers per byte, the first one in the upper bits.
+// Packs a row. `source` has two numbers per byte, the first one in the upper bits.
 void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   const auto number = [source](int64_t column) {
     return static_cast<uint8_t>(column % 2 == 0 ? source[column / 2] >> 4
@@ -104,7 +104,7 @@ struct Group {
 
 #if defined(__x86_64__)
 
-// The same loops, compiled for wider instructions.
+// Unpacks a row with the same loops, compiled for wider instructions.
 [[gnu::target("avx2,fma")]] void unpack_row_avx2(const Packing& packing, const uint8_t* packed,
                                                  const Group* groups, int group_shift,
                                                  float* values) {

@@ -302,7 +302,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));  // in inference mode
 }
 
-// It is composed of differentiable operators, so it needs no autograd kernel.
+// `lstm` is composed of differentiable operators, so it needs no autograd kernel of its own.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));
 }

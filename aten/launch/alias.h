@@ -68,7 +68,7 @@ class AliasPool {
   // valid until reset(); no reference is counted.
   c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor);
 
-  // The same with a counted reference.
+  // Returns an alias like borrow(), with a counted reference.
   at::Tensor alias(const at::Tensor& tensor) { return *borrow(tensor); }
 
   // Updates an alias of this pool to the current storage, sizes and strides of `tensor`: for an
@@ -92,8 +92,8 @@ class AliasPool {
            dtype_set_ == uint64_t{1} << static_cast<int>(c10::kDouble);
   }
 
-  // Ends the use of all aliases. Called when the launch has ended and its references have been
-  // dropped.
+  // Prepares the pool for another launch: no alias of this launch may be used any more. Called when
+  // the launch has ended and its references have been dropped.
   void reset();
 
  private:

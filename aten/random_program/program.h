@@ -52,8 +52,8 @@ Outcome attempt(Function&& function) {
 }
 
 using DeviceStreams = std::array<c10::Stream, kStreams>;
-// Not used by other threads, because a kernel's error is thrown to the next caller that waits for
-// its stream.
+// The streams of one thread. Other threads do not use them, because a kernel's error is thrown to
+// the next caller that waits for its stream.
 using Streams = std::array<DeviceStreams, kDevices>;
 
 Streams own_streams();
@@ -179,7 +179,7 @@ class Program {
 
   void move();
 
-  // Copies through pinned memory, whose last reference is dropped while the copy back is queued.
+  // Copies to pinned memory and back; its last reference is dropped while the copy back is queued.
   void round_trip();
 
   // Runs on a new thread with this thread's streams. Only the thread of "forget" may outlive the
@@ -189,7 +189,7 @@ class Program {
   // The new stream continues after all work queued on both devices.
   void switch_stream();
 
-  // Uses an event that is destroyed during the wait.
+  // Makes `stream` wait for `earlier`, with an event that is destroyed during the wait.
   static void wait(const c10::Stream& stream, const c10::Stream& earlier);
 
   void fall_behind();

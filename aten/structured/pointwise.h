@@ -14,8 +14,8 @@
 //     launch<Pointwise>(..., fast_path, result, alpha);  // Pointwise is a PointwiseKernel
 //
 // A Python scalar among the tensors is an operand of stride 0. Everything else (other dtypes,
-// layouts, sizes, out=) takes the general path, structured.h. Threads are those of a closure of
-// launch.h.
+// layouts, sizes, out=) takes the general path, structured.h. A PointwiseKernel is built and run on
+// the threads of any closure of launch.h.
 #ifndef ATEN_STRUCTURED_POINTWISE_H_
 #define ATEN_STRUCTURED_POINTWISE_H_
 
@@ -111,7 +111,7 @@ class FastPath {
     return impl.is_contiguous() && !impl.is_neg();
   }
 
-  // The value of a Python scalar that torch wrapped in a 0-dim CPU tensor.
+  // Returns the value of a Python scalar that torch wrapped in a 0-dim CPU tensor.
   static at::Scalar read_wrapped_number(const c10::TensorImpl& impl) {
     const void* const data = impl.data();
     switch (c10::typeMetaToScalarType(impl.dtype())) {
@@ -170,7 +170,7 @@ class FastPath {
 template <class Base, size_t kCount>
 class PointwiseKernel : public Base {
  public:
-  // It calls no operators, only a loop.
+  // The kernel calls no operators, only a loop.
   static constexpr bool kLeaf = true;
   static constexpr bool kPointwise = true;
 

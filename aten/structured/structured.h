@@ -40,8 +40,9 @@ enum class OutputKind { kFunctional, kInplace, kOut };
 
 namespace detail {
 
-// Prepares output `out` as meta() requested. Functional: allocates it. In-place: checks it. Out:
-// resizes it, with torch's warning. Returns whether it was resized.
+// Prepares output `out` as meta() requested: allocates the output of a functional variant, checks
+// that of an in-place variant, resizes that of an out= variant, with torch's warning. Returns
+// whether `out` was resized.
 template <OutputKind kKind>
 bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
                 at::IntArrayRef strides, const at::TensorOptions& options) {
@@ -108,7 +109,7 @@ class Outputs {
       return slots_[index].defined();
     }
   }
-  // Functional: returns the tensors. Otherwise returns nothing, because the caller has them.
+  // Returns the tensors of a functional variant; otherwise nullptr, because the caller has them.
   auto take() {
     if constexpr (kGiven) {
       return nullptr;
@@ -180,7 +181,7 @@ class StructuredKernel final : public Base {
     return outputs_.take();
   }
 
-  // The number of elements that the TensorIterator visits.
+  // Returns the number of elements that the TensorIterator visits.
   int64_t iterations() const
     requires kIterates
   {
@@ -211,7 +212,7 @@ class StructuredKernel final : public Base {
     c10::SmallVector<at::OperandInfo, 4> operands_;
   };
 
-  // Called after impl().
+  // Copies outputs that impl() wrote to a CPU tensor. Called after impl().
   void finish() {
     if constexpr (kKind != OutputKind::kFunctional) {
       for (size_t i = 0; i < kCount; ++i) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators of the installed PyTorch and their C++ signatures, from torchgen."""
+"""Reads the operators of the installed PyTorch and their C++ signatures through torchgen."""
 
 import pathlib
 import re

@@ -20,7 +20,7 @@ namespace openreg {
 namespace {
 
 // Up to this size a pageable source is copied to a staging buffer instead of waiting for the copy:
-// this takes about as long as waking up the worker and the caller.
+// staging takes about as long as waking up the worker and the caller.
 constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
@@ -109,7 +109,7 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
   copy_and_wait(device, dst, src);
 }
 
-// Throws at the call the error that the kernel would throw.
+// Throws, at the call, the error that the kernel would throw for tensors of different shapes.
 void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
   if (C10_LIKELY(src.sizes() == dst.sizes())) {
     return;

@@ -4,7 +4,7 @@
 // bytes, and between two such copies torch's copy_ converts dtypes and layouts and broadcasts on
 // the CPU. Only the bytes between the first and the last element of a tensor are copied. If the
 // destination has gaps, it is read first, so that the gaps keep their contents. Any thread may call
-// it.
+// these functions.
 #ifndef ATEN_TENSORS_HOST_COPY_H_
 #define ATEN_TENSORS_HOST_COPY_H_
 
