@@ -90,7 +90,7 @@ def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
 
 
 def machine() -> dict[str, str | int | None]:
-    """A description of the machine."""
+    """Returns a description of the machine."""
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "processor": model.group(1) if model else platform.machine(),
