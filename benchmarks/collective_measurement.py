@@ -98,7 +98,7 @@ def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) 
 
 def alternate(case: CollectiveCase, effort: Effort) -> Measured:
     """Times windows of both backends in turn, on all ranks of the group."""
-    # For training, each rank has at most one core.
+    # Limit each rank to one core, which matters for the training step.
     torch.set_num_threads(1)
     current = torch.accelerator.current_device_index()
     devices = torch.device("cpu"), torch.device("openreg", current)

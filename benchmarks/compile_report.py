@@ -162,8 +162,7 @@ def _draw(axes: Axes, table: Table) -> None:
     ways = list(rows[0].times) if rows else []
     pitch = len(ways) + 1  # distance of the cases, with a gap below each
     # If the machine's speed changes, the ratio over the rounds differs from the ratio of the
-    # medians
-    # and is more accurate, so it replaces the latter.
+    # medians and is more accurate, so it replaces the latter.
     relative = [
         {way: t / row.times[table.reference] for way, t in row.times.items()}
         | {each.way: each.median for each in row.ratios}

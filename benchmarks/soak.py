@@ -128,7 +128,7 @@ def export() -> None:
     tensor = torch.arange(1000.0, device=DEVICE)
     exported = torch.from_dlpack(tensor)
     stream = torch.openreg.Stream()
-    tensor.__dlpack__(stream=stream.native_handle)  # nobody consumes it
+    tensor.__dlpack__(stream=stream.native_handle)  # the capsule is dropped unconsumed
     with torch.openreg.stream(stream):
         taken = torch.from_dlpack(tensor.__dlpack__(stream=stream.native_handle))
         total = taken.sum().item()

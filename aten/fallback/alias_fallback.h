@@ -22,8 +22,8 @@
 
 namespace openreg {
 
-// The boxed kernel, registered for all operators without a device kernel. Other kernels may call it
-// directly.
+// Runs an operator on its CPU kernel. This boxed kernel is registered for all operators without a
+// device kernel; other kernels may call it directly.
 void alias_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
 }  // namespace openreg

@@ -68,10 +68,11 @@ void register_one_by_one() {
   }
 }
 
-// torch iterates over its thousands of operators for each key, which takes some milliseconds each
-// time. Therefore the registration of these keys is deferred to the first use of the device, before
-// which no such tensor exists. Other threads may call operators during the registration, which only
-// changes entries of keys that no tensor has yet, or rewrites entries with the same value.
+// Registers the fallback for the keys in kKeys. torch iterates over its thousands of operators for
+// each key, which takes some milliseconds each time. Therefore this happens only at the first use
+// of the device, before which no tensor with these keys exists. Other threads may call operators
+// meanwhile, because only entries of these keys change; other entries are rewritten with the same
+// value.
 void register_at_first_use() {
   register_one_by_one();
   for (const auto& [ours, cpu] : kKeys) {

@@ -192,7 +192,7 @@ at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   const auto bytes = static_cast<int64_t>(source->nbytes());
   const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
   if (bytes != 0) {
-    // In stream order, because other threads may have queued work that still uses this memory.
+    // Copy in stream order, because other threads may have queued work that still uses this memory.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), source->data(), source->nbytes(),
                                 orMemcpyHostToDevice, current_native_stream(device_)));
   }

@@ -40,7 +40,7 @@ class HostArguments {
   // Makes a CPU tensor over the memory of a strided device tensor.
   using MakeAlias = std::function<at::Tensor(const at::Tensor&)>;
 
-  // The storages of arguments are copied if `alias` is null.
+  // For the arguments of one call on `device`. If `alias` is null, their storages are copied.
   explicit HostArguments(c10::DeviceIndex device, MakeAlias alias = nullptr)
       : device_(device), alias_(std::move(alias)) {}
 
@@ -49,7 +49,8 @@ class HostArguments {
   // current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
-  // The dispatch keys of all host tensors: CPU, and for such tensors SparseCPU, QuantizedCPU, ...
+  // Returns the dispatch keys of all host tensors: CPU, and those of sparse, quantized and nested
+  // CPU tensors, if there are any.
   c10::DispatchKeySet keys() const { return keys_; }
 
   // Applies the kernel's writes and resizes to the device tensors. Called after the kernel.

@@ -88,7 +88,7 @@ struct BoxedCall {
     Stack again = stack;
     run(again);
   }
-  // Leaves the results on the given stack.
+  // Runs the kernel on the arguments on `stack`, and leaves the results there.
   void run(Stack& stack) const {
     for (const Draw& draw : draws) {
       stack[draw.argument] = make_cpu_generator(draw.state);
@@ -194,8 +194,7 @@ void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle&
 }
 
 // Makes aliases for a launch that have the requires_grad flags of their tensors. The pool reuses
-// its
-// aliases for other calls, so a flagged alias is a separate object, one per tensor.
+// its aliases for other calls, so a flagged alias is a separate object, one per tensor.
 class GradientAliases {
  public:
   explicit GradientAliases(AliasPool& pool) : pool_(pool) {}

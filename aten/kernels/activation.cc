@@ -176,7 +176,8 @@ at::Tensor glu_backward(const at::Tensor& grad_output, const at::Tensor& self, i
   return grad_input;
 }
 
-// torch's prelu() has already reshaped weight to the dimensions of self; sizes of 1 are broadcast.
+// Implements _prelu_kernel. torch's prelu() has already reshaped weight to the dimensions of self;
+// sizes of 1 are broadcast.
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
   Operands operands;
   operands.add_device(self);

@@ -190,7 +190,7 @@ Four batch_norm_with_update(const at::Tensor& input, const Optional& weight, con
           empty_on(input.device().index(), {0}, c10::kByte)};
 }
 
-// torch's device-independent implementation would call the CPU kernel.
+// Replaces torch's device-independent implementation, which would call the CPU kernel.
 Four batch_norm_no_update(const at::Tensor& input, const Optional& weight, const Optional& bias,
                           const Optional& running_mean, const Optional& running_var,
                           double momentum, double eps) {

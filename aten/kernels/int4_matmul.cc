@@ -45,7 +45,7 @@ struct Packing {
   int64_t row_bytes;  // per tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // The offset of the part of `row` that is in its first tile.
+  // Returns the offset of the part of `row` that is in the first tile of the row.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }

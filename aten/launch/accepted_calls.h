@@ -22,7 +22,8 @@ namespace openreg {
 
 class AcceptedCalls {
  public:
-  // `key` is a hash of the operator and the kind of its arguments; not 0.
+  // Returns whether a kind was added. `key` is a hash of the operator and the kind of its
+  // arguments; it must not be 0.
   bool contains(uint64_t key) const {
     for (size_t i = 0; i < kProbes; ++i) {
       const uint64_t known = keys_[(key + i) % kCapacity].load(std::memory_order_relaxed);

@@ -27,8 +27,8 @@ c10::DataPtr kernel_data(const c10::StorageImpl& source) {
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
 }
 
-// Created outside of inference mode: an inference tensor would remain one in later launches, and
-// could not require gradients.
+// Creates an object outside of inference mode: an inference tensor would remain one in later
+// launches, and could not require gradients.
 template <class Impl, class... Arguments>
 c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
   const c10::InferenceMode normal(/*enabled=*/false);

@@ -107,7 +107,7 @@ class Operands {
       add(tensors.get(i));
     }
   }
-  // Arguments that are not tensors are ignored.
+  // Ignores an argument that is not a tensor.
   template <class T>
     requires(!std::is_convertible_v<const T&, const at::Tensor&>)
   void add(const T& /*argument*/) {}

@@ -145,8 +145,9 @@ class FastPath {
     return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
   }
 
-  // With a scalar operand the result has the strides of the tensor, which are arbitrary in
-  // dimensions of size 1; the fast path always creates the canonical strides.
+  // Returns whether the tensor has the canonical strides, which the fast path always creates. With
+  // a scalar operand meta() gives the result the tensor's strides, which are arbitrary in
+  // dimensions of size 1.
   bool is_canonical() const {
     int64_t stride = 1;
     for (int64_t i = model_->dim(); i-- > 0;) {
@@ -199,7 +200,7 @@ class PointwiseKernel : public Base {
 
   std::nullptr_t result() const { return nullptr; }
 
-  // meta() is not called, so no outputs are requested.
+  // These overrides have no effect: meta() is not called, so no outputs are requested.
   const at::Tensor& maybe_get_output(int64_t /*index*/) override { return none_; }
   void set_output_strided(int64_t /*index*/, at::IntArrayRef /*sizes*/, at::IntArrayRef /*strides*/,
                           at::TensorOptions /*options*/) override {}

@@ -83,7 +83,7 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
 }
 
 // The device tensors that a structured operator writes. Those of the caller are only borrowed
-// during the call, because a second reference to a tensor that Python knows requires the GIL.
+// during the call, because a second reference to a tensor with a Python object requires the GIL.
 template <size_t kCount, OutputKind kKind>
 class Outputs {
  public:
@@ -166,9 +166,9 @@ class StructuredKernel final : public Base {
     set_output(index, sizes, strides, options, /*exact_strides=*/false);
   }
 
-  // Called after meta(). Some metas resize maybe_get_output() themselves (mse_loss with a
-  // reduction), so the device tensor is resized like its alias. Then the device tensors are
-  // returned, because a closure must not hold any.
+  // Returns the device tensors after meta(), because a closure must not hold any. Some metas resize
+  // maybe_get_output() themselves (mse_loss with a reduction), so a device tensor is first resized
+  // like its alias.
   auto take_outputs() {
     for (size_t i = 0; i < kCount; ++i) {
       const at::Tensor& alias = *output_aliases_[i];

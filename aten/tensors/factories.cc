@@ -32,7 +32,7 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_mem
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
-// torch.use_deterministic_algorithms guarantees that new memory has defined contents.
+// Fills a new tensor if torch.use_deterministic_algorithms guarantees defined contents.
 void fill_if_deterministic(at::Tensor& tensor) {
   const at::Context& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() &&

@@ -13,11 +13,11 @@
 
 namespace openreg {
 
-// A CopyKernel.
+// Copies through host memory; a CopyKernel.
 void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                        bool awaited);
 
-// A ScalarReader.
+// Reads the element through host memory; a ScalarReader.
 at::Scalar read_scalar_through_host(const at::Tensor& self);
 
 }  // namespace openreg

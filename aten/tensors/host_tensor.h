@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Creates CPU tensors that outlive a call. When a queued kernel or copy runs, the caller's tensor
-// may
-// have been changed or freed, and a worker must not drop the last reference to a tensor that has a
-// Python object. Any thread may call these functions.
+// may have been changed or freed, and a worker must not drop the last reference to a tensor that
+// has a Python object. Any thread may call these functions.
 #ifndef ATEN_TENSORS_HOST_TENSOR_H_
 #define ATEN_TENSORS_HOST_TENSOR_H_
 

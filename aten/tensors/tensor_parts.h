@@ -10,9 +10,8 @@
 //
 // A device tensor of one of these kinds is the same type of object as on the CPU, but its parts are
 // device tensors. (Nested tensors of jagged layout are composed of strided tensors in Python.)
-// Nothing is
-// copied here. Any thread may call these functions; the caller must synchronize changes to a
-// tensor.
+// Nothing is copied here. Any thread may call these functions; the caller must synchronize changes
+// to a tensor.
 #ifndef ATEN_TENSORS_TENSOR_PARTS_H_
 #define ATEN_TENSORS_TENSOR_PARTS_H_
 

@@ -43,12 +43,14 @@ inline int team(int most) { return std::min(most, omp_get_max_threads()); }
 // region.
 class Failure {
  public:
+  // Keeps the current exception unless another one is kept. Called in a catch clause.
   void keep() noexcept {
     if (!kept_.exchange(true)) {
       exception_ = std::current_exception();
     }
   }
-  // Must be called outside of parallel regions; their end synchronizes it with keep().
+  // Rethrows the kept exception, if any. Must be called outside of parallel regions, whose end
+  // synchronizes this function with keep().
   void rethrow() const {
     if (exception_ != nullptr) {
       std::rethrow_exception(exception_);

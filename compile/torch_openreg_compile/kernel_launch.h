@@ -70,7 +70,8 @@ bool set_arguments(const KernelApi& api, Arguments<Parameters...>* packed, PyObj
   return (set_argument<Parameters>(api, packed, kIndices, given[kIndices], device) && ...);
 }
 
-// A call from Python: given[0] is the cost, followed by one argument per parameter.
+// Launches the kernel for a call from Python: given[0] is the cost, followed by one argument per
+// parameter.
 template <class... Parameters>
 PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Parameters...),
                PyObject* const* given, Py_ssize_t count) {

@@ -87,7 +87,7 @@ inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* s
              : aoti_torch__reinterpret_tensor(target.handle, ndim, sizes, strides, offset, result);
 }
 
-// torch's headers call either of the two overloads.
+// Creates a strided constant: torch's headers call either of the two overloads.
 inline AOTITorchError create_constant(void* data, int64_t ndim, const int64_t* sizes,
                                       const int64_t* strides, int64_t offset, int32_t dtype,
                                       int32_t device_type, int32_t device,

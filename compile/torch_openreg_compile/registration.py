@@ -3,8 +3,8 @@
 
 torch.compile's registries are in modules that take a second to import, and torch reads them without
 calling any backend first: there is no entry point for devices. Therefore a finder in
-``sys.meta_path`` registers the device as soon as the module with a registry has been imported.
-No part of torch is replaced.
+``sys.meta_path`` registers the device as soon as the module with a registry has been imported. No
+part of torch is replaced.
 """
 
 import importlib

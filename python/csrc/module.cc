@@ -219,8 +219,8 @@ int driver_version() {
   return version;
 }
 
-// The loader has resolved every driver function. Only the version (openreg.h) tells whether their
-// semantics still match.
+// Throws unless the loaded driver has a compatible version (openreg.h). The loader has resolved
+// every driver function, but only the version shows whether the semantics still match.
 void require_driver() {
   const int found = driver_version();
   if (found / 10000 != OPENREG_VERSION / 10000 || found / 100 < OPENREG_VERSION / 100) {

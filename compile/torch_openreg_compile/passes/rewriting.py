@@ -4,8 +4,8 @@
 torch's pattern matcher finds the patterns and ensures that intermediate results are not used
 elsewhere and that no mutation lies between the operators. This module adds the checks that the
 matcher leaves to its users: keyword arguments that a pattern does not mention, regions without
-gradients or
-with autocast, and a new result with the dtype, shape, strides and device of the old one.
+gradients or with autocast, and a new result with the dtype, shape, strides and device of the old
+one.
 """
 
 import warnings

@@ -67,7 +67,7 @@ class Trace:
         return int(self.document.get("openreg_dropped_records", 0))
 
     def streams(self) -> dict[tuple[int, int], list[Work]]:
-        """Return the work of each (device, stream), in order."""
+        """Return the work of each (device, stream), sorted by begin."""
         rows: dict[tuple[int, int], list[Work]] = {}
         for each in self.work:
             rows.setdefault((each.device, each.stream), []).append(each)
