@@ -229,7 +229,7 @@ at::Tensor weight_int4pack_mm(const at::Tensor& self, const at::Tensor& mat2, in
   const Packing packing = packing_of(mat2.size(0) * kTileRows,
                                      mat2.size(1) * kTileColumns * inner_k_tiles, inner_k_tiles);
   TORCH_CHECK(self.size(1) == packing.columns, "_weight_int4pack_mm: the input has ", self.size(1),
-              " columns, but the weight ", packing.columns);
+              " columns, but the weight has ", packing.columns);
   TORCH_CHECK(group_size == 32 || group_size == 64 || group_size == 128 || group_size == 256,
               "_weight_int4pack_mm: qGroupSize must be 32, 64, 128 or 256, but is ", group_size);
   TORCH_CHECK(packing.columns % group_size == 0, "_weight_int4pack_mm: the weight's ",

@@ -162,7 +162,8 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
                              const at::Tensor& workspace) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       mode == kLstm && num_layers == 1 && !bidirectional && !batch_first && batch_sizes.empty(),
-      "openreg: mkldnn_rnn_layer_backward: only results of mkldnn_rnn_layer have gradients");
+      "openreg: mkldnn_rnn_layer_backward runs one layer of an LSTM in one direction over (steps, "
+      "batch, features), like mkldnn_rnn_layer");
   Operands operands;
   for (const at::Tensor& tensor :
        {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, output, hy, cy, workspace}) {

@@ -145,10 +145,12 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
     return dst;
   }
   if (!is_device(dst)) {
-    TORCH_CHECK(dst.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device());
+    TORCH_CHECK(dst.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
+                ": copy to the CPU first");
     copy_to_host(dst, src, non_blocking);
   } else if (!is_device(src)) {
-    TORCH_CHECK(src.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device());
+    TORCH_CHECK(src.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
+                ": only openreg and CPU tensors can be copied to it");
     copy_from_host(dst, src, non_blocking);
   } else if (dst.get_device() == src.get_device()) {
     queue_copy(dst.get_device(), dst, src);

@@ -48,7 +48,7 @@ def _consumer(stream: int, tensor: torch.Tensor, dl_device: DLDevice | None) -> 
     if dl_device[0] != DLDeviceType.kDLExtDev:
         raise ValueError(
             f"__dlpack__ got stream {stream:#x} of openreg with dl_device {dl_device}, "
-            "which has no openreg streams: pass stream=None, the data is complete on return"
+            "which has no openreg streams: pass stream=None; the data is then complete on return"
         )
     return ExternalStream(stream, dl_device[1])
 

@@ -67,7 +67,7 @@ def set_policy(policy: Policy) -> None:
         ValueError: for any other value.
     """
     if policy not in _POLICIES:
-        raise ValueError(f"policy {policy!r}: expected one of {', '.join(_POLICIES)}")
+        raise ValueError(f"unknown policy {policy!r}: expected one of {', '.join(_POLICIES)}")
     _C.set_fallback_policy(_POLICIES.index(policy))
 
 

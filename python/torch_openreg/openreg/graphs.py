@@ -225,7 +225,8 @@ def _check_callable(function: Callable[..., Any]) -> None:
         )
     if any(buffer.requires_grad for buffer in function.buffers()):
         raise RuntimeError(
-            "make_graphed_callables: a buffer of the module requires grad; only parameters may"
+            "make_graphed_callables: a buffer of the module requires grad, but only parameters "
+            "may: call requires_grad_(False) on it"
         )
 
 
@@ -375,7 +376,7 @@ def make_graphed_callables(
     if len(samples) != len(functions):
         raise ValueError(
             f"make_graphed_callables: {len(functions)} callables, but sample_args has "
-            f"{len(samples)} tuples"
+            f"{len(samples)} tuples: pass one tuple of arguments for each callable"
         )
     for function in functions:
         _check_callable(function)

@@ -90,7 +90,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
         ValueError: if the pool belongs to another device.
     """
     if not isinstance(pool, MemPool):
-        raise TypeError(f"expected a {MODULE}.MemPool, but got {type(pool).__name__}")
+        raise TypeError(f"use_mem_pool: expected a {MODULE}.MemPool, but got {type(pool).__name__}")
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
             f"memory pool {pool.id} belongs to device {pool.device}, so it cannot serve device "

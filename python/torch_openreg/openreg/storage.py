@@ -62,7 +62,9 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
     if meta is None:
         _C.clear_tensor_meta(tensor)
     elif not isinstance(meta, TensorMeta):
-        raise TypeError(f"expected a TensorMeta or None, but got {type(meta).__name__}")
+        raise TypeError(
+            f"set_tensor_meta: expected a TensorMeta or None, but got {type(meta).__name__}"
+        )
     else:
         _C.set_tensor_meta(tensor, meta.version, meta.format, meta.data)
 

@@ -58,7 +58,7 @@ def enable(action: Action = "error") -> None:
         ValueError: for any other value.
     """
     if action not in _ACTIONS:
-        raise ValueError(f"action {action!r}: expected one of {', '.join(_ACTIONS)}")
+        raise ValueError(f"unknown action {action!r}: expected one of {', '.join(_ACTIONS)}")
     _C.set_stream_sanitizer(_ACTIONS.index(action))
 
 

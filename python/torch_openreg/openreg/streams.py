@@ -111,7 +111,7 @@ class Stream(torch.Stream):
             if priority != 0:
                 raise ValueError(
                     f"priority={priority}: the priority of an existing stream was set by "
-                    "orStreamCreate and cannot be changed"
+                    "orStreamCreate and cannot be changed: omit priority"
                 )
             where = _as_device(device)
             device_index = where.index
@@ -120,7 +120,7 @@ class Stream(torch.Stream):
         if stream_id is None:
             return super().__new__(cls, _as_device(device), priority=priority)
         if device_index is None or device_type is None:
-            raise ValueError("stream_id requires device_index and device_type")
+            raise ValueError("stream_id requires device_index and device_type: pass all three")
         return super().__new__(
             cls, stream_id=stream_id, device_index=device_index, device_type=device_type
         )
