@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the compile benchmark. They do not depend on times."""
+"""Tests the compile benchmark; no test depends on times."""
 
 import json
 from collections.abc import Callable

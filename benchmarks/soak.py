@@ -31,7 +31,7 @@ from benchmarks.cases import cnn, training
 from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # share of the time
+WARM_UP = 0.2  # share of the time that is warm-up
 TOLERANCE = 0.02  # accepted relative growth of resident memory
 DEVICE = torch.device("openreg")
 POOLED = 32  # number of streams in a device's pool, handed out round robin (docs/streams.md)

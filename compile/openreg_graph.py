@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The log of compiled graphs: artifact ``openreg_graph`` of torch's logging.
+"""Defines the log of compiled graphs: artifact ``openreg_graph`` of torch's logging.
 
 ``TORCH_LOGS=openreg_graph``, or ``torch._logging.set_logs(modules={"openreg_graph": True})``, shows
 the Python source of each graph that backend ``openreg`` receives.

@@ -24,9 +24,9 @@ struct Call {
   int64_t numel = 0;       // the number of elements of all device tensors
   bool has_parts = false;  // a tensor is sparse, quantized or nested (tensor_parts.h)
   bool sparse = false;     // a tensor is sparse
-  bool on_host = false;    // a CPU tensor is not 0-dim
+  bool on_host = false;    // an argument is a CPU tensor that is not 0-dim
   bool to_cpu = false;     // the call requests a result on the CPU
-  bool reports = false;    // the caller expects errors about the data at once
+  bool reports = false;    // errors about the data must be thrown by this call
 };
 
 // Returns the properties of a call whose first argument is stack[first]. Throws for tensors on

@@ -31,7 +31,7 @@ struct FallbackRecord {
   uint64_t synchronous = 0;
   uint64_t bytes_in = 0;   // arguments copied to the host; aliases copy nothing
   uint64_t bytes_out = 0;  // results copied to the device
-  uint64_t ns = 0;         // on the calling thread, including waits
+  uint64_t ns = 0;         // time on the calling thread, including waits
 };
 
 // Returns the records of the operators that fell back at least once, sorted by name.

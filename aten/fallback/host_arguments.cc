@@ -111,7 +111,7 @@ void HostArguments::finish() {
   }
 }
 
-// Copies the bytes from the first element to the last.
+// Copies the bytes of the host tensor, from its first element to its last, to the device tensor.
 void HostArguments::write_back(const Argument& argument) {
   const at::Tensor& host = argument.host;
   const size_t bytes =

@@ -31,7 +31,7 @@ struct Operator {
   bool random = false;                  // takes a generator
   const char* irreplaceable = nullptr;  // the reason why it must not fall back (policy.h)
   std::vector<bool> writes;             // for each argument: the operator writes to it
-  std::vector<bool> takes_host;         // for each argument: may be on the CPU
+  std::vector<bool> takes_host;         // for each argument: it may be on the CPU
   bool reports = false;                 // waits, and raises an error for invalid data
   std::optional<size_t> check_errors;   // the argument that requests such errors
 

@@ -68,7 +68,7 @@ at::Tensor abs_autocast(const at::Tensor& input) {
   return custom_abs(c10::isReducedFloatingType(input.scalar_type()) ? input.to(at::kFloat) : input);
 }
 
-// A result that is the input, or a view of it, with half the gradient. It needs no kernel: the
+// Returns the input, or a view of it, and halves its gradient. The operator needs no kernel: the
 // function is composed of operators that every device has, and is called above autograd
 // (CompositeImplicitAutograd). torch detects that the result is a view that its function does not
 // track, and rejects in-place modifications of it.

@@ -32,7 +32,7 @@ namespace openreg {
 namespace {
 
 constexpr int64_t kTileRows = kWeightBlockRows;
-constexpr int64_t kTileColumns = 16;  // times T
+constexpr int64_t kTileColumns = 16;  // columns of a tile, divided by T
 constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked at once
 constexpr float kZero = 8;            // the number that represents `zero`
 constexpr int64_t kMultiplyAddsPerCost = 8;
@@ -41,8 +41,8 @@ constexpr int64_t kMultiplyAddsPerCost = 8;
 struct Packing {
   int64_t rows;
   int64_t columns;
-  int64_t tiles;      // per row
-  int64_t row_bytes;  // per tile
+  int64_t tiles;      // number of tiles that a row spans
+  int64_t row_bytes;  // bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
   // Returns the offset of the part of `row` that is in the first tile of the row.

@@ -19,7 +19,7 @@ namespace openreg {
 // the conversion of the block.
 constexpr int64_t kWeightBlock = 128 * 1024;
 constexpr int64_t kLargeWeightBlock = 512 * 1024;
-constexpr int64_t kManyRows = 16;        // rows of the other operand
+constexpr int64_t kManyRows = 16;        // rows of the other operand that need a large block
 constexpr int64_t kWeightBlockRows = 8;  // a block has a multiple of these rows
 
 // Returns `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).

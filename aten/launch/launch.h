@@ -191,7 +191,7 @@ enum class Check : uint8_t {
 
 struct LaunchSite {
   const char* name;  // name of the operator; static storage
-  int64_t cost;      // in elementary operations, see above
+  int64_t cost;
   bool awaited = false;    // the caller synchronizes with the stream immediately
   bool serial = false;     // the kernel opens no parallel region
   bool pointwise = false;  // the result does not depend on the number of threads
@@ -227,7 +227,7 @@ class KernelScope {
 // The bytes that are passed through the driver's queue.
 struct Launch {
   LaunchRecord* record;
-  int16_t threads;        // of the team, if there is one
+  int16_t threads;        // the number of threads of the team; 0 for a serial kernel
   bool replayed = false;  // the closure is kept for other replays of its graph
   unsigned float_mode;    // the launching thread's rounding and denormal modes
 };

@@ -38,7 +38,7 @@ const Table<const at::Tensor&, const at::Tensor&>& swaps();
 // Functions that return random numbers in a new tensor like the first argument.
 const Table<const at::Tensor&, const at::Generator&>& draws();
 
-// The dtypes that new tensors may have.
+// Returns the dtypes that new tensors may have, by name.
 const Dtypes& dtypes();
 
 }  // namespace openreg::programs

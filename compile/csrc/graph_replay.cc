@@ -86,7 +86,7 @@ struct Result {
   caffe2::TypeMeta dtype;
   Numbers sizes;
   Numbers strides;
-  int64_t distance = 0;  // in bytes, from the input's first element
+  int64_t distance = 0;  // in bytes, from the input's first element to the result's
 
   at::Tensor view_of(const at::Tensor& input_tensor) const {
     auto impl = c10::make_intrusive<at::TensorImpl>(

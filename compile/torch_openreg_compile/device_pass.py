@@ -43,8 +43,8 @@ def _is_pointwise(node: fx.Node) -> bool:
 def keep_heavy_results(graph: fx.Graph) -> None:
     """Store expensive results that are used more than once in a buffer.
 
-    The kernel generator repeats a pointwise computation in each kernel that uses it. It avoids this
-    for expensive operations, but only on the CPU.
+    The kernel generator repeats a pointwise computation in each kernel that uses its result. It
+    avoids the repetition of expensive operations, but only on the CPU.
     """
     heavy: set[fx.Node] = set()
     for node in graph.nodes:

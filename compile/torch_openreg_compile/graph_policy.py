@@ -116,7 +116,7 @@ class GraphPolicy(CUDAGraphPolicy):
 def register() -> None:
     """Make the policy the default.
 
-    This changes the default, because an assignment to the setting would affect only one thread, and
-    a program may compile in any thread.
+    The default of the setting is changed, because an assignment would affect only one thread, and a
+    program may compile in any thread.
     """
     cast(Any, config)._config["cudagraph_policy"].default = GraphPolicy()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of ``torch.compile(backend="openreg", options=...)``."""
+"""Parses the options of ``torch.compile(backend="openreg", options=...)``."""
 
 import os
 from collections.abc import Mapping, Sequence

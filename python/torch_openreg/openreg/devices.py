@@ -203,7 +203,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Return whether kernels of ``device`` can access ``peer_device``: True unless they are equal.
+    """Return whether kernels of ``device`` can access the peer's memory: True for another device.
 
     Raises:
         ValueError: for a device of another type.

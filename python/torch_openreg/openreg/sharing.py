@@ -111,7 +111,7 @@ def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
         reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
         return reduced
     if tensor.requires_grad and not tensor.is_leaf:
-        reductions.reduce_tensor(tensor)  # raises
+        reductions.reduce_tensor(tensor)  # raises torch's error
     plain = tensor.detach().as_subclass(torch.Tensor)
     if tensor.is_neg():
         plain = torch._neg_view(plain)

@@ -11,7 +11,7 @@ from torch_openreg.trace.events import COPY, KERNEL, Trace, Work
 
 @dataclass(frozen=True)
 class Kind:
-    """All work with one name; times in microseconds."""
+    """The totals of all work with one name; times in microseconds."""
 
     name: str
     count: int
