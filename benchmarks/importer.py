@@ -117,7 +117,8 @@ class Importer:
             target=serve, args=(self._inbox, self._outbox), daemon=True
         )
         self._process.start()
-        # The first message also starts the queue's thread: all rounds end with the same number.
+        # The first message also starts the queue's thread, so that the number of threads is the
+        # same after each round.
         self._inbox.put(torch.get_num_threads())
         self.started += 1
         self.rounds = 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registration happens when the compiler is imported and costs nothing before."""
+"""The device is registered when the compiler is imported, which costs nothing before."""
 
 import importlib
 import importlib.util

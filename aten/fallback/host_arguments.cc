@@ -58,7 +58,7 @@ at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written
 }
 
 at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) {
-  // Some kernels check whether two arguments are the same tensor.
+  // A tensor that is passed twice gets one host tensor, because some kernels check for this.
   const auto known =
       std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& argument) {
         return argument.has_parts && argument.tensor.is_same(tensor);

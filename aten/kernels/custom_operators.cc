@@ -53,7 +53,7 @@ struct Abs : torch::autograd::Function<Abs> {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return custom_abs(input);
   }
-  // Composed of differentiable operators, so that the backward is differentiable as well.
+  // Calls differentiable operators, so that the backward is differentiable as well.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {gradients[0].mul(context->get_saved_variables()[0].sgn())};
   }

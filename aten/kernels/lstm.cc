@@ -49,8 +49,8 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// The workspace that the gradient needs besides inputs and outputs is private to oneDNN. Its size
-// is known only after a kernel with the same sizes has run.
+// Stores the sizes of workspaces. The workspace that the gradient needs besides inputs and outputs
+// is private to oneDNN, and its size is known only after a kernel with the same sizes has run.
 class WorkspaceSizes {
  public:
   using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden

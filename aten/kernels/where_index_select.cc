@@ -53,7 +53,7 @@ at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
   operands.add(other_);
   operands.add_device(out_);
   const c10::Device device(kOpenRegType, operands.device());
-  // TensorIterator supports only one scalar on the CPU.
+  // TensorIterator supports only one scalar on the CPU; if there are more, all are moved.
   const bool numbers = int{condition_.is_cpu()} + int{self_.is_cpu()} + int{other_.is_cpu()} > 1;
   const auto placed = [&](const at::Tensor& tensor) {
     return numbers && tensor.is_cpu() ? tensor.to(device) : tensor;

@@ -14,7 +14,8 @@
 //       checks and outputs, and later the whole of at::cpu::X_outf on aliases. Used for mixed
 //       dtypes, for which a TensorIterator over CPU tensors converts data while it is built.
 //
-// Built on the launching thread; runs on a thread chosen by the driver.
+// A StructuredKernel is built on the launching thread; its impl() runs on a thread chosen by the
+// driver.
 #ifndef ATEN_STRUCTURED_STRUCTURED_H_
 #define ATEN_STRUCTURED_STRUCTURED_H_
 

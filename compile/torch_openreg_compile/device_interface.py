@@ -69,7 +69,7 @@ class OpenRegInterface(DeviceInterface):
             index = OpenRegInterface.Worker.current_device() if device is None else _index(device)
             return caching_worker_device_properties[DEVICE_TYPE][index]
 
-    # The functions themselves, not wrappers: torch._dynamo recognizes functions by identity.
+    # These are the functions themselves, not wrappers, because torch._dynamo compares identities.
     current_device = staticmethod(_device.current_device)
     set_device = staticmethod(_device.set_device)
     exchange_device = staticmethod(_device._exchange_device)

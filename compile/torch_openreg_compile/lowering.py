@@ -226,7 +226,7 @@ def _reason_against_lowering(graph: fx.Graph) -> str | None:
             torch.Tag.inplace_view in getattr(packet, overload).tags
             for overload in packet.overloads()
         ):
-            # The traced value of its argument already has the shape after the change.
+            # The argument cannot be traced again: its traced value has the shape after the change.
             return f"'{node.name}' changes the shape of a tensor in place"
     return None
 

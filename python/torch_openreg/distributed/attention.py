@@ -101,7 +101,7 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
 
 
 def _place_bias(bias: object, place: Placement) -> list[Placement]:
-    """Return a list of the bias's placement if queries are placed as ``place``; empty without."""
+    """Return the bias's placement in a list, for queries placed as ``place``; [] without a bias."""
     if not isinstance(bias, OpStrategy):
         return []
     if isinstance(place, Shard) and (bias.ndim < 4 or bias.shape[place.dim] == 1):

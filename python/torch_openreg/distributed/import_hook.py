@@ -47,7 +47,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # Another finder that delegates in the same way may call this one again.
+        # Do not search again if another finder that delegates in the same way calls this one.
         if fullname != self._name or getattr(self._search, "runs", False):
             return None
         self._search.runs = True

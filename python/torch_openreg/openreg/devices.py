@@ -89,7 +89,7 @@ def set_device(device: DeviceLike) -> None:
     """Make ``device`` current in the calling thread; a negative index changes nothing.
 
     Raises:
-        ValueError: without an index, or for a device of another type.
+        ValueError: for a device without an index, or of another type.
         RuntimeError: for an index that is out of range.
     """
     index = _get_device_index(device)
