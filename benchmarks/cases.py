@@ -197,8 +197,7 @@ def transformer_layer() -> nn.TransformerEncoderLayer:
 
 
 def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
-    """Makes a step of a forward pass without gradients in autocast, which casts each weight
-    once."""
+    """Makes a step of a forward pass without gradients in autocast, which casts weights once."""
     torch.manual_seed(0)
     network = model().to(device).eval()
     x = random(*shape).to(device)

@@ -79,7 +79,7 @@ def _is_neutral(node: fx.Node, number: _Number, dtype: torch.dtype, inexact: boo
         return False
     if inexact or not dtype.is_floating_point:
         return node.target in (*_ADD, *_SUB)
-    # x + 0 is 0 for -0.
+    # x + 0 changes -0 to 0, while x + -0 and x - 0 keep it.
     negative = math.copysign(1, number) < 0
     return node.target in (_ADD if negative else _SUB)
 
