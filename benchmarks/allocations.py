@@ -26,7 +26,7 @@ Program = Callable[[], None]
 
 
 def digits() -> None:
-    """The network of examples/digits on random data, with two batch sizes, as at an epoch's end."""
+    """Trains the network of examples/digits with two batch sizes, as at the end of an epoch."""
     model = DigitClassifier().to("openreg")
     optimizer = new_optimizer(model)
     scaler = torch.amp.GradScaler("openreg", enabled=False)
@@ -37,7 +37,7 @@ def digits() -> None:
 
 
 def transformer() -> None:
-    """A transformer with a different sequence length in each batch."""
+    """Trains a transformer with a different sequence length in each batch."""
     layer = nn.TransformerEncoderLayer(128, 4, 512, batch_first=True)
     model = nn.Sequential(nn.Embedding(1000, 128), nn.TransformerEncoder(layer, 2)).to("openreg")
     head = nn.Linear(128, 1000).to("openreg")
@@ -53,7 +53,7 @@ def transformer() -> None:
 
 
 def lstm() -> None:
-    """An LSTM, unrolled by hand, with growing sequences."""
+    """Trains an LSTM, unrolled by hand, with growing sequences."""
     cell = nn.LSTMCell(64, 256).to("openreg")
     head = nn.Linear(256, 10).to("openreg")
     optimizer = torch.optim.SGD([*cell.parameters(), *head.parameters()], lr=0.1, momentum=0.9)
@@ -70,7 +70,7 @@ def lstm() -> None:
 
 
 def operations(events: list[dict[str, Any]]) -> list[str]:
-    """The lines for the events of one device, without frees of earlier allocations."""
+    """Returns the lines for the events of one device, without frees of earlier allocations."""
     streams: dict[int, int] = {0: 0}
     held: dict[int, int] = {}
     allocated = 0
@@ -87,7 +87,7 @@ def operations(events: list[dict[str, Any]]) -> list[str]:
 
 
 def record(program: Program) -> list[str]:
-    """The first operations of a program."""
+    """Runs a program and returns the lines of its first operations."""
     torch.manual_seed(0)
     memory = torch.openreg.memory
     memory._record_memory_history(context=None)

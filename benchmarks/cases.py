@@ -28,7 +28,7 @@ class Case:
     """One row of the table.
 
     Attributes:
-        group: group of cases with a common cost.
+        group: name of a group of cases whose time has the same main cause.
         name: unique name of the row.
         make: creates the step for a device.
         bound: the promised ratio to the CPU; None for the bound of the benchmark.
@@ -45,14 +45,14 @@ class Case:
 
 
 def random(*shape: int) -> Tensor:
-    """Normally distributed float32 values on the CPU, the same in each call."""
+    """Returns normally distributed float32 values on the CPU, the same in each call."""
     return torch.randn(shape, generator=torch.Generator().manual_seed(0))
 
 
 def unary(
     operator: Callable[[Tensor], Tensor], shape: tuple[int, ...], device: torch.device
 ) -> Step:
-    """Any operator with one tensor argument."""
+    """Makes a step that calls an operator with one tensor argument."""
     x = random(*shape).to(device)
     return lambda: operator(x)
 
@@ -60,13 +60,13 @@ def unary(
 def binary(
     operator: Callable[[Tensor, Tensor], Tensor], shape: tuple[int, ...], device: torch.device
 ) -> Step:
-    """Any operator with two tensor arguments of the same shape."""
+    """Makes a step that calls an operator with two tensor arguments of the same shape."""
     x, y = random(2, *shape).to(device)
     return lambda: operator(x, y)
 
 
 def views(device: torch.device) -> Step:
-    """Six views of a view, without computation."""
+    """Makes a step that takes six views of one another, without computation."""
     x = random(32, 64).to(device)
 
     def step() -> Tensor:
@@ -77,26 +77,26 @@ def views(device: torch.device) -> Step:
 
 
 def softmax_layer_norm(device: torch.device) -> Step:
-    """A softmax and a layer norm."""
+    """Makes a step of a softmax and a layer norm."""
     x = random(256, 512).to(device)
     return lambda: F.layer_norm(x.softmax(-1), (512,))
 
 
 def convolution(device: torch.device) -> Step:
-    """A 3 by 3 convolution of 8 images."""
+    """Makes a step of a 3 by 3 convolution of 8 images."""
     x, weight = random(8, 16, 32, 32).to(device), random(32, 16, 3, 3).to(device)
     return lambda: F.conv2d(x, weight, padding=1)
 
 
 def embedding(device: torch.device) -> Step:
-    """Looks up 4,096 rows in a table of 10,000."""
+    """Makes a step that looks up 4,096 rows in a table of 10,000."""
     table = random(10_000, 64).to(device)
     index = (torch.arange(4096) * 7919 % 10_000).to(device)
     return lambda: F.embedding(index, table)
 
 
 def indexing(device: torch.device) -> Step:
-    """Advanced indexing with two index tensors."""
+    """Makes a step of advanced indexing with two index tensors."""
     x = random(512, 512).to(device)
     rows = (torch.arange(16_384) * 7919 % 512).to(device)
     columns = (torch.arange(16_384) * 104_729 % 512).to(device)
@@ -104,18 +104,18 @@ def indexing(device: torch.device) -> Step:
 
 
 def distances(device: torch.device) -> Step:
-    """Euclidean distances between two sets of 256 points."""
+    """Makes a step that computes the Euclidean distances between two sets of 256 points."""
     x, y = random(2, 256, 64).to(device)
     return lambda: torch.cdist(x, y)
 
 
 def allocation(size: int, device: torch.device) -> Step:
-    """A tensor that is freed immediately."""
+    """Makes a step that allocates a tensor, which is freed immediately."""
     return lambda: torch.empty(size, device=device)
 
 
 def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
-    """A copy from host to device; on the CPU, a plain copy."""
+    """Makes a step that copies from the host to the device; on the CPU, a plain copy."""
     x = random(size)
     if pinned and device.type != "cpu":
         x = x.pin_memory()
@@ -123,20 +123,20 @@ def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copy_out(size: int, device: torch.device) -> Step:
-    """A copy from device to host, which waits; on the CPU, a plain copy."""
+    """Makes a step that copies from the device to the host and waits; on the CPU, a plain copy."""
     x = random(size).to(device)
     return lambda: x.to("cpu", copy=True)
 
 
 def precision(device: torch.device, amp: bool) -> AbstractContextManager[object]:
-    """A region of autocast to bfloat16, or no region."""
+    """Returns a region of autocast to bfloat16, or a context without effect."""
     return torch.autocast(device.type, dtype=torch.bfloat16) if amp else nullcontext()
 
 
 def training(
     model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device, amp: bool = False
 ) -> Step:
-    """A training step with AdamW: set gradients to None, forward, backward, update."""
+    """Makes a training step with AdamW: set gradients to None, forward, backward, update."""
     torch.manual_seed(0)
     network = model().to(device)
     optimizer = torch.optim.AdamW(network.parameters(), lr=1e-4)
@@ -155,21 +155,21 @@ def training(
 
 
 def small_mlp() -> nn.Module:
-    """Three small linear layers, dominated by launch overhead."""
+    """Returns three small linear layers, whose time is mostly launch overhead."""
     return nn.Sequential(
         nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 128), nn.ReLU(), nn.Linear(128, 10)
     )
 
 
 def large_mlp() -> nn.Module:
-    """Three linear layers of width 1024, dominated by matrix products."""
+    """Returns three linear layers of width 1024, whose time is mostly matrix products."""
     return nn.Sequential(
         nn.Linear(512, 1024), nn.GELU(), nn.Linear(1024, 1024), nn.GELU(), nn.Linear(1024, 512)
     )
 
 
 def cnn() -> nn.Module:
-    """Two convolutions with batch norm, pooling and a linear layer, on images of 3 x 32 x 32."""
+    """Returns two convolutions with batch norm, pooling and a linear layer, for 3 x 32 x 32."""
     return nn.Sequential(
         nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2),
         nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU(), nn.MaxPool2d(2),
@@ -178,26 +178,26 @@ def cnn() -> nn.Module:
 
 
 class Lstm(nn.LSTM):
-    """One layer of width 64. It returns the sequence of outputs."""
+    """An LSTM of one layer of width 64, which returns the sequence of outputs."""
 
     def __init__(self) -> None:
         super().__init__(32, 64, batch_first=True)
 
     def forward(self, x: Tensor) -> Tensor:  # type: ignore[override]
-        """Returns the outputs without the last states."""
+        """Returns the outputs without the final states."""
         outputs: Tensor = super().forward(x)[0]
         return outputs
 
 
 def transformer_layer() -> nn.TransformerEncoderLayer:
-    """Width 128, 4 heads, no dropout."""
+    """Returns an encoder layer of width 128 with 4 heads and no dropout."""
     return nn.TransformerEncoderLayer(
         d_model=128, nhead=4, dim_feedforward=512, dropout=0.0, batch_first=True
     )
 
 
 def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: torch.device) -> Step:
-    """A forward pass without gradients, in a region of autocast, which casts each weight once."""
+    """Makes a step of a forward pass without gradients in autocast, which casts weights once."""
     torch.manual_seed(0)
     network = model().to(device).eval()
     x = random(*shape).to(device)
@@ -212,7 +212,7 @@ def inference(model: Callable[[], nn.Module], shape: tuple[int, ...], device: to
 
 
 def digits_training(device: torch.device, amp: bool = False) -> Step:
-    """A training step of //examples/digits, including the copy of the batch to the device."""
+    """Makes a training step of //examples/digits that includes the copy of the batch."""
     torch.manual_seed(0)
     model = DigitClassifier().to(device)
     optimizer = new_digits_optimizer(model)
@@ -230,7 +230,7 @@ def digits_training(device: torch.device, amp: bool = False) -> Step:
 
 
 def transformer_pass(device: torch.device, amp: bool = False) -> Step:
-    """Four layers without gradients on a sequence of 32. It returns the last position."""
+    """Makes a step of four layers without gradients on 32 positions; it returns the last one."""
     torch.manual_seed(0)
     layers = [transformer_layer() for _ in range(4)]
     model = nn.Sequential(*layers).to(device).eval()
@@ -246,7 +246,7 @@ def transformer_pass(device: torch.device, amp: bool = False) -> Step:
 
 
 def read(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """A step whose result is read on the host."""
+    """Makes a step that reads the result of another step on the host."""
     step = make(device)
     return lambda: step().cpu()
 

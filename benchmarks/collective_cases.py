@@ -61,7 +61,7 @@ class CollectiveCase:
 
 
 def size_text(size: int) -> str:
-    """A number of bytes with a unit."""
+    """Returns a number of bytes as text with a unit."""
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
             return f"{size // unit} {name}"
@@ -69,25 +69,25 @@ def size_text(size: int) -> str:
 
 
 def numbers(size: int, device: torch.device) -> Tensor:
-    """Zeros, which stay zero when they are added, in memory that has been written."""
+    """Returns zeros, which stay zero in sums; the memory has been written, so its pages exist."""
     return torch.full((size // 4,), 0.0, device=device)
 
 
 def all_reduce(size: int, device: torch.device) -> Call:
-    """Sums in place over all ranks."""
+    """Makes a call that sums in place over all ranks."""
     tensor = numbers(size, device)
     return lambda: dist.all_reduce(tensor)
 
 
 def all_gather(size: int, device: torch.device) -> Call:
-    """Each rank contributes an equal part of the output."""
+    """Makes a call to which each rank contributes an equal part of the output."""
     output = numbers(size, device)
     part = numbers(size // dist.get_world_size(), device)
     return lambda: dist.all_gather_single(output, part)
 
 
 def reduce_scatter(size: int, device: torch.device) -> Call:
-    """Each rank receives its part of the sums.
+    """Makes a call from which each rank receives its part of the sums.
 
     Gloo in torch 2.13 copies the input, reduces all of it on all ranks, and keeps one part.
     """
@@ -97,13 +97,13 @@ def reduce_scatter(size: int, device: torch.device) -> Call:
 
 
 def broadcast(size: int, device: torch.device) -> Call:
-    """Broadcasts from rank 0."""
+    """Makes a call that broadcasts from rank 0."""
     tensor = numbers(size, device)
     return lambda: dist.broadcast(tensor, 0)
 
 
 def all_to_all(size: int, device: torch.device) -> Call:
-    """Sends equal parts to all ranks."""
+    """Makes a call in which each rank sends equal parts to all ranks."""
     tensor, output = numbers(size, device), numbers(size, device)
     return lambda: dist.all_to_all_single(output, tensor)
 
@@ -127,7 +127,7 @@ COLLECTIVE_CASES = tuple(
 
 
 def training(device: torch.device) -> Call:
-    """A training step: forward, backward with DistributedDataParallel, SGD."""
+    """Makes a training step: forward, backward with DistributedDataParallel, SGD."""
     torch.manual_seed(0)
     layers = [layer for _ in range(LAYERS) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU())]
     inputs = torch.randn(IMAGES, WIDTH).to(device)
@@ -161,5 +161,5 @@ def make(case: CollectiveCase, device: torch.device) -> Call:
 
 
 def divides(case: CollectiveCase) -> bool:
-    """Whether each rank has a part of the larger buffer."""
+    """Returns whether each rank contributes or receives only a part of the larger buffer."""
     return case.operation in ("all-gather", "reduce-scatter", "all-to-all")

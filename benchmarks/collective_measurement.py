@@ -89,7 +89,7 @@ def measure(cases: Sequence[CollectiveCase], effort: Effort) -> Iterator[Measure
 
 
 def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) -> None:
-    """Runs on each rank. The first rank reports each completed case."""
+    """Measures the cases on each rank; the first rank reports each completed case."""
     for case in cases:
         found = alternate(case, effort)
         if dist.get_rank() == 0:
@@ -98,7 +98,7 @@ def serve(cases: Sequence[CollectiveCase], effort: Effort, reports: Connection) 
 
 def alternate(case: CollectiveCase, effort: Effort) -> Measured:
     """Times windows of both backends in turn, on all ranks of the group."""
-    # For training, each rank has at most one core.
+    # Limit each rank to one core, which matters for the training step.
     torch.set_num_threads(1)
     current = torch.accelerator.current_device_index()
     devices = torch.device("cpu"), torch.device("openreg", current)
@@ -126,7 +126,7 @@ def alternate(case: CollectiveCase, effort: Effort) -> Measured:
 
 
 def calls_within(call: Call, seconds: float) -> int:
-    """Warms up. Returns how many calls fit into the time, the same number on all ranks."""
+    """Warms up; returns how many calls fit into the time, the same number on all ranks."""
     # Two calls are enough if they take longer than a window.
     if slowest(window(call, 2)) < seconds:
         window(call, WARM_UP)
@@ -138,7 +138,7 @@ def calls_within(call: Call, seconds: float) -> int:
 
 
 def window(call: Call, calls: int) -> float:
-    """Time of this rank in seconds for these calls, which all ranks start together."""
+    """Returns the seconds that this rank takes for calls that all ranks start together."""
     dist.all_reduce(torch.zeros(1))
     gc.disable()
     try:
@@ -151,7 +151,7 @@ def window(call: Call, calls: int) -> float:
 
 
 def slowest(seconds: float) -> float:
-    """The time of the slowest rank."""
+    """Returns the time of the slowest rank, given that of this rank."""
     everyone = torch.tensor([seconds], dtype=torch.float64)
     dist.all_reduce(everyone, dist.ReduceOp.MAX)
     return everyone.item()

@@ -60,7 +60,7 @@ def table(found: Sequence[Measured]) -> str:
 
 
 def goals(found: Sequence[Measured]) -> list[str]:
-    """For each measured goal: how many cases meet it, and the worst case."""
+    """Returns a line for each measured goal: how many cases meet it, and the worst case."""
     lines = []
     for size, text in GOALS.items():
         cases = [one for one in found if one.case.bytes == size]
@@ -78,7 +78,7 @@ def goals(found: Sequence[Measured]) -> list[str]:
 
 
 def document(found: Sequence[Measured], rounds: int, machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures as JSON objects.
+    """Returns the figures as JSON objects.
 
     Args:
         found: the results.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the benchmark of collectives. They do not depend on times."""
+"""Tests the benchmark of collectives; no test depends on times."""
 
 import json
 from pathlib import Path

@@ -32,16 +32,16 @@ FULL_PROCESSES, QUICK_PROCESSES = 7, 1  # number of processes for each compile t
 
 @dataclass(frozen=True)
 class Section:
-    """One table.
+    """One table of the report.
 
     Attributes:
         name: prefix of the case names for --filter; empty for the first table.
         title: what the table measures.
         unit: unit of the times.
-        reference: the variant that times are divided by; {} is the device.
+        reference: the variant that times are divided by; {} stands for the device.
         cases: cases of the table.
         measure: measures one case.
-        mean_of: the variant whose geometric mean has a bound; {} is the device.
+        mean_of: the variant whose geometric mean has a bound; {} stands for the device.
     """
 
     name: str
@@ -53,11 +53,11 @@ class Section:
     mean_of: str = ""
 
     def name_of(self, case: CompileCase) -> str:
-        """The name that --filter matches for a row."""
+        """Returns the name that --filter matches for a row."""
         return f"{self.name}: {case.name}" if self.name else case.name
 
     def table(self, device: str, rows: Sequence[Row]) -> Table:
-        """The table of the results on a device."""
+        """Returns the table of the results on a device."""
         reference, mean_of = self.reference.format(device), self.mean_of.format(device)
         complete = len(rows) == len(self.cases) and not any(row.error for row in rows)
         bound = MEAN_BOUND if mean_of and complete else None
@@ -84,7 +84,7 @@ Chosen = list[tuple[Section, CompileCase]]
 
 
 def find(text: str) -> Chosen:
-    """The rows whose names contain ``text``."""
+    """Returns the rows whose names contain ``text``."""
     found = [
         (section, case)
         for section in SECTIONS

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The cases of the compile benchmark: functions that create a step.
 
-A step runs on a device, compiled or not. ``compiled`` is ``torch.compile`` or the identity. It is
-applied to the part of the step that a program would compile.
+A step runs on a device, compiled or not. The argument ``compiled`` is ``torch.compile`` or the
+identity; it is applied to the part of the step that a program would compile.
 """
 
 from collections.abc import Callable
@@ -47,21 +47,21 @@ class CompileCase:
 
 
 def pointwise(device: torch.device, compiled: Compiler) -> Step:
-    """Eight operations on a million values."""
+    """Makes a step of eight operations on a million values."""
     x, y = random(2, 1_000_000).to(device)
     function = compiled(lambda x, y: ((x * y + 1).relu() - 0.5 * x) / (y.abs() + 1) + x)
     return lambda: function(x, y)
 
 
 def softmax(device: torch.device, compiled: Compiler) -> Step:
-    """A softmax of rows between pointwise operations."""
+    """Makes a step of a softmax of rows between pointwise operations."""
     x = random(1024, 512).to(device)
     function = compiled(lambda x: torch.softmax(x * 2 + 1, -1) * x + 1)
     return lambda: function(x)
 
 
 def gelu_mlp(device: torch.device, compiled: Compiler) -> Step:
-    """Inference of three wide linear layers."""
+    """Makes a step of inference of three wide linear layers."""
     return inference(large_mlp, (64, 512), device, compiled)
 
 
@@ -71,7 +71,7 @@ def inference(
     device: torch.device,
     compiled: Compiler,
 ) -> Step:
-    """Runs any module without gradients."""
+    """Makes a step that runs a module without gradients."""
     torch.manual_seed(0)
     model = compiled(make().to(device).eval())
     x = random(*shape).to(device)
@@ -85,13 +85,13 @@ def inference(
 
 
 def transformer_inference(device: torch.device, compiled: Compiler) -> Step:
-    """An encoder layer on 8 sequences of 64, as separate operators, not torch's fused operator."""
+    """Makes a step of an encoder layer on 8 sequences of 64, without torch's fused operator."""
     torch.backends.mha.set_fastpath_enabled(False)
     return inference(transformer_layer, (8, 64, 128), device, compiled)
 
 
 def transformer_training(device: torch.device, compiled: Compiler) -> Step:
-    """The same layer with gradients; the optimizer is a separate case."""
+    """Makes a step of the encoder layer with gradients; the optimizer is a separate case."""
     torch.manual_seed(0)
     layer = transformer_layer().to(device)
     model = compiled(layer)
@@ -130,12 +130,12 @@ class Decoder(nn.Module):
 
 
 def decoder_step(device: torch.device, compiled: Compiler) -> Step:
-    """One new token for one sequence."""
+    """Makes a step that computes one new token for one sequence."""
     return inference(Decoder, (1, 1, 256), device, compiled)
 
 
 def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
-    """An explicit cell of width 64, on a batch of 8."""
+    """Makes a step of an explicit LSTM cell of width 64, on a batch of 8."""
     torch.manual_seed(0)
     linear = nn.Linear(128, 256).to(device)
     x, hidden, state = random(3, 8, 64).to(device)
@@ -157,7 +157,7 @@ def lstm_cell(device: torch.device, compiled: Compiler) -> Step:
 
 
 def convolution_block(device: torch.device, compiled: Compiler) -> Step:
-    """Convolution, batch norm and ReLU on 8 images."""
+    """Makes a step of convolution, batch norm and ReLU on 8 images."""
 
     def make() -> nn.Module:
         return nn.Sequential(nn.Conv2d(16, 32, 3, padding=1), nn.BatchNorm2d(32), nn.ReLU())
@@ -166,7 +166,7 @@ def convolution_block(device: torch.device, compiled: Compiler) -> Step:
 
 
 def optimizer_step(device: torch.device, compiled: Compiler) -> Step:
-    """AdamW on the weights of three small linear layers."""
+    """Makes a step of AdamW on the weights of three small linear layers."""
     torch.manual_seed(0)
     model = small_mlp().to(device)
     for weight in model.parameters():
@@ -200,6 +200,6 @@ COMPILE_CASES = (
 
 
 def case_named(name: str) -> CompileCase:
-    """The case with that name."""
+    """Returns the case with that name."""
     (case,) = (case for case in COMPILE_CASES if case.name == name)
     return case

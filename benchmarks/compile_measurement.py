@@ -113,7 +113,7 @@ class Bench:
         threads: number of threads for kernels; None for torch's default.
         effort: how much to measure.
         processes: number of new processes that measure each compile time.
-        cache: folder for their caches.
+        cache: folder for the compiler's caches of these processes.
     """
 
     device: str
@@ -152,7 +152,7 @@ class Bench:
 
 
 def medians(seconds: dict[str, list[float]], per_second: float) -> dict[str, float]:
-    """Returns the median of each variant, in a unit of which a second has `per_second`."""
+    """Returns the median of each variant, in a unit that is 1 / `per_second` of a second."""
     return {way: per_second * statistics.median(times) for way, times in seconds.items()}
 
 

@@ -57,7 +57,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """Rows with the same variants.
+    """A table, whose rows have the same variants.
 
     Attributes:
         title: what was measured.
@@ -123,7 +123,7 @@ def render(table: Table) -> str:
 
 
 def document(tables: Sequence[Table], machine: Mapping[str, Any]) -> dict[str, Any]:
-    """The tables as JSON objects."""
+    """Returns the tables as JSON objects."""
 
     def row_of(row: Row) -> dict[str, Any]:
         ratios = [{**asdict(each), "met": each.met} for each in row.ratios]
@@ -161,8 +161,8 @@ def _draw(axes: Axes, table: Table) -> None:
     rows = table.good
     ways = list(rows[0].times) if rows else []
     pitch = len(ways) + 1  # distance of the cases, with a gap below each
-    # The ratio over the rounds may differ from the ratio of the medians if the machine's speed
-    # changes. The former is preferred.
+    # If the machine's speed changes, the ratio over the rounds differs from the ratio of the
+    # medians and is more accurate, so it replaces the latter.
     relative = [
         {way: t / row.times[table.reference] for way, t in row.times.items()}
         | {each.way: each.median for each in row.ratios}
@@ -172,7 +172,7 @@ def _draw(axes: Axes, table: Table) -> None:
         centres = [i * pitch + place for i in range(len(rows))]
         axes.barh(centres, [times[way] for times in relative], height=0.9, label=way)
         for centre, times in zip(centres, relative, strict=True):
-            # Left inside the bar, where there are no marks of bounds.
+            # The text is at the left end of the bar, where no bound is marked.
             style: dict[str, Any] = {"fontsize": 6, "color": "white", "va": "center"}
             left = axes.get_yaxis_transform()
             axes.text(0.005, centre, f"{times[way]:.2f}", transform=left, **style)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the compile benchmark. They do not depend on times."""
+"""Tests the compile benchmark; no test depends on times."""
 
 import json
 from collections.abc import Callable
@@ -45,7 +45,7 @@ def test_quick_run_writes_figures(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    # The case that compiles fastest, and one of each other table.
+    # Run the case that compiles fastest in all tables.
     sections = [
         section if CELL in section.cases else replace(section, cases=(CELL, *section.cases))
         for section in SECTIONS

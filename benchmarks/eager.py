@@ -90,7 +90,7 @@ def parser(name: str, description: str | None, cases: Sequence[Case]) -> Flags:
 
 
 def machine() -> dict[str, str | int | None]:
-    """A description of the machine."""
+    """Returns a description of the machine."""
     model = re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     return {
         "processor": model.group(1) if model else platform.machine(),
@@ -110,7 +110,7 @@ def measured(flags: argparse.Namespace, threads: int | None, bounds: Bounds, who
         bar.set_description(f"{threads or 'default'} threads")
         names = [case.name for case in flags.cases]
         for result, count in measure(names, str(flags.device), threads, effort, bounds.case):
-            results[result.name] = result  # replaces that of the pass before
+            results[result.name] = result  # replaces the result of the previous pass
             used = max(used, count)
             bar.set_postfix_str(result.name, refresh=False)
             bar.update()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the eager benchmark. They do not depend on times."""
+"""Tests the eager benchmark; no test depends on times."""
 
 import json
 import math

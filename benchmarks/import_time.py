@@ -70,7 +70,7 @@ class Row:
 
 
 def steps(importtime: str) -> dict[str, float]:
-    """Time of each step of the call in milliseconds.
+    """Returns the time of each step of the call in milliseconds.
 
     Args:
         importtime: the output of -X importtime.
@@ -86,7 +86,7 @@ def steps(importtime: str) -> dict[str, float]:
 
 
 def measure(environment: Mapping[str, str]) -> dict[str, float]:
-    """Time of each step in one new process in milliseconds, and their total."""
+    """Returns the time of each step in one new process in milliseconds, and their total."""
     done = subprocess.run(
         [sys.executable, "-X", "importtime", "-c", _PROGRAM],
         env=environment,
@@ -98,7 +98,7 @@ def measure(environment: Mapping[str, str]) -> dict[str, float]:
         raise RuntimeError(f"the process failed: {done.stderr.splitlines()[-1]}")
     times: dict[str, float] = json.loads(done.stdout)
     parts = steps(done.stderr.split(_MARK)[1])
-    # The rest is outside of imports: the calls themselves.
+    # The rest of the time is spent outside of imports, in the calls themselves.
     parts["register"] += max(0.0, times["call"] - sum(parts.values()))
     return {
         "find": times["find"],
@@ -117,7 +117,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def document(rows: Sequence[Row], processes: int, here: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows as JSON objects; times are in milliseconds."""
+    """Returns the rows as JSON objects; times are in milliseconds."""
     return {
         "machine": here,
         "processes": processes,

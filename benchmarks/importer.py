@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Another process that imports memory of the device, for the soak.
+"""Runs another process that imports memory of the device, for the soak.
 
 One process serves many rounds, because it takes seconds to start. After its rounds it exits, or it
 is killed while it uses imported memory and has queued work of its own. The next process starts
@@ -20,12 +20,12 @@ import torch
 import torch.multiprocessing
 
 PATIENCE = 100.0  # seconds until a process counts as hanging, including its start
-ELEMENTS = 1 << 16  # of a shared tensor: 256 KiB
+ELEMENTS = 1 << 16  # number of elements of a shared tensor: 256 KiB
 NAP = 100_000_000  # nanoseconds; duration of the work that a kill interrupts
 
 
 def serve(inbox: Any, outbox: Any) -> None:
-    """The main function of the other process: answers until it receives None.
+    """Answers messages until it receives None; the main function of the other process.
 
     Args:
         inbox: a queue. The first message is the number of intra-op threads. Each later one is a
@@ -57,7 +57,7 @@ def _end_with_parent() -> None:
 
 
 class Importer:
-    """The process, and its part of a round. Use it as a context manager, which ends the process.
+    """The other process, with its part of a round. As a context manager, it ends the process.
 
     Args:
         lifetime: number of rounds that one process serves.
@@ -66,7 +66,7 @@ class Importer:
     def __init__(self, lifetime: int = 50) -> None:
         self.lifetime = lifetime
         self.started = 0
-        self.rounds = 0  # of the current process
+        self.rounds = 0  # number of rounds of the current process
         self._context = torch.multiprocessing.get_context("spawn")
         self._process: Any = None
 
@@ -92,7 +92,10 @@ class Importer:
             # If the process is to be killed, skip the tensor itself: queued work sets it to 0.
             total = answers[-1].sum().item()
             if total != 2 * (self.rounds + 1) * ELEMENTS:
-                raise RuntimeError(f"the sum of the other process's tensor is {total}")
+                raise RuntimeError(
+                    f"the sum of the other process's tensor is {total}, but must be "
+                    f"{2 * (self.rounds + 1) * ELEMENTS}"
+                )
             if not killed and tensor.sum().item() != (self.rounds + 1) * ELEMENTS:
                 raise RuntimeError("the other process did not add to the shared tensor")
             del tensor
@@ -114,7 +117,8 @@ class Importer:
             target=serve, args=(self._inbox, self._outbox), daemon=True
         )
         self._process.start()
-        # The first message also starts the queue's thread: all rounds end with the same number.
+        # The first message also starts the queue's thread, so that the number of threads is the
+        # same after each round.
         self._inbox.put(torch.get_num_threads())
         self.started += 1
         self.rounds = 0
@@ -164,7 +168,7 @@ class Importer:
 
 
 def _allocated() -> int:
-    """Bytes in tensors of all devices, after shared memory that is no longer used was released."""
+    """Releases unused shared memory; returns the bytes in tensors of all devices."""
     gc.collect()
     torch.openreg.ipc_collect()
     return sum(

@@ -33,7 +33,13 @@ WARM_UP = 8
 
 @dataclass(frozen=True)
 class Effort:
-    """How much to measure: seconds per window; windows per device and case in a pass; passes."""
+    """How much to measure.
+
+    Attributes:
+        window: seconds per window.
+        rounds: number of windows per device and case in a pass.
+        passes: number of passes through all cases.
+    """
 
     window: float
     rounds: int
@@ -56,7 +62,7 @@ class Window:
 
 @dataclass(frozen=True)
 class Timing:
-    """An answer: calls, seconds and threads of one window."""
+    """The answer to a window: number of calls, their seconds, and number of threads."""
 
     calls: int
     seconds: float
@@ -91,12 +97,12 @@ class Result:
 
 
 def within(ratio: float, bound: float | None) -> bool | None:
-    """Whether a ratio, printed with two decimals, is within a bound; None without a bound."""
+    """Returns whether a ratio, printed with two decimals, is within a bound; None without one."""
     return None if bound is None else round(ratio, 2) <= bound
 
 
 def prepare(threads: int | None) -> Callable[[Window], Timing]:
-    """Returns the function that times windows; runs in the worker.
+    """Returns the function that times windows. Called in the worker.
 
     Args:
         threads: number of threads for kernels; None for torch's default.
@@ -157,7 +163,7 @@ def timed(step: Step, device: str, window: Window) -> Timing:
 
 
 def run(step: Step, device: str, calls: int) -> float:
-    """Seconds for these calls, until the device has finished them."""
+    """Returns the seconds that the calls take until the device has finished them."""
     synchronize(device)
     gc.disable()
     try:
@@ -262,7 +268,7 @@ def alternate(
 
 
 def quartiles(values: list[float]) -> tuple[float, float, float]:
-    """Lower quartile, median, upper quartile."""
+    """Returns lower quartile, median and upper quartile."""
     if len(values) < 2:
         return values[0], values[0], values[0]
     low, median, high = statistics.quantiles(values, n=4, method="inclusive")

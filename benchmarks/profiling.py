@@ -116,7 +116,7 @@ def table(found: Sequence[Row]) -> str:
 
 
 def document(found: Sequence[Row], rounds: int, here: Mapping[str, Any]) -> dict[str, Any]:
-    """The rows as JSON objects; times are in nanoseconds."""
+    """Returns the rows as JSON objects; times are in nanoseconds."""
     return {
         "machine": here,
         "rounds": rounds,

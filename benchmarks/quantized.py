@@ -94,7 +94,7 @@ class Layer(nn.Module):
 
 
 def mlp() -> nn.Module:
-    """Three linear layers."""
+    """Returns three linear layers with ReLU between them."""
     return nn.Sequential(
         nn.Linear(WIDTH, 4 * WIDTH),
         nn.ReLU(),
@@ -137,7 +137,7 @@ class Row:
 
 
 def replaced(model: nn.Module, way: str) -> nn.Module:
-    """The model with its linear layers replaced; they share the bias."""
+    """Replaces the linear layers of a model in place, and returns it; biases are shared."""
     for name, child in model.named_children():
         if isinstance(child, nn.Linear):
             setattr(model, name, WAYS[way](child))
@@ -147,7 +147,7 @@ def replaced(model: nn.Module, way: str) -> nn.Module:
 
 
 def megabytes(model: nn.Module) -> float:
-    """Size of all parameters and buffers of linear layers of any kind."""
+    """Returns the size of all parameters and buffers of linear layers of any kind."""
     layers = [
         m for m in model.modules() if type(m) in (nn.Linear, Int8Weight, Int8Linear, Int4Weight)
     ]
@@ -214,7 +214,7 @@ def table(rows: Sequence[Row]) -> str:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Prints the table."""
+    """Runs the benchmark and prints the table."""
     parser = Flags("quantized", __doc__)
     parser.add_argument("--device", type=device, default="openreg", help="device to compute on")
     parser.add_argument("--rounds", type=whole_number(1), default=9, help="windows of each variant")

@@ -41,12 +41,12 @@ class Run:
 
 
 def verdict(met: bool | None) -> str:
-    """Whether a bound is met, as one word; empty without a bound."""
+    """Returns one word that says whether a bound is met; empty without a bound."""
     return {None: "", True: "met", False: "missed"}[met]
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table: first column aligned left, figures right, the last not aligned."""
+    """Returns the lines of a table: first column left, figures right, the last not aligned."""
     widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
     lines = []
     for name, *figures, last in rows:
@@ -80,7 +80,7 @@ def table(run: Run) -> str:
 
 
 def document(runs: list[Run], machine: dict[str, Any]) -> dict[str, Any]:
-    """The runs as JSON objects.
+    """Returns the runs as JSON objects.
 
     Args:
         runs: the runs.

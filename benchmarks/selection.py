@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The flag that selects cases of a benchmark."""
+"""Parses the flag that selects cases of a benchmark."""
 
 import argparse
 import re

@@ -3,8 +3,8 @@
 
 The CPU has no streams. The device is compared with what a program on the CPU would use instead: the
 clock for an event with timing, a threading.Event for an event to wait for, an empty ``with`` block
-for a stream switch. Cases of this kind return a 0-dim tensor, because all steps return tensors. The
-replay of a graph is compared with the same program without a graph.
+for a stream switch. Steps without a result return a 0-dim tensor, because all steps must return a
+tensor. The replay of a graph is compared with the same program without a graph.
 """
 
 import contextlib
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from benchmarks.cases import Case, Step, random, read, transformer_pass
 
-#: Number of allocations of each thread in a step with two threads, because a handover of the step
-#: takes longer than one allocation.
+#: Number of allocations of each thread in a step with two threads: many, because handing the step
+#: to
+#: the threads takes longer than one allocation.
 ALLOCATIONS = 200
 
 #: Number of operators in a step that a graph replays.
@@ -30,12 +31,12 @@ DONE = torch.zeros(())
 
 
 def allocation(size: int, device: torch.device) -> Step:
-    """Allocates and frees a block of this size."""
+    """Makes a step that allocates and frees a block of this size."""
     return lambda: torch.empty(size, dtype=torch.uint8, device=device)
 
 
 def allocations_of_two_threads(size: int, device: torch.device) -> Step:
-    """The same, ALLOCATIONS times in each of two concurrent threads with their own streams."""
+    """Makes a step of ALLOCATIONS allocations in each of two threads with their own streams."""
     begin = threading.Barrier(2)
 
     def prepare() -> None:
@@ -58,7 +59,7 @@ def allocations_of_two_threads(size: int, device: torch.device) -> Step:
 
 
 def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
-    """Copies this number of bytes from the host to the device."""
+    """Makes a step that copies this number of bytes from the host to the device."""
     host = random(size // 4)
     if pinned and device.type != "cpu":
         host = host.pin_memory()
@@ -67,14 +68,14 @@ def copy_in(size: int, pinned: bool, device: torch.device) -> Step:
 
 
 def copy_out(size: int, pinned: bool, device: torch.device) -> Step:
-    """Copies this number of bytes from the device to the host."""
+    """Makes a step that copies this number of bytes from the device to the host."""
     source = random(size // 4).to(device)
     host = torch.empty(size // 4, pin_memory=pinned and device.type != "cpu")
     return lambda: host.copy_(source, non_blocking=pinned)
 
 
 def copies_beside_computing(device: torch.device) -> Step:
-    """16 MiB in, 16 MiB out and a product of 512 x 512 matrices: concurrent if streams allow it."""
+    """Makes a step of copies of 16 MiB in and out beside a product: concurrent with streams."""
     size = 16 << 20
     into, out = copy_in(size, True, device), copy_out(size, True, device)
     x = random(512, 512).to(device)
@@ -107,7 +108,7 @@ def _returning(done: Tensor, action: Callable[[], object]) -> Step:
 
 
 def event_record(device: torch.device) -> Step:
-    """Records an event in the current stream; the CPU reads the clock."""
+    """Makes a step that records an event in the current stream; the CPU reads the clock."""
     if device.type == "cpu":
         return _returning(DONE, time.perf_counter_ns)
     event = torch.Event(device, enable_timing=True)
@@ -115,7 +116,7 @@ def event_record(device: torch.device) -> Step:
 
 
 def event_query(device: torch.device) -> Step:
-    """Queries whether an event is complete."""
+    """Makes a step that queries whether an event is complete."""
     if device.type == "cpu":
         return _returning(DONE, threading.Event().is_set)
     event = torch.Event(device)
@@ -124,7 +125,7 @@ def event_query(device: torch.device) -> Step:
 
 
 def event_wait(device: torch.device) -> Step:
-    """Makes a stream wait for an event of another; the CPU sets an event, waits and clears it."""
+    """Makes a step in which a stream waits for another's event; the CPU sets and clears a flag."""
     if device.type == "cpu":
         flag = threading.Event()
 
@@ -144,7 +145,7 @@ def event_wait(device: torch.device) -> Step:
 
 
 def event_elapsed(device: torch.device) -> Step:
-    """Milliseconds between two events; the CPU subtracts two clock values."""
+    """Makes a step that reads the time between two events; the CPU subtracts two clock values."""
     if device.type == "cpu":
         first, last = time.perf_counter_ns(), time.perf_counter_ns()
         return _returning(DONE, lambda: (last - first) / 1e6)
@@ -156,13 +157,13 @@ def event_elapsed(device: torch.device) -> Step:
 
 
 def stream_create(device: torch.device) -> Step:
-    """Gets a stream from the pool; the CPU creates an object."""
+    """Makes a step that gets a stream from the pool; the CPU creates an object."""
     make = object if device.type == "cpu" else partial(torch.Stream, device)
     return _returning(DONE, make)
 
 
 def stream_switch(device: torch.device) -> Step:
-    """Enters and leaves the context of a stream."""
+    """Makes a step that enters and leaves the context of a stream."""
     context = contextlib.nullcontext() if device.type == "cpu" else torch.Stream(device)
 
     def switch() -> None:
@@ -173,7 +174,7 @@ def stream_switch(device: torch.device) -> Step:
 
 
 def operators(device: torch.device) -> Step:
-    """A chain of OPERATORS elementwise operators on 16 values."""
+    """Makes a step of a chain of OPERATORS elementwise operators on 16 values."""
     x, y = random(2, 16).to(device)
 
     def step() -> Tensor:
@@ -186,7 +187,7 @@ def operators(device: torch.device) -> Step:
 
 
 def replayed(make: Callable[[torch.device], Step], device: torch.device) -> Step:
-    """Replays a step as a graph; the CPU has no graphs and runs the step."""
+    """Makes a step that replays another one as a graph; the CPU, without graphs, runs it."""
     step = make(device)
     if device.type == "cpu":
         return step

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Compares the device with the CPU beyond operators: memory, copies, streams, graphs.
 
-The measurement is the same as in the eager benchmark. For features that the CPU lacks, it runs what
-a program on the CPU would use instead (see benchmarks/service_cases.py).
+The measurement is the same as in the eager benchmark. For features that the CPU lacks, the CPU's
+side runs what a program would use there instead (see benchmarks/service_cases.py).
 """
 
 import sys

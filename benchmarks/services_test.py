@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests of the services benchmark. They do not depend on times."""
+"""Tests the services benchmark; no test depends on times."""
 
 import itertools
 import json

@@ -31,10 +31,10 @@ from benchmarks.cases import cnn, training
 from benchmarks.importer import Importer
 from tools.flags.flags import Flags, output, picture
 
-WARM_UP = 0.2  # share of the time
-TOLERANCE = 0.02  # relative growth of resident memory
+WARM_UP = 0.2  # share of the time that is warm-up
+TOLERANCE = 0.02  # accepted relative growth of resident memory
 DEVICE = torch.device("openreg")
-POOLED = 32  # streams of a device, handed out round robin: docs/streams.md
+POOLED = 32  # number of streams in a device's pool, handed out round robin (docs/streams.md)
 REPLAYS = 5  # replays of each graph
 STREAMS = 4  # streams of each device that a round of copies uses
 
@@ -128,7 +128,7 @@ def export() -> None:
     tensor = torch.arange(1000.0, device=DEVICE)
     exported = torch.from_dlpack(tensor)
     stream = torch.openreg.Stream()
-    tensor.__dlpack__(stream=stream.native_handle)  # nobody consumes it
+    tensor.__dlpack__(stream=stream.native_handle)  # the capsule is dropped unconsumed
     with torch.openreg.stream(stream):
         taken = torch.from_dlpack(tensor.__dlpack__(stream=stream.native_handle))
         total = taken.sum().item()
@@ -137,7 +137,7 @@ def export() -> None:
 
 
 def load() -> None:
-    """A pinned DataLoader with a worker process."""
+    """Loads batches with a pinned DataLoader that has a worker process."""
     data = TensorDataset(torch.arange(256.0))
     total = 0.0
     for (batch,) in DataLoader(data, batch_size=32, pin_memory=True, num_workers=1):
@@ -167,7 +167,7 @@ def require(condition: bool, message: str) -> None:
 
 
 def fill_pools() -> None:
-    """Uses each stream of the pools once. A stream keeps its thread, its queue and its cache."""
+    """Uses each pooled stream once, because a stream then keeps its thread, queue and cache."""
     for _ in range(POOLED // STREAMS):
         copy_on_streams()
 
@@ -193,7 +193,7 @@ def sample(start: float, rounds: int) -> Sample:
 
 
 def shared_files(maps: str) -> int:
-    """The number of files that are mapped shared, from the text of /proc/self/maps."""
+    """Returns the number of files that are mapped shared, given the text of /proc/self/maps."""
     mappings = (line.split(maxsplit=5) for line in maps.splitlines())
     # A file may be mapped in several parts; device and inode identify it.
     return len({(fields[3], fields[4]) for fields in mappings if fields[1].endswith("s")})
@@ -245,7 +245,7 @@ def faults(first: Sample, warm: Sample, last: Sample) -> list[str]:
         ("files of shared memory", last.shared - warm.shared),
     ):
         if more > 0:
-            found.append(f"{more} {name} more")
+            found.append(f"{more} more {name} than after the warm-up")
     return found
 
 
@@ -283,7 +283,7 @@ def chart(samples: list[Sample], warm: int, path: Path) -> None:
 
 
 def minutes(text: str) -> float:
-    """Parses a flag: a positive number."""
+    """Parses the value of --minutes, a positive number."""
     try:
         number = float(text)
     except ValueError:

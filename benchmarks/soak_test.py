@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The activities of the soak work, and it detects leaks."""
+"""The activities of the soak work, and the soak detects leaks."""
 
 import json
 from collections.abc import Callable
@@ -79,9 +79,9 @@ def test_leaks_are_found() -> None:
         "resident memory grew by 2.1 %, beyond 2 %"
     ]
     assert faults(CALM, CALM, replace(CALM, threads=6, descriptors=10, shared=7)) == [
-        "2 threads more",
-        "1 file descriptors more",
-        "4 files of shared memory more",
+        "2 more threads than after the warm-up",
+        "1 more file descriptors than after the warm-up",
+        "4 more files of shared memory than after the warm-up",
     ]
 
 

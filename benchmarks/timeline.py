@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Draws copies and computation on three streams, timed with events, with a lane per stream."""
+"""Runs copies and computation on three streams, times them with events, and draws the streams."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ COLOURS = "tab:blue", "tab:green", "tab:orange"
 
 @dataclass(frozen=True)
 class Span:
-    """An operation of one stream.
+    """The time of one operation of a stream.
 
     Attributes:
         lane: a name of LANES.
@@ -73,7 +73,7 @@ def record(device: torch.device, chunks: int, size: int) -> list[Span]:
 
 
 def overlap(spans: list[Span]) -> float:
-    """Milliseconds in which computation and at least one copy ran at the same time."""
+    """Returns the milliseconds in which computation ran at the same time as at least one copy."""
     total = 0.0
     for computing in (span for span in spans if span.lane == "computation"):
         done = computing.start  # counted up to here
@@ -86,7 +86,7 @@ def overlap(spans: list[Span]) -> float:
 
 
 def draw(spans: list[Span], path: Path) -> None:
-    """Draws the image.
+    """Draws a lane of bars for each stream.
 
     Args:
         spans: spans of all lanes.

@@ -2,7 +2,7 @@
 # ruff: noqa: D102 - each method is documented by the function of torch.openreg of the same name.
 """A stand-in for the module ``torch.openreg`` with two nonexistent devices.
 
-It has only what FakeTensors need: they have a device but no memory, and no kernel ever runs.
+It has only the functions that FakeTensors need, which have no memory and for which no kernel runs.
 """
 
 from types import TracebackType
@@ -117,5 +117,5 @@ class DeviceModule:
 
 module = DeviceModule()
 
-# torch supports one such device per process.
+# Registers the device. torch supports only one out-of-tree device per process.
 _setup_privateuseone_for_python_backend(rename="openreg", backend_module=module)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The backend as torch.compile finds and calls it. The graphs are on the CPU, which is allowed."""
+"""torch.compile finds and calls the backend. The graphs use CPU tensors, which it accepts."""
 
 import os
 import subprocess

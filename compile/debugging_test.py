@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""What openreg_debug reports about a graph."""
+"""openreg_debug reports a graph's operators, fusable groups and changes, and writes DOT files."""
 
 import re
 from html import unescape

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device interface that torch's compiler uses."""
+"""torch's compiler finds the device interface, which adapts the functions of torch.openreg."""
 
 import subprocess
 import sys

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device pass, the last change to a graph, on graphs of FakeTensors."""
+"""Runs the device pass, the last change to a graph, on graphs of FakeTensors."""
 
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Chains of scalar operators are folded if the result is bit-identical, or if rounding may
-change.
-"""
+"""Chains of scalar operators fold if the result is bit-identical, or if ``inexact`` is set."""
 
 import math
 from collections.abc import Callable
@@ -52,7 +50,7 @@ FLOATS: dict[str, tuple[_Function, list[str]]] = {
     "one_point_zero": (lambda x: (1.0 * x).exp(), ["exp()"]),
     "divided_by_one": (lambda x: (x / 1).exp(), ["exp()"]),
     "minus_zero": (lambda x: (x - 0).exp(), ["exp()"]),
-    # Left as they are.
+    # These chains stay unchanged.
     "plus_zero": (lambda x: (x + 0).exp(), ["add(0)", "exp()"]),
     "minus_negative_zero": (lambda x: (x - -0.0).exp(), ["sub(-0.0)", "exp()"]),
     "thirds": (lambda x: x * 3 * 5, ["mul(3)", "mul(5)"]),
@@ -80,7 +78,7 @@ INTEGERS: dict[str, tuple[_Function, list[str]]] = {
     "back": (lambda x: x + 3 - 5, ["sub(2)"]),
     "forth": (lambda x: x - 3 + 5, ["add(2)"]),
     "plus_zero": (lambda x: (x + 0).abs(), ["abs()"]),
-    # Left as they are.
+    # These chains stay unchanged.
     "becomes_float": (lambda x: x * 2 * 1.5, ["mul(2)", "mul(1.5)"]),
     "float_one": (lambda x: (x * 1.0).abs(), ["mul(1.0)", "abs()"]),
     "true_division": (lambda x: (x / 1).abs(), ["div(1)", "abs()"]),

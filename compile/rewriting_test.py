@@ -266,7 +266,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
         lambda q, k, v: (q @ k.transpose(2, 3)).softmax(-1, dtype=torch.float64) @ v,
         [t(1, 2, 4, 4), t(1, 2, 4, 4), t(1, 2, 4, 4, dtype=torch.float64)],
     ),
-    # A dimension is missing: the sizes match, but those of another dimension.
+    # An operand lacks a dimension and is broadcast along another dimension of the same size.
     "silu_broadcast": (lambda x: torch.sigmoid(x) * x[0], [t(4, 4)]),
     "gelu_broadcast": (lambda x: 0.5 * x * (1 + torch.erf(x[0] / math.sqrt(2))), [t(4, 4)]),
     "layer_norm_broadcast": (
@@ -282,7 +282,7 @@ NOT_REWRITTEN: dict[str, tuple[Callable[..., Any], list[Tensor]]] = {
     "silu_detached": (lambda x: torch.sigmoid(x).detach() * x, [t(3).requires_grad_()]),
 }
 
-# In these only the plain normalization is recognized: the factor after it is not a weight.
+# For these programs only the plain normalization is recognized: the factor is not a weight.
 PART = {
     "layer_norm_weight_of_one": "layer_norm",
     "layer_norm_weight_of_rows": "layer_norm",
@@ -330,7 +330,7 @@ def test_does_not_rewrite(name: str) -> None:
 
 
 class _Replace(Rewrite):
-    """Replaces sine by another operator."""
+    """Replaces sine with the operator that ``call`` returns."""
 
     name = "replace"
 
@@ -415,7 +415,7 @@ def test_values_of_new_nodes() -> None:
 @pytest.mark.parametrize("outside", [False, True])
 @pytest.mark.parametrize(("dtype", "count"), [(torch.float32, 0), (torch.bfloat16, 1)])
 def test_autocast_is_part_of_the_dtype(dtype: torch.dtype, count: int, outside: bool) -> None:
-    """Matrix products are bfloat16 there; attention on float32 tensors would round differently."""
+    """In the region products are bfloat16; attention on float32 tensors would round differently."""
 
     def function(q: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -451,7 +451,7 @@ def test_checkpointed_regions() -> None:
 
 
 def test_on_tensors_of_the_device() -> None:
-    """There is no device: the traced tensors are fake."""
+    """The traced tensors are FakeTensors, because the test runs without the device."""
     with FakeTensorMode():
         x = torch.empty(2, 3, device="openreg:1")
     gm = fx.symbolic_trace(lambda x: torch.sigmoid(x) * x)

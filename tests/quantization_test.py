@@ -233,7 +233,7 @@ def test_wrong_arguments_of_weight_int4pack_mm() -> None:
             64,
             scales,
         ),
-        "the input has 64 columns, but the weight 128": (x[:, :64], weight, 64, scales),
+        "the input has 64 columns, but the weight has 128": (x[:, :64], weight, 64, scales),
         "expected a contiguous weight of _convert_weight_to_int4pack": (x, x, 64, scales),
         "but got Int of sizes": (x, weight.transpose(0, 1), 64, scales),
         "qGroupSize must be 32, 64, 128 or 256, but is 16": (x, weight, 16, scales),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Generates the C functions by which ahead-of-time compiled code calls operators.
+"""Generates the C functions through which ahead-of-time compiled code calls operators.
 
 In the C++ that torch's compiler generates for a device, an operator is called as
 ``aoti_torch_<device>_<operator>``. torch has these functions for its own devices, and they call
@@ -85,7 +85,7 @@ def functions() -> list[tuple[str, str, str]]:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Write both files."""
+    """Write the header and the source file."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--header", type=pathlib.Path, required=True)
     parser.add_argument("--source", type=pathlib.Path, required=True)

@@ -33,7 +33,7 @@ extern "C" OPENREG_API bool openreg_kernel_address(const void* data, uint64_t* w
   return address - window.base < window.size;
 }
 
-// Calls openreg::launch_compiled.
+// Queues a generated kernel through openreg::launch_compiled().
 extern "C" OPENREG_API void openreg_kernel_launch(const char* name, bool parallel, bool pointwise,
                                                   int64_t device, int64_t cost,
                                                   void (*run)(void* arguments),

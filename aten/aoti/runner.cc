@@ -16,9 +16,9 @@
 namespace openreg {
 namespace {
 
-// torch's code in the package parses a device name and supports only its own devices. Therefore the
-// index is passed as that of a CPU, and the code generated for openreg corrects the type
-// (compile/torch_openreg_compile/cpp_wrapper.py).
+// Returns the device name that is passed to the model. torch's code in the package parses it and
+// supports only its own devices. Therefore the index is passed as that of a CPU, and the code
+// generated for openreg corrects the type (compile/torch_openreg_compile/cpp_wrapper.py).
 std::string name_for_model(const c10::Device& device) {
   return "cpu:" + std::to_string(resolve_device(device.index()));
 }
@@ -31,7 +31,7 @@ class Runner final : public torch::inductor::AOTIModelContainerRunner {
         device_(device.type(), resolve_device(device.index())) {}
 
  protected:
-  // `stream`: the driver's handle; null means the current stream.
+  // Runs the model on `stream`, the driver's handle; null means the current stream.
   std::vector<at::Tensor> run_impl(std::vector<AtenTensorHandle>& inputs, void* stream) override {
     const DeviceScope scope(device_.index());
     if (stream == nullptr) {

@@ -19,9 +19,9 @@ namespace {
 using c10::DispatchKey;
 
 // Operators for which torch has a device-independent function that would take precedence over the
-// fallback. It rejects unknown device names, requires a loop from the device, or reads the device's
-// memory. The one of _linalg_solve_ex creates results on the devices of two arguments before these
-// are compared.
+// fallback. Such a function rejects unknown device names, requires a loop from the device, or reads
+// the device's memory. That of _linalg_solve_ex creates results on the devices of two arguments
+// before the devices are compared.
 constexpr const char* kOverridingTorch[] = {"_linalg_solve_ex", "_validate_sparse_coo_tensor_args",
                                             "choose_qparams_optimized", "conj_physical_",
                                             "mode.values"};
@@ -68,10 +68,11 @@ void register_one_by_one() {
   }
 }
 
-// torch iterates over its thousands of operators for each key, which takes some milliseconds each
-// time. Therefore this is deferred to the first use of the device, before which no such tensor
-// exists. Other threads may call operators during it: it only changes entries of keys that no
-// tensor has yet, or rewrites entries with the same value.
+// Registers the fallback for the keys in kKeys. torch iterates over its thousands of operators for
+// each key, which takes some milliseconds each time. Therefore this happens only at the first use
+// of the device, before which no tensor with these keys exists. Other threads may call operators
+// meanwhile, because only entries of these keys change; other entries are rewritten with the same
+// value.
 void register_at_first_use() {
   register_one_by_one();
   for (const auto& [ours, cpu] : kKeys) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // The parts common to all boxed fallbacks: registration, and the checks and counters around a call.
-// Any thread may call it.
+// Any thread may call fall_back().
 #ifndef ATEN_FALLBACK_BOXED_FALLBACK_H_
 #define ATEN_FALLBACK_BOXED_FALLBACK_H_
 

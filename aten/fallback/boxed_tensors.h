@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Visits and replaces the tensors in boxed arguments, including lists. Any thread may call it.
+// Visits and replaces the tensors in boxed arguments, including those in lists. Any thread may call
+// these functions.
 #ifndef ATEN_FALLBACK_BOXED_TENSORS_H_
 #define ATEN_FALLBACK_BOXED_TENSORS_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Analyzes the boxed arguments of a call that falls back: its device, the amount of work, and
-// whether its tensors may be combined. Any thread may call it.
+// whether its tensors may be combined. Any thread may call these functions.
 #ifndef ATEN_FALLBACK_CALL_H_
 #define ATEN_FALLBACK_CALL_H_
 
@@ -18,19 +18,20 @@
 
 namespace openreg {
 
+// Properties of one call.
 struct Call {
   c10::DeviceIndex device = -1;
-  int64_t numel = 0;       // of all device tensors
+  int64_t numel = 0;       // the number of elements of all device tensors
   bool has_parts = false;  // a tensor is sparse, quantized or nested (tensor_parts.h)
   bool sparse = false;     // a tensor is sparse
-  bool on_host = false;    // a CPU tensor is not 0-dim
+  bool on_host = false;    // an argument is a CPU tensor that is not 0-dim
   bool to_cpu = false;     // the call requests a result on the CPU
-  bool reports = false;    // the caller expects errors about the data at once
+  bool reports = false;    // errors about the data must be thrown by this call
 };
 
-// Inspects the arguments in one pass. Throws for tensors on several openreg devices, and for
-// tensors on other devices, except 0-dim CPU tensors, which count as scalars, and arguments that
-// may be on the host.
+// Returns the properties of a call whose first argument is stack[first]. Throws for tensors on
+// several openreg devices and for tensors on other devices. The exceptions are 0-dim CPU tensors,
+// which count as scalars, and arguments that may be on the host.
 Call inspect(const Operator& op, const torch::jit::Stack& stack, size_t first);
 
 // A generator argument of an operator's CPU kernel, created when the kernel runs.
@@ -39,7 +40,8 @@ struct Draw {
   PhiloxState state;
 };
 
-// Replaces device arguments. Returns the generators to be created.
+// Replaces openreg devices among the arguments with the CPU, and reserves random numbers for
+// generator arguments. Returns the generators to be created when the kernel runs.
 std::vector<Draw> replace_places(const Operator& op, const c10::FunctionSchema& schema,
                                  const Call& call, torch::jit::Stack& stack, size_t first);
 

@@ -9,7 +9,7 @@
 //                     like any other kernel
 //
 // Fallbacks are always counted per operator, and a process-wide policy decides whether they are
-// allowed (OPENREG_FALLBACK=silent|warn|error). Any thread may call it.
+// allowed (OPENREG_FALLBACK=silent|warn|error). Any thread may call these functions.
 #ifndef ATEN_FALLBACK_FALLBACK_H_
 #define ATEN_FALLBACK_FALLBACK_H_
 
@@ -31,10 +31,10 @@ struct FallbackRecord {
   uint64_t synchronous = 0;
   uint64_t bytes_in = 0;   // arguments copied to the host; aliases copy nothing
   uint64_t bytes_out = 0;  // results copied to the device
-  uint64_t ns = 0;         // on the calling thread, including waits
+  uint64_t ns = 0;         // time on the calling thread, including waits
 };
 
-// The operators that were called at least once, by name.
+// Returns the records of the operators that fell back at least once, sorted by name.
 OPENREG_API std::vector<FallbackRecord> fallback_stats();
 OPENREG_API void fallback_reset();
 
@@ -49,7 +49,7 @@ OPENREG_API void set_fallback_policy(FallbackPolicy policy);
 // the caller. The Python package sets the filter; without it no Python code runs.
 OPENREG_API void set_interrupt_filter(bool (*filter)(const std::exception&));
 
-// Operators that never fall back, each with the reason: (name, reason).
+// Returns the operators that never fall back, each with the reason: (name, reason).
 OPENREG_API std::vector<std::pair<std::string, std::string>> irreplaceable_operators();
 
 }  // namespace openreg

@@ -58,7 +58,7 @@ at::Tensor HostArguments::strided_to_host(const at::Tensor& tensor, bool written
 }
 
 at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) {
-  // Some kernels check whether two arguments are the same tensor.
+  // A tensor that is passed twice gets one host tensor, because some kernels check for this.
   const auto known =
       std::find_if(arguments_.begin(), arguments_.end(), [&](const Argument& argument) {
         return argument.has_parts && argument.tensor.is_same(tensor);
@@ -73,7 +73,7 @@ at::Tensor HostArguments::parts_to_host(const at::Tensor& tensor, bool written) 
     parts.push_back(strided_to_host(part, written));
   }
   at::Tensor host = make_from_parts(tensor, parts);
-  // Must follow its parts.
+  // The tensor must directly follow its parts, which are searched for above.
   arguments_.push_back({tensor, host, written, {}, nullptr, true});
   return host;
 }
@@ -87,7 +87,7 @@ const c10::Storage& HostArguments::copy_storage(const c10::Storage& storage) {
   const auto bytes = static_cast<int64_t>(storage.nbytes());
   const at::Tensor memory = at::detail::empty_cpu({bytes}, at::kByte);
   if (bytes != 0) {
-    // Waits, because the host memory is pageable.
+    // The copy waits, because the host memory is pageable.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), storage.data(), storage.nbytes(),
                                 orMemcpyDeviceToHost, current_native_stream(device_)));
   }
@@ -111,7 +111,7 @@ void HostArguments::finish() {
   }
 }
 
-// Copies the bytes from the first element to the last.
+// Copies the bytes of the host tensor, from its first element to its last, to the device tensor.
 void HostArguments::write_back(const Argument& argument) {
   const at::Tensor& host = argument.host;
   const size_t bytes =
@@ -192,7 +192,7 @@ at::Tensor HostArguments::copy_to_device(const at::Tensor& result) {
   const auto bytes = static_cast<int64_t>(source->nbytes());
   const at::Tensor memory = empty_on(device_, {bytes}, at::kByte);
   if (bytes != 0) {
-    // In stream order, because other threads may have queued work that still uses this memory.
+    // Copy in stream order, because other threads may have queued work that still uses this memory.
     OPENREG_CHECK(orMemcpyAsync(memory.mutable_data_ptr(), source->data(), source->nbytes(),
                                 orMemcpyHostToDevice, current_native_stream(device_)));
   }

@@ -40,7 +40,7 @@ class HostArguments {
   // Makes a CPU tensor over the memory of a strided device tensor.
   using MakeAlias = std::function<at::Tensor(const at::Tensor&)>;
 
-  // Copies if `alias` is null.
+  // For the arguments of one call on `device`. If `alias` is null, their storages are copied.
   explicit HostArguments(c10::DeviceIndex device, MakeAlias alias = nullptr)
       : device_(device), alias_(std::move(alias)) {}
 
@@ -49,15 +49,15 @@ class HostArguments {
   // current stream.
   at::Tensor to_host(const at::Tensor& tensor, bool written);
 
-  // The dispatch keys of all host tensors: CPU, and for such tensors SparseCPU, QuantizedCPU, ...
+  // Returns the dispatch keys of all host tensors: CPU, and those of sparse, quantized and nested
+  // CPU tensors, if there are any.
   c10::DispatchKeySet keys() const { return keys_; }
 
-  // Called after the kernel: applies its writes and resizes to the device tensors.
+  // Applies the kernel's writes and resizes to the device tensors. Called after the kernel.
   void finish();
 
-  // Called after finish(): returns the device tensor for a result. A result that is an argument
-  // gives that argument, a result in the memory of an argument gives a view of it, and any other
-  // result is copied.
+  // Returns the device tensor for a result: the argument itself if the result is an argument, a
+  // view of an argument if the result is in its memory, otherwise a copy. Called after finish().
   at::Tensor to_device(const at::Tensor& result);
 
   uint64_t bytes_in() const { return bytes_in_; }
@@ -73,7 +73,7 @@ class HostArguments {
     const void* data;
     bool has_parts;
   };
-  // A storage and its copy.
+  // A device storage and its copy in host memory.
   struct Copied {
     c10::Storage device;
     c10::Storage host;

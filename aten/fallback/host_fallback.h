@@ -25,12 +25,13 @@ struct HostExecution {
   std::function<void(const std::function<void()>&)> run;
 };
 
-// Runs the CPU kernel of `handle` on the arguments at the top of the stack, replaces them by its
+// Runs the CPU kernel of `handle` on the arguments at the top of the stack, replaces them with its
 // results, and returns when everything has finished.
 void run_on_host(Operator& op, const c10::OperatorHandle& handle, const Call& call,
                  torch::jit::Stack* stack, const HostExecution& execution = {});
 
-// The boxed kernel, for register_fallback() (boxed_fallback.h).
+// Runs an operator on copies of its arguments: a boxed kernel for register_fallback()
+// (boxed_fallback.h).
 void host_fallback(const c10::OperatorHandle& handle, torch::jit::Stack* stack);
 
 }  // namespace openreg

@@ -2,7 +2,7 @@
 //
 // A device without kernels: registers the host fallback, and the operators that torch calls under
 // different names on accelerators and on the CPU. Linked instead of the kernels (./bazelw ...
-// --config=host_fallback). Any thread may call it.
+// --config=host_fallback). Any thread may call the operators.
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/native/DispatchStub.h>
 #include <ATen/native/transformers/attention.h>
@@ -35,8 +35,8 @@ void convolution(const c10::OperatorHandle& /*handle*/, Stack* stack) {
   run_cpu_operator("aten::convolution", stack);
 }
 
-// The CPU operator has one more argument after grad_output, input and weight: the sizes of the
-// bias, if that needs a gradient.
+// Calls the CPU operator, which has one more argument after grad_output, input and weight: the
+// sizes of the bias, if that needs a gradient.
 void convolution_backward(const c10::OperatorHandle& handle, Stack* stack) {
   const auto first = stack->end() - static_cast<std::ptrdiff_t>(handle.schema().arguments().size());
   const int64_t channels = first->toTensor().size(1);

@@ -19,7 +19,8 @@
 
 namespace openreg {
 
-// A kind of fallback may derive its own class, constructed from the operator's handle.
+// The properties and counters of one operator. A kind of fallback may derive its own class,
+// constructed from the operator's handle.
 struct Operator {
   explicit Operator(const c10::OperatorHandle& handle);
   virtual ~Operator() = default;
@@ -29,10 +30,10 @@ struct Operator {
   const std::string name;               // "aten::add.Tensor"
   bool random = false;                  // takes a generator
   const char* irreplaceable = nullptr;  // the reason why it must not fall back (policy.h)
-  std::vector<bool> writes;             // for each argument
-  std::vector<bool> takes_host;         // for each argument: may be on the CPU
+  std::vector<bool> writes;             // for each argument: the operator writes to it
+  std::vector<bool> takes_host;         // for each argument: it may be on the CPU
   bool reports = false;                 // waits, and raises an error for invalid data
-  std::optional<size_t> check_errors;   // the argument that requests the same
+  std::optional<size_t> check_errors;   // the argument that requests such errors
 
   std::atomic<bool> warned{false};
   std::atomic<uint64_t> asynchronous{0};
@@ -46,7 +47,7 @@ struct Operator {
 Operator& find_operator(const c10::OperatorHandle& handle,
                         std::unique_ptr<Operator> (*make)(const c10::OperatorHandle&));
 
-// The same as a T. All operators of a process must have the same type.
+// Returns the operator as a T. All operators of a process must have the same type.
 template <class T>
 T& find_operator(const c10::OperatorHandle& handle) {
   return static_cast<T&>(find_operator(

@@ -114,8 +114,9 @@ class KeyWriter {
     key_.push_back(static_cast<int64_t>(number));
   }
 
-  // The sizes of results do not depend on a floating-point argument, but errors may. The key
-  // therefore has its range, and whether it is below, equal to or above the previous one.
+  // Adds a floating-point number. The sizes of results do not depend on it, but errors may.
+  // Therefore the key has its range, and whether it is below, equal to or above the previous
+  // number.
   void add(double number) {
     head(kDouble, range_of(number));
     key_.push_back(!last_.has_value() || number == *last_ ? 0 : number < *last_ ? 1 : 2);
@@ -171,8 +172,8 @@ bool is_cacheable(const c10::OperatorHandle& handle) {
     }
   }
   const std::string name = toString(handle.operator_name());
-  // torch tags both variants as data-dependent, but the sizes of this one depend only on integer
-  // arguments.
+  // torch tags both variants of _ctc_loss as data-dependent, but the result sizes of this variant
+  // depend only on its integer arguments.
   if (name == "aten::_ctc_loss") {
     return true;
   }
@@ -209,7 +210,8 @@ std::optional<OutputMetadata> OutputObserver::observe(c10::ArrayRef<c10::IValue>
     if (same(shapes_[i], argument)) {
       continue;
     }
-    // Not cacheable: torch warns when it resizes a tensor that is not empty.
+    // The call cannot be cached, because torch warns whenever it resizes a tensor that is not
+    // empty.
     if (c10::multiply_integers(shapes_[i].sizes) != 0) {
       return std::nullopt;
     }

@@ -9,7 +9,7 @@
 // call with that key: it allocates the results before the kernel has run, and the kernel checks
 // them.
 //
-// Any thread may call it.
+// Any thread may use a cache.
 #ifndef ATEN_FALLBACK_OUTPUT_METADATA_H_
 #define ATEN_FALLBACK_OUTPUT_METADATA_H_
 
@@ -34,10 +34,10 @@ namespace openreg {
 // the arguments.
 bool is_cacheable(const c10::OperatorHandle& handle);
 
-// The cache key of a call: dtypes, sizes, strides and flags of the tensors, and which of them share
-// memory; the values of other arguments; the settings that kernels read. For floating-point numbers
-// it contains only their range, because sizes do not depend on them. nullopt if an argument cannot
-// be described by a key.
+// Returns the cache key of a call: dtypes, sizes, strides and flags of the tensors, and which of
+// them share memory; the values of other arguments; the settings that kernels read. For
+// floating-point numbers the key contains only their range, because sizes do not depend on them.
+// Returns nullopt if a key cannot describe an argument.
 using MetadataKey = std::vector<int64_t>;
 std::optional<MetadataKey> metadata_key(c10::ArrayRef<c10::IValue> arguments);
 
@@ -46,7 +46,7 @@ struct OutputMetadata {
     at::DimVector sizes;
     at::DimVector strides;
   };
-  // A new tensor of this shape, or an argument, or an undefined tensor.
+  // One result: a new tensor of `shape`, the argument with this index, or an undefined tensor.
   struct Result {
     std::optional<Shape> shape;
     c10::ScalarType dtype = c10::ScalarType::Undefined;
@@ -66,8 +66,8 @@ class OutputObserver {
  public:
   explicit OutputObserver(c10::ArrayRef<c10::IValue> arguments);
 
-  // Returns nullopt if OutputMetadata cannot describe the results: views of arguments, tensors that
-  // share memory, lazy bits.
+  // Returns the metadata of the results after the call, or nullopt if OutputMetadata cannot
+  // describe them: views of arguments, tensors that share memory, lazy bits.
   std::optional<OutputMetadata> observe(c10::ArrayRef<c10::IValue> results) const;
 
  private:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Decides whether an operator may fall back: not if the CPU kernel cannot replace it, and not if
-// the program forbids it (fallback.h). Any thread may call it.
+// the program forbids it (fallback.h). Any thread may call these functions.
 #ifndef ATEN_FALLBACK_POLICY_H_
 #define ATEN_FALLBACK_POLICY_H_
 

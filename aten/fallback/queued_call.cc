@@ -26,7 +26,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// "aten::add.Tensor"
+// Returns the operator with a qualified name, such as "aten::add.Tensor".
 std::optional<c10::OperatorHandle> find_schema(std::string_view name) {
   const size_t dot = name.find('.');
   return c10::Dispatcher::singleton().findSchema(c10::OperatorName(
@@ -88,7 +88,7 @@ struct BoxedCall {
     Stack again = stack;
     run(again);
   }
-  // Leaves the results on the given stack.
+  // Runs the kernel on the arguments on `stack`, and leaves the results there.
   void run(Stack& stack) const {
     for (const Draw& draw : draws) {
       stack[draw.argument] = make_cpu_generator(draw.state);
@@ -109,8 +109,8 @@ struct BoxedCall {
   }
 };
 
-// The same for a call whose results were already returned to the caller, with the metadata of an
-// earlier call.
+// A BoxedCall whose results were already returned to the caller, with the metadata of an earlier
+// call.
 struct ExpectedCall {
   BoxedCall call;
   AliasOperator* op;
@@ -174,10 +174,10 @@ void own_tensors(AliasPool& aliases, Stack& arguments) {
   }
 }
 
-// `overlaps`: the key of written_overlaps().
+// Queues the CPU kernel of a call with these arguments. `overlaps`: the key of written_overlaps().
 void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle& handle,
            Stack arguments, uint64_t overlaps) {
-  // Some kernels raise an error if these are set.
+  // Some kernels raise an error if these settings are on.
   const at::Context& context = at::globalContext();
   const uint64_t flags = 2 * static_cast<uint64_t>(context.deterministicAlgorithms()) +
                          static_cast<uint64_t>(context.deterministicAlgorithmsWarnOnly());
@@ -193,8 +193,8 @@ void queue(const AliasOperator& op, const Call& call, const c10::OperatorHandle&
                 });
 }
 
-// Aliases of a launch that have the requires_grad flags of their tensors. The pool reuses its
-// aliases for other calls, so a flagged alias is a separate object, one per tensor.
+// Makes aliases for a launch that have the requires_grad flags of their tensors. The pool reuses
+// its aliases for other calls, so a flagged alias is a separate object, one per tensor.
 class GradientAliases {
  public:
   explicit GradientAliases(AliasPool& pool) : pool_(pool) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Calls of the alias fallback for which the host does not wait: the results are allocated first,
-// and the CPU kernel is queued with aliases of the arguments. Any thread may call it; the driver
-// chooses the thread of the kernel.
+// Queues calls of the alias fallback for which the host does not wait: the results are allocated
+// first, and the CPU kernel is queued with aliases of the arguments. Any thread may call these
+// functions; the driver chooses the thread of the kernel.
 #ifndef ATEN_FALLBACK_QUEUED_CALL_H_
 #define ATEN_FALLBACK_QUEUED_CALL_H_
 
@@ -23,15 +23,15 @@ namespace openreg {
 // The assumed cost per element of a kernel that was not tuned, in elementary operations.
 constexpr int64_t kCostPerElement = 8;
 
-// How the metadata of the results is known without a cache: from torch's Meta kernel, if the
-// operator is a variant of a structured operator.
+// Which variant of a structured operator an operator is: torch's Meta kernel then computes the
+// metadata of the results. kUnknown: no Meta kernel is used, so only the cache has the metadata.
 enum class MetaPath { kUnknown, kFunctional, kInplace, kOut };
 
 struct AliasOperator : Operator {
   explicit AliasOperator(const c10::OperatorHandle& handle);
 
   MetaPath path = MetaPath::kUnknown;
-  // For kFunctional the variant that runs, for kOut the variant that gives the strides.
+  // For kFunctional the variant that runs, for kOut the variant that provides the strides.
   std::optional<c10::OperatorHandle> variant;
   const bool cacheable;
   OutputMetadataCache cache;

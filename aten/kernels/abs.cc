@@ -17,8 +17,8 @@
 namespace openreg {
 namespace {
 
-// `iter` iterates over tensors of one dtype on one device, the output first. It is on the caller's
-// stack, so the kernel builds its own iterator.
+// Launches the loop. `iter` iterates over tensors of one dtype on one device, the output first. It
+// is on the caller's stack, so the kernel builds its own iterator.
 void abs_kernel(at::TensorIteratorBase& iter) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::abs", iter.numel()}, device, [&](AliasPool& aliases) {

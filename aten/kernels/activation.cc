@@ -48,7 +48,7 @@ at::Tensor& relu_(at::Tensor& self) {
   return at::clamp_min_(self, 0);
 }
 
-// For integer tensors the limits are converted to integers.
+// The checked limits of hardtanh. For integer tensors they are converted to integers.
 struct Limits {
   Limits(const at::Tensor& self, const at::Scalar& min, const at::Scalar& max)
       : min(min), max(max) {
@@ -75,7 +75,7 @@ at::Tensor& hardtanh_(at::Tensor& self, const at::Scalar& min, const at::Scalar&
   return at::clamp_(self, limits.min, limits.max);
 }
 
-// Launches kernels on one or two tensors of the same size and dtype. The result has the strides of
+// Launches a kernel on one or two tensors of the same size and dtype. The result has the strides of
 // `layout`.
 template <class Function, class... Arguments>
 at::Tensor launch_elementwise(const char* name, int64_t cost, const at::Tensor& layout,
@@ -135,7 +135,7 @@ at::Tensor& hardswish_(at::Tensor& self) {
   return self;
 }
 
-// Launches kernels that torch has only in functional form.
+// Launches a kernel that torch has only in functional form.
 template <at::Tensor (*kFunction)(const at::Tensor&, const at::Tensor&)>
 at::Tensor launch_functional(const char* name, int64_t cost, const Pair& pair) {
   at::Tensor grad_input = at::empty_like(pair.grad_output);
@@ -176,7 +176,8 @@ at::Tensor glu_backward(const at::Tensor& grad_output, const at::Tensor& self, i
   return grad_input;
 }
 
-// torch's prelu() has already reshaped weight to the dimensions of self; sizes of 1 are broadcast.
+// Implements _prelu_kernel. torch's prelu() has already reshaped weight to the dimensions of self;
+// sizes of 1 are broadcast.
 at::Tensor prelu(const at::Tensor& self, const at::Tensor& weight) {
   Operands operands;
   operands.add_device(self);
@@ -248,7 +249,7 @@ at::Tensor log_sigmoid_backward(const at::Tensor& grad_output, const at::Tensor&
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("relu", TORCH_FN(relu));
   library.impl("relu_", TORCH_FN(relu_));
-  library.impl("isnan", TORCH_FN(at::native::isnan));  // self != self
+  library.impl("isnan", TORCH_FN(at::native::isnan));  // calls self != self
   library.impl("hardtanh", TORCH_FN(hardtanh));
   library.impl("hardtanh_", TORCH_FN(hardtanh_));
   library.impl("hardtanh_backward", TORCH_FN(hardtanh_backward));

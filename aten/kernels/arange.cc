@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// arange. It has a kernel because many networks call it in every step. Any thread may call it.
+// arange, which has a kernel because many networks call it in every step. Any thread may call it.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/RangeUtils.h>
 #include <ATen/ops/arange_cpu_dispatch.h>

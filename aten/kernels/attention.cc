@@ -3,12 +3,12 @@
 // Scaled dot product attention on the CPU's flash kernel.
 //
 // F.scaled_dot_product_attention calls _fused_sdp_choice to select an implementation. The CPU's
-// rules decide; they use only metadata and the settings of torch.nn.attention. Where they select
-// the flash kernel we return "overrideable". Where that kernel does not fit (dropout, a mask that
-// needs a gradient, heads of different widths, ...) they return "math", which is composed of other
+// rules decide; they use only metadata and the settings of torch.nn.attention. If they select the
+// flash kernel, we return "overrideable". If that kernel does not fit (dropout, a mask that needs a
+// gradient, heads of different widths, ...), they return "math", which is composed of other
 // operators. Masks, causality, scales and grouped queries are passed to the kernel unchanged. The
 // kernel does not compute the gradient of the mask; for direct callers of the operator, other
-// operators compute it. Any thread may call it.
+// operators compute it. Any thread may call these functions.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
@@ -44,7 +44,8 @@ int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const a
              : choice;
 }
 
-// Two products of (queries x width) and (keys x width), at some tens of operations per nanosecond.
+// Returns the cost of two products of (queries x width) and (keys x width), at some tens of
+// operations per nanosecond.
 int64_t attention_cost(const at::Tensor& query, const at::Tensor& key) {
   return query.numel() * key.size(2) / 4;
 }
@@ -78,7 +79,7 @@ void check_attention(const at::Tensor& query, const at::Tensor& key, const at::T
   }
 }
 
-// The kernel expects (batch, tokens, heads, width).
+// Returns a view in the order that the kernel expects: (batch, tokens, heads, width).
 at::Tensor by_token(const at::Tensor& tensor) { return tensor.transpose(1, 2); }
 
 using Attention = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, c10::SymInt,
@@ -129,7 +130,7 @@ Attention attention(const at::Tensor& query, const at::Tensor& key, const at::Te
           none};
 }
 
-// The gradient of a floating-point mask, which is added to the scaled products. It computes a
+// Returns the gradient of a floating-point mask, which is added to the scaled products. Computes a
 // matrix of queries x keys for each head, which the flash kernel avoids.
 at::Tensor mask_gradient(const at::Tensor& grad_output, const at::Tensor& query,
                          const at::Tensor& key, const at::Tensor& value, const at::Tensor& mask,
@@ -170,8 +171,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor> attention_backward(
   }
   check_attention(query, key, value, mask, dropout);
   const c10::DeviceIndex device = operands.device();
-  // The kernel accumulates into all three, even if not requested, and requires rows without gaps.
-  // Otherwise the strides are those of the traced result.
+  // The kernel accumulates into all three gradients, even if they are not requested, and requires
+  // rows without gaps. Apart from that, the strides are those of the traced result.
   const auto make = [device](const at::Tensor& like) {
     at::Tensor result = at::empty_like(like);
     return result.stride(3) == 1

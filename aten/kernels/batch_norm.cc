@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Batch normalization under its three sets of names: native_batch_norm (eager),
-// _native_batch_norm_legit (export), _batch_norm_with_update (the newest); and the gradients.
-// The kernel updates running statistics in place. Any thread may call it.
+// Batch normalization and its gradients, under torch's three sets of names: native_batch_norm
+// (eager), _native_batch_norm_legit (export) and _batch_norm_with_update (the newest). The kernel
+// updates running statistics in place. Any thread may call these functions.
 #include <ATen/core/Tensor.h>
 #include <ATen/native/batch_norm.h>
 #include <ATen/ops/native_batch_norm_backward_cpu_dispatch.h>
@@ -38,7 +38,7 @@ bool is_dense(const Optional& tensor) {
   return !tensor.has_value() || !tensor->defined() || is_dense(*tensor);
 }
 
-// A tensor may be dense in several formats; torch prefers the contiguous one.
+// Returns the format of a dense tensor. If several formats apply, torch prefers the contiguous one.
 c10::MemoryFormat dense_format(const at::Tensor& tensor) {
   if (tensor.is_contiguous()) {
     return c10::MemoryFormat::Contiguous;
@@ -190,7 +190,7 @@ Four batch_norm_with_update(const at::Tensor& input, const Optional& weight, con
           empty_on(input.device().index(), {0}, c10::kByte)};
 }
 
-// torch's device-independent implementation would call the CPU kernel.
+// Replaces torch's device-independent implementation, which would call the CPU kernel.
 Four batch_norm_no_update(const at::Tensor& input, const Optional& weight, const Optional& bias,
                           const Optional& running_mean, const Optional& running_var,
                           double momentum, double eps) {

@@ -57,7 +57,8 @@ struct Geometry {
                                                                    padding, stride, dilation));
   }
 
-  // The memory format that the CPU uses for the output and for the gradients of input and weight.
+  // Returns the memory format that the CPU uses for the output and the gradients of input and
+  // weight.
   c10::MemoryFormat memory_format(const at::Tensor& input, const at::Tensor& weight,
                                   const std::optional<at::Tensor>& bias) const {
     const auto symbols = [](const at::DimVector& sizes) { return c10::fromIntArrayRefSlow(sizes); };
@@ -70,13 +71,13 @@ struct Geometry {
     return at::native::_determine_backend_memory_format(input, weight, backend);
   }
 
-  // Each element of the output is computed from one filter (transposed: each element of the input).
+  // Returns the cost: each element of the output (transposed: of the input) uses one filter.
   int64_t cost(const at::Tensor& input, const at::Tensor& weight, int64_t output_numel) const {
     const int64_t filter = weight.numel() / std::max<int64_t>(1, weight.size(0));
     return kSetupCost + (transposed ? input.numel() : output_numel) * filter / kOperationsPerCost;
   }
 
-  // Includes all arguments that the kernel may reject and output_sizes() does not check.
+  // Returns the key of all arguments that the kernel may reject and output_sizes() does not check.
   uint64_t key(const at::Tensor& weight) const {
     uint64_t key = transposed ? 2 : 1;
     for (const at::DimVector* numbers : {&stride, &padding, &dilation, &output_padding}) {
@@ -105,8 +106,8 @@ void check_dtypes(const at::Tensor& input, const at::Tensor& weight, const at::T
               input.scalar_type(), ") and bias type (", bias.scalar_type(), ") should be the same");
 }
 
-// Only the kernels know whether they support integers and empty results. These cases need not be
-// fast: wait for the error, so that it is thrown at the call like other argument errors.
+// Waits for the kernel in cases that only the kernel can reject, integers and empty results, so
+// that the error is thrown at the call like other argument errors. These cases need not be fast.
 void sync_if_kernel_may_reject(const at::Tensor& input, const at::Tensor& output) {
   if (!c10::isFloatingType(input.scalar_type()) || output.numel() == 0) {
     announce_wait("aten::convolution",

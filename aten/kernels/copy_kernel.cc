@@ -27,7 +27,8 @@ bool is_number(c10::ScalarType dtype) {
          c10::isIntegralType(dtype, /*includeBool=*/true);
 }
 
-// Moving an element costs about one elementary operation on each side.
+// Returns the launch site of a copy. Moving an element costs about one elementary operation on each
+// side.
 LaunchSite site_of(const at::Tensor& dst, const at::Tensor& src, bool awaited) {
   const bool converts = dst.scalar_type() == src.scalar_type() ||
                         (is_number(dst.scalar_type()) && is_number(src.scalar_type()));

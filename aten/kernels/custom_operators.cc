@@ -53,7 +53,7 @@ struct Abs : torch::autograd::Function<Abs> {
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
     return custom_abs(input);
   }
-  // Composed of differentiable operators, so that the backward is differentiable as well.
+  // Calls differentiable operators, so that the backward is differentiable as well.
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     return {gradients[0].mul(context->get_saved_variables()[0].sgn())};
   }
@@ -68,10 +68,10 @@ at::Tensor abs_autocast(const at::Tensor& input) {
   return custom_abs(c10::isReducedFloatingType(input.scalar_type()) ? input.to(at::kFloat) : input);
 }
 
-// A result that is the input, or a view of it, with half the gradient. It needs no kernel: the
+// Returns the input, or a view of it, and halves its gradient. The operator needs no kernel: the
 // function is composed of operators that every device has, and is called above autograd
-// (CompositeImplicitAutograd). torch knows that the result is a view that its function does not
-// track, and refuses to modify it in place.
+// (CompositeImplicitAutograd). torch detects that the result is a view that its function does not
+// track, and rejects in-place modifications of it.
 template <at::Tensor (*kForward)(const at::Tensor&)>
 struct HalfGradient : torch::autograd::Function<HalfGradient<kForward>> {
   static constexpr bool is_traceable = true;

@@ -18,7 +18,7 @@
 namespace openreg {
 namespace {
 
-// (batch..., rows of x1, rows of x2), batches broadcast.
+// Returns the sizes of the result: (batch..., rows of x1, rows of x2), with broadcast batches.
 at::DimVector distance_sizes(const at::Tensor& x1, const at::Tensor& x2) {
   at::DimVector sizes = at::infer_size_dimvector(x1.sizes().slice(0, x1.dim() - 2),
                                                  x2.sizes().slice(0, x2.dim() - 2));

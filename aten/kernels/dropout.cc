@@ -52,7 +52,7 @@ at::Tensor launch_masked_scale(const char* name, const at::Tensor& self, const a
   operands.add_device(self);
   operands.add_device(mask);
   TORCH_CHECK(mask.sizes() == self.sizes(), "openreg: ", name, ": the mask has size ", mask.sizes(),
-              " but the masked tensor has size ", self.sizes());
+              " but the tensor to be masked has size ", self.sizes());
   // Integers are promoted to floating point by the floating-point scale.
   at::Tensor result =
       at::empty_like(self, self.options().dtype(at::result_type(self, at::Scalar(scale))));
@@ -83,8 +83,8 @@ at::Tensor native_dropout_backward(const at::Tensor& grad_output, const at::Tens
   return launch_masked_scale("aten::native_dropout_backward", grad_output, mask, scale);
 }
 
-// The legacy pair, which only accelerators have: `p` is the probability to keep an element, and the
-// mask is uint8.
+// Implements the first operator of a legacy pair that only accelerators have: `p` is the
+// probability to keep an element, and the mask is uint8.
 Two fused_dropout(const at::Tensor& self, double p, std::optional<at::Generator> generator) {
   TORCH_CHECK(p > 0 && p <= 1,
               "openreg: _fused_dropout: expected a probability in (0, 1], but got ", p);

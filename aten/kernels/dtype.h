@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Performs at launch the dtype checks that CPU kernels perform when they run, so that argument
-// errors are thrown at the call, with torch's messages. Any thread may call them.
+// errors are thrown at the call, with torch's messages. Any thread may call these functions.
 #ifndef ATEN_KERNELS_DTYPE_H_
 #define ATEN_KERNELS_DTYPE_H_
 
@@ -12,7 +12,8 @@
 
 namespace openreg {
 
-// `kernel` is torch's name of the kernel in the message.
+// Throws unless the tensor is floating-point. `kernel` is torch's name of the kernel in the
+// message.
 inline void check_floating(const char* kernel, const at::Tensor& tensor) {
   TORCH_CHECK_NOT_IMPLEMENTED(c10::isFloatingType(tensor.scalar_type()), '"', kernel,
                               "\" not implemented for '", c10::toString(tensor.scalar_type()), "'");

@@ -237,7 +237,7 @@ at::Tensor embedding_bag_per_sample_weights_backward(
                 indices = aliases.alias(indices), offsets = aliases.alias(offsets),
                 offset2bag = aliases.alias(offset2bag), mode, padding_idx,
                 grad_weights = aliases.alias(grad_weights)] {
-          // The CPU kernel requires the same dtype for all three.
+          // The CPU kernel requires indices, offsets and offset2bag of the same dtype.
           store(at::cpu::_embedding_bag_per_sample_weights_backward(
                     grad, weight, indices, offsets.to(indices.scalar_type()), offset2bag, mode,
                     padding_idx),

@@ -24,7 +24,7 @@ namespace {
 
 using Optional = std::optional<at::Tensor>;
 
-// An upper bound: assumes that every row of a matrix is a separate group.
+// Returns an upper bound of the cost, which assumes that every row of a matrix is a separate group.
 int64_t grouped_cost(const at::Tensor& self, const at::Tensor& mat2, const at::Tensor& out) {
   return mat2.numel() + (self.dim() == 2 && mat2.dim() == 2 ? self.numel() * mat2.size(1) / 8
                                                             : matmul_cost(self, out));

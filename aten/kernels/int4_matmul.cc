@@ -32,7 +32,7 @@ namespace openreg {
 namespace {
 
 constexpr int64_t kTileRows = kWeightBlockRows;
-constexpr int64_t kTileColumns = 16;  // times T
+constexpr int64_t kTileColumns = 16;  // columns of a tile, divided by T
 constexpr int64_t kRun = 16;          // bytes, and columns, that are unpacked at once
 constexpr float kZero = 8;            // the number that represents `zero`
 constexpr int64_t kMultiplyAddsPerCost = 8;
@@ -41,11 +41,11 @@ constexpr int64_t kMultiplyAddsPerCost = 8;
 struct Packing {
   int64_t rows;
   int64_t columns;
-  int64_t tiles;      // per row
-  int64_t row_bytes;  // per tile
+  int64_t tiles;      // number of tiles that a row spans
+  int64_t row_bytes;  // bytes of a row in one tile
 
   int64_t tile_bytes() const { return kTileRows * row_bytes; }
-  // The offset of the part of `row` that is in its first tile.
+  // Returns the offset of the part of `row` that is in the first tile of the row.
   int64_t start(int64_t row) const {
     return row / kTileRows * tiles * tile_bytes() + row % kTileRows * row_bytes;
   }
@@ -56,7 +56,7 @@ Packing packing_of(int64_t rows, int64_t columns, int64_t inner_k_tiles) {
           kTileColumns * inner_k_tiles / 2};
 }
 
-// `source` has two numbers per byte, the first one in the upper bits.
+// Packs a row. `source` has two numbers per byte, the first one in the upper bits.
 void pack_row(const Packing& packing, const uint8_t* source, uint8_t* packed) {
   const auto number = [source](int64_t column) {
     return static_cast<uint8_t>(column % 2 == 0 ? source[column / 2] >> 4
@@ -104,7 +104,7 @@ struct Group {
 
 #if defined(__x86_64__)
 
-// The same loops, compiled for wider instructions.
+// Unpacks a row with the same loops, compiled for wider instructions.
 [[gnu::target("avx2,fma")]] void unpack_row_avx2(const Packing& packing, const uint8_t* packed,
                                                  const Group* groups, int group_shift,
                                                  float* values) {
@@ -229,7 +229,7 @@ at::Tensor weight_int4pack_mm(const at::Tensor& self, const at::Tensor& mat2, in
   const Packing packing = packing_of(mat2.size(0) * kTileRows,
                                      mat2.size(1) * kTileColumns * inner_k_tiles, inner_k_tiles);
   TORCH_CHECK(self.size(1) == packing.columns, "_weight_int4pack_mm: the input has ", self.size(1),
-              " columns, but the weight ", packing.columns);
+              " columns, but the weight has ", packing.columns);
   TORCH_CHECK(group_size == 32 || group_size == 64 || group_size == 128 || group_size == 256,
               "_weight_int4pack_mm: qGroupSize must be 32, 64, 128 or 256, but is ", group_size);
   TORCH_CHECK(packing.columns % group_size == 0, "_weight_int4pack_mm: the weight's ",

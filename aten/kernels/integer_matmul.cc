@@ -38,9 +38,9 @@ Operands check_int_mm(const at::Tensor& self, const at::Tensor& mat2) {
   return operands;
 }
 
-// The CPU kernel treats a matrix with stride 1 in the first dimension as transposed. For a single
-// row that is also contiguous, such as a transposed column, it then writes no result and reports no
-// error.
+// Returns the matrix with the strides that the CPU kernel expects. The kernel treats a matrix with
+// stride 1 in the first dimension as transposed. For a single row that is also contiguous, such as
+// a transposed column, it then writes no result and reports no error.
 at::Tensor with_row_strides(const at::Tensor& matrix) {
   return matrix.size(0) == 1 && matrix.stride(1) == 1
              ? matrix.as_strided(matrix.sizes(), {matrix.size(1), 1})

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kCost = 64;  // per element: two Bessel functions
 
-// `iter` iterates over the window and the numbers from 0 to `length`.
+// Launches the loop. `iter` iterates over the window and the numbers from 0 to `length`.
 void kaiser_window_kernel(at::TensorIteratorBase& iter, int64_t length, double beta) {
   const c10::DeviceIndex device = iter.device(0).index();
   launch_kernel({"aten::kaiser_window", iter.numel() * kCost}, device, [&](AliasPool& aliases) {

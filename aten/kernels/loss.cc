@@ -46,7 +46,7 @@ void check_dtypes(const at::Tensor& self, const at::Tensor& target, const Option
   }
 }
 
-// All operands must be expandable to the size of the first.
+// Throws unless all operands can be expanded to the size of the first.
 void check_sizes(const at::Tensor& self, const at::Tensor& target, const Optional& weight) {
   const auto check = [&](const at::Tensor& other) {
     TORCH_CHECK(at::infer_size(self.sizes(), other.sizes()) == self.sizes(),
@@ -107,7 +107,8 @@ at::Tensor binary_cross_entropy_backward(const at::Tensor& grad_output, const at
   return grad_input;
 }
 
-// The gradient is contiguous and has the input's dtype and the broadcast size of both operands.
+// Returns the gradient, which is contiguous and has the input's dtype and the broadcast size of
+// both operands.
 at::Tensor mse_loss_backward(const at::Tensor& grad_output, const at::Tensor& self,
                              const at::Tensor& target, int64_t reduction) {
   Operands operands;
@@ -122,7 +123,8 @@ at::Tensor mse_loss_backward(const at::Tensor& grad_output, const at::Tensor& se
   return grad_input;
 }
 
-// torch allocated `grad_input` with the input's size. `parameter` is the loss's beta or delta.
+// Launches a gradient into `grad_input`, which torch allocated with the input's size. `parameter`
+// is the loss's beta or delta.
 template <class Function>
 at::Tensor& launch_gradient(const char* name, Function function, const at::Tensor& grad_output,
                             const at::Tensor& self, const at::Tensor& target, int64_t reduction,

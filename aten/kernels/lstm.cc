@@ -49,8 +49,8 @@ int64_t layer_cost(const at::Tensor& input, int64_t hidden) {
   return input.size(0) * input.size(1) * kGates * hidden * (input.size(2) + hidden) / kFlopsPerCost;
 }
 
-// The workspace that the gradient needs besides inputs and outputs is private to oneDNN. Its size
-// is known only after a kernel with the same sizes has run.
+// Stores the sizes of workspaces. The workspace that the gradient needs besides inputs and outputs
+// is private to oneDNN, and its size is known only after a kernel with the same sizes has run.
 class WorkspaceSizes {
  public:
   using Key = std::array<int64_t, 4>;  // steps, batch, features, hidden
@@ -162,7 +162,8 @@ Gradients rnn_layer_backward(const at::Tensor& input, const at::Tensor& weight_i
                              const at::Tensor& workspace) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       mode == kLstm && num_layers == 1 && !bidirectional && !batch_first && batch_sizes.empty(),
-      "openreg: mkldnn_rnn_layer_backward: only results of mkldnn_rnn_layer have gradients");
+      "openreg: mkldnn_rnn_layer_backward runs one layer of an LSTM in one direction over (steps, "
+      "batch, features), like mkldnn_rnn_layer");
   Operands operands;
   for (const at::Tensor& tensor :
        {input, weight_ih, weight_hh, bias_ih, bias_hh, hx, cx, output, hy, cy, workspace}) {
@@ -302,7 +303,7 @@ TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));  // in inference mode
 }
 
-// It is composed of differentiable operators, so it needs no autograd kernel.
+// `lstm` is composed of differentiable operators, so it needs no autograd kernel of its own.
 TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
   library.impl("lstm.input", TORCH_FN(lstm));
 }

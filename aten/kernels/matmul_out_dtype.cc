@@ -22,7 +22,7 @@ at::Tensor convert(const at::Tensor& operand, at::ScalarType out_dtype) {
   return operand.to(out_dtype);
 }
 
-// Checks the two factors of a product.
+// Throws unless the two factors of a product have the same dtype.
 void check_same_dtype(const at::Tensor& left, const at::Tensor& right) {
   TORCH_CHECK(left.scalar_type() == right.scalar_type(), "expected scalar type ",
               left.scalar_type(), " but found ", right.scalar_type());

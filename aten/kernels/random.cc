@@ -25,7 +25,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// A random number costs a few nanoseconds.
+// The cost of one random number, which takes a few nanoseconds.
 constexpr int64_t kCostPerElement = 16;
 
 struct RandomKernel {

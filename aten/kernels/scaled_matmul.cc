@@ -86,7 +86,7 @@ void prepare_out(const at::Tensor& self, const at::Tensor& mat2, OptionalDtype o
   at::assert_no_overlap(out, mat2);
 }
 
-// `out` is undefined (functional) or the caller's.
+// Launches the product. `out` is undefined in the functional variant, otherwise the caller's.
 at::Tensor launch_scaled_mm(const at::Tensor& self, const at::Tensor& mat2,
                             const at::Tensor& scale_a, const at::Tensor& scale_b,
                             const Optional& bias, const Optional& scale_result,

@@ -74,7 +74,8 @@ at::Tensor& elemt_out(const at::Tensor& input, const Optional& weight, const Opt
   return out.copy_(elemt(input, weight, bias, mean, invstd, eps));
 }
 
-// `mean` and `invstd` have sizes [parts, channels], `counts` has size [parts].
+// Combines the statistics of all processes. `mean` and `invstd` have sizes [parts, channels],
+// `counts` has size [parts].
 Two gather_stats_with_counts(const at::Tensor& input, const at::Tensor& mean,
                              const at::Tensor& invstd, const Optional& running_mean,
                              const Optional& running_var, double momentum, double eps,
@@ -105,8 +106,8 @@ Two gather_stats(const at::Tensor& input, const at::Tensor& mean, const at::Tens
                                   counts);
 }
 
-// Sums over this process's part. `input_g`, `weight_g` and `bias_g` tell which gradients are
-// needed.
+// Returns the sums over this process's part, and its gradients of weight and bias. `input_g`,
+// `weight_g` and `bias_g` select the gradients that are needed.
 Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const at::Tensor& mean,
                      const at::Tensor& invstd, const Optional& weight, bool input_g, bool weight_g,
                      bool bias_g) {
@@ -130,7 +131,8 @@ Four backward_reduce(const at::Tensor& grad_out, const at::Tensor& input, const 
   return {std::move(sum_dy), std::move(sum_dy_xmu), std::move(grad_weight), std::move(grad_bias)};
 }
 
-// The sums are over all processes; `count` has each process's number of elements per channel.
+// Returns the gradient of the input. The sums are over all processes; `count` has each process's
+// number of elements per channel.
 at::Tensor backward_elemt(const at::Tensor& grad_out, const at::Tensor& input,
                           const at::Tensor& mean, const at::Tensor& invstd, const Optional& weight,
                           const at::Tensor& sum_dy, const at::Tensor& sum_dy_xmu,

@@ -25,8 +25,8 @@ using Optional = std::optional<at::Tensor>;
 
 constexpr int64_t kLayerLoops = 8;  // four products, the attention's two, softmax, norms
 
-// About eight multiplications per quarter of a nanosecond; each token is multiplied by every
-// weight.
+// Returns the cost of a layer, at about eight multiplications per quarter of a nanosecond: each
+// token is multiplied by every weight.
 int64_t layer_cost(const at::Tensor& tokens, int64_t weights) {
   return tokens.numel() / std::max<int64_t>(1, tokens.size(-1)) * weights / 8;
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Products of floats with narrow weights: blocks of rows of the weight are converted to float, one
-// cache-sized block at a time, and multiplied. Runs on the thread of the kernel; the products use
-// its team.
+// cache-sized block at a time, and multiplied. The function runs on the thread of the kernel, and
+// the products use its team.
 #ifndef ATEN_KERNELS_WEIGHT_BLOCKS_H_
 #define ATEN_KERNELS_WEIGHT_BLOCKS_H_
 
@@ -19,7 +19,7 @@ namespace openreg {
 // the conversion of the block.
 constexpr int64_t kWeightBlock = 128 * 1024;
 constexpr int64_t kLargeWeightBlock = 512 * 1024;
-constexpr int64_t kManyRows = 16;        // rows of the other operand
+constexpr int64_t kManyRows = 16;        // rows of the other operand that need a large block
 constexpr int64_t kWeightBlockRows = 8;  // a block has a multiple of these rows
 
 // Returns `self` (M, columns) times the transposed weight (rows, columns), as float (M, rows).

@@ -41,8 +41,9 @@ at::Tensor to_condition(const at::Tensor& condition) {
   return condition;
 }
 
-// `out` is undefined (functional) or the caller's. Operands of different dtypes are converted on
-// the device, so the TensorIterator can compute the output's sizes and strides from metadata.
+// Launches the selection. `out` is undefined in the functional variant, otherwise the caller's.
+// Operands of different dtypes are converted on the device, so the TensorIterator can compute the
+// output's sizes and strides from metadata.
 template <OutputKind kKind>
 at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
                         const at::Tensor& other_, c10::ScalarType dtype, const at::Tensor& out_) {
@@ -52,7 +53,7 @@ at::Tensor launch_where(const at::Tensor& condition_, const at::Tensor& self_,
   operands.add(other_);
   operands.add_device(out_);
   const c10::Device device(kOpenRegType, operands.device());
-  // TensorIterator supports only one scalar on the CPU.
+  // TensorIterator supports only one scalar on the CPU; if there are more, all are moved.
   const bool numbers = int{condition_.is_cpu()} + int{self_.is_cpu()} + int{other_.is_cpu()} > 1;
   const auto placed = [&](const at::Tensor& tensor) {
     return numbers && tensor.is_cpu() ? tensor.to(device) : tensor;
@@ -137,7 +138,8 @@ at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& i
   return out;
 }
 
-// The CPU kernel assumes a contiguous output and writes past the end of an expanded one.
+// Copies a view instead of calling the CPU kernel, which assumes a contiguous output and writes
+// past the end of an expanded one.
 at::Tensor& narrow_copy_out(const at::Tensor& self, int64_t dim, int64_t start, int64_t length,
                             at::Tensor& output) {
   Operands operands;

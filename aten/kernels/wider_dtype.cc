@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Dtypes that accelerators support and CPU kernels do not: float16 and bfloat16 are computed in
-// float32 and bool in int64, and results are converted back. docs/operators.md lists all operators
-// for which torch supports such dtypes. Any thread may call them.
+// Operators for dtypes that accelerators support and CPU kernels do not: float16 and bfloat16 are
+// computed in float32 and bool in int64, and results are converted back. docs/operators.md lists
+// all operators for which torch supports such dtypes. Any thread may call these functions.
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
@@ -78,7 +78,7 @@ void compute_in_float(const c10::OperatorHandle& handle, torch::jit::Stack* stac
   }
 }
 
-// The sum of bool values is an integer.
+// Computes with int64 if the argument is bool, because the sum of bool values is an integer.
 void compute_in_long(const c10::OperatorHandle& handle, torch::jit::Stack* stack) {
   c10::IValue& argument = stack->back();
   if (is_device(argument.toTensor()) && argument.toTensor().scalar_type() == c10::kBool) {
@@ -109,7 +109,7 @@ constexpr const char* kInFloat[] = {
     "multilabel_margin_loss_forward",
     "multilabel_margin_loss_forward.output",
 };
-// The CPU supports bfloat16 for these.
+// The operators of this list are computed in float32 only for float16: the CPU supports bfloat16.
 constexpr const char* kHalfInFloat[] = {"rrelu_with_noise", "rrelu_with_noise.out",
                                         "rrelu_with_noise_"};
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The kinds of calls whose kernels have run without an argument error.
+// Records the kinds of calls whose kernels have run without an argument error.
 //
 // A CPU kernel rejects a dtype, or a scalar out of range, when it runs, but such an error must be
 // thrown at the call. Therefore launch() waits for the first kernel of an operator with a new kind
@@ -8,8 +8,8 @@
 // kind do not wait.
 //
 // The table is process-wide and has a fixed size. If it is full, a new kind replaces another one,
-// which is then checked again. Any thread may call it; it is lock-free. Two threads may check the
-// same kind.
+// which is then checked again. Any thread may call its functions, which are lock-free. Two threads
+// may check the same kind.
 #ifndef ATEN_LAUNCH_ACCEPTED_CALLS_H_
 #define ATEN_LAUNCH_ACCEPTED_CALLS_H_
 
@@ -22,7 +22,8 @@ namespace openreg {
 
 class AcceptedCalls {
  public:
-  // `key` is a hash of the operator and the kind of its arguments; not 0.
+  // Returns whether a kind was added. `key` is a hash of the operator and the kind of its
+  // arguments; it must not be 0.
   bool contains(uint64_t key) const {
     for (size_t i = 0; i < kProbes; ++i) {
       const uint64_t known = keys_[(key + i) % kCapacity].load(std::memory_order_relaxed);

@@ -27,8 +27,8 @@ c10::DataPtr kernel_data(const c10::StorageImpl& source) {
   return {kernel_pointer(source.data()), c10::Device(c10::kCPU)};
 }
 
-// Created outside of inference mode: an inference tensor would remain one in later launches, and
-// could not require gradients.
+// Creates an object outside of inference mode: an inference tensor would remain one in later
+// launches, and could not require gradients.
 template <class Impl, class... Arguments>
 c10::intrusive_ptr<Impl> make_impl(Arguments&&... arguments) {
   const c10::InferenceMode normal(/*enabled=*/false);
@@ -110,8 +110,8 @@ c10::MaybeOwned<at::Tensor> AliasPool::borrow(const at::Tensor& tensor) {
   const c10::StorageImpl& storage = *source.unsafe_storage().unsafeGetStorageImpl();
   const size_t place = find(storage);
   if (C10_UNLIKELY(used_ == kSlots)) {
-    // The pool is exhausted: a new alias, which shares the storage of an earlier alias if there is
-    // one.
+    // The pool is exhausted: make a new alias, which shares the storage of an earlier alias of the
+    // same device storage, if there is one.
     auto fresh = make_impl<Impl>(
         c10::Storage(place < shown_used_ ? shown_[place].storage : make_alias_storage(storage)));
     fresh->view(source);

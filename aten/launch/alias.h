@@ -36,7 +36,7 @@
 
 namespace openreg {
 
-// Faster than memcmp for a few numbers.
+// Returns whether the numbers are equal. Faster than memcmp for a few numbers.
 inline bool same_numbers(c10::IntArrayRef a, c10::IntArrayRef b) {
   if (a.size() != b.size()) {
     return false;
@@ -68,7 +68,7 @@ class AliasPool {
   // valid until reset(); no reference is counted.
   c10::MaybeOwned<at::Tensor> borrow(const at::Tensor& tensor);
 
-  // The same with a counted reference.
+  // Returns an alias like borrow(), with a counted reference.
   at::Tensor alias(const at::Tensor& tensor) { return *borrow(tensor); }
 
   // Updates an alias of this pool to the current storage, sizes and strides of `tensor`: for an
@@ -83,8 +83,8 @@ class AliasPool {
     dtypes_ = dtypes_ * 131 + index * 2 + (tensor.numel() == 0 ? 2 : 1);
     dtype_set_ |= uint64_t{1} << index;
   }
-  // A hash of the dtypes of this launch and of which tensors are empty, in the order in which the
-  // aliases were made.
+  // Returns a hash of the dtypes of this launch and of which tensors are empty, in the order in
+  // which the aliases were made.
   uint64_t dtypes() const { return dtypes_; }
   // Returns whether every CPU kernel supports the dtypes: all are float, or all are double.
   bool has_common_dtype() const {
@@ -92,8 +92,8 @@ class AliasPool {
            dtype_set_ == uint64_t{1} << static_cast<int>(c10::kDouble);
   }
 
-  // Ends the use of all aliases. Called when the launch has ended and its references have been
-  // dropped.
+  // Prepares the pool for another launch: no alias of this launch may be used any more. Called when
+  // the launch has ended and its references have been dropped.
   void reset();
 
  private:

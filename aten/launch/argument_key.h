@@ -4,12 +4,12 @@
 // make a kernel reject them.
 //
 // Kernels check scalars when they run: `std >= 0`, `0 <= p <= 1`, `from <= to`, and that the dtype
-// of a tensor can represent the value. Many also check then whether their outputs overlap. Calls of
-// an operator with equal keys pass the same checks. Therefore a call whose key the operator has
+// of a tensor can represent the value. Many kernels also check whether their outputs overlap. Calls
+// of an operator with equal keys pass the same checks. Therefore a call whose key the operator has
 // accepted before does not wait for its kernel (accepted_calls.h). The key 0 means that a kernel
 // would not reject anything.
 //
-// Any thread may call it.
+// Any thread may call these functions.
 #ifndef ATEN_LAUNCH_ARGUMENT_KEY_H_
 #define ATEN_LAUNCH_ARGUMENT_KEY_H_
 
@@ -34,8 +34,8 @@
 
 namespace openreg {
 
-// The width, the sign, and whether the magnitude is below, at or above one. Never 0, because some
-// kernels reject the value zero.
+// Returns the key of a number: its width, its sign, and whether its magnitude is below, at or above
+// one. The key is never 0, because some kernels reject the value zero.
 inline uint64_t range_of(double value) {
   const double magnitude = std::abs(value);
   const uint64_t sign = value < 0 ? 1 : value > 0 ? 2 : 3;
@@ -43,14 +43,14 @@ inline uint64_t range_of(double value) {
   return width_of(value) * 16 + sign * 4 + unit;
 }
 
-// The key of an option's name.
+// Returns the key of an option's name.
 inline uint64_t text_key(std::string_view text) { return std::hash<std::string_view>()(text); }
 inline uint64_t text_key(const std::optional<std::string_view>& text) {
   return text.has_value() ? text_key(*text) : 0;
 }
 
-// The key of the floating-point numbers and integers among boxed arguments: their ranges, and how
-// each compares with the previous one.
+// Returns the key of the floating-point numbers and integers among boxed arguments: their ranges,
+// and how each compares with the previous one.
 inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   uint64_t key = 0;
   std::optional<double> last;
@@ -67,12 +67,12 @@ inline uint64_t range_key(c10::ArrayRef<c10::IValue> arguments) {
   return key;
 }
 
-// The key of an output: whether some of its elements share memory.
+// Returns the key of an output: whether some of its elements share memory.
 inline uint64_t overlap_of(const at::Tensor& output) {
   return at::has_internal_overlap(output.unsafeGetTensorImpl()) == at::MemOverlap::Yes ? 1 : 0;
 }
 
-// The key of an output and another argument: whether they share memory, partially or fully.
+// Returns the key of an output and another argument: whether they share memory, partially or fully.
 inline uint64_t overlap_of(const at::Tensor& output, const at::Tensor& other) {
   const c10::TensorImpl* const left = output.unsafeGetTensorImpl();
   const c10::TensorImpl* const right = other.unsafeGetTensorImpl();
@@ -103,7 +103,7 @@ inline uint64_t overlap_of(const at::Tensor& output, const at::ITensorListRef& o
   return key;
 }
 
-// Other arguments have no memory.
+// Returns 0, because arguments of other types have no memory.
 template <class T>
   requires(!std::is_convertible_v<const T&, const at::Tensor&> &&
            !std::is_convertible_v<const T&, at::ITensorListRef> &&
@@ -112,7 +112,7 @@ uint64_t overlap_of(const at::Tensor& /*output*/, const T& /*other*/) {
   return 0;
 }
 
-// The key of an output and all other arguments.
+// Returns the key of an output and all other arguments.
 template <class... Others>
 uint64_t overlap_key(const at::Tensor& output, const Others&... others) {
   uint64_t key = overlap_of(output);
@@ -128,7 +128,7 @@ uint64_t argument_key(Keys... keys) {
   return key;
 }
 
-// The key of the last kOutputs arguments, which are outputs, and all arguments.
+// Returns the key of the last kOutputs arguments, which are outputs, with respect to all arguments.
 template <size_t kOutputs, class... Arguments>
 uint64_t output_overlaps(const Arguments&... arguments) {
   const auto all = std::tie(arguments...);

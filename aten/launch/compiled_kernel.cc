@@ -15,7 +15,7 @@
 namespace openreg {
 namespace {
 
-// A kernel and its arguments. It calls no operators.
+// The closure of a kernel and its arguments. The kernel calls no operators.
 class CompiledClosure {
  public:
   static constexpr bool kLeaf = true;

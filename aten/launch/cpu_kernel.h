@@ -24,8 +24,8 @@
 namespace openreg {
 namespace detail {
 
-// The key of an argument for a parameter of this type: the width of a scalar, or the overlap of an
-// output with all arguments.
+// Returns the key of an argument for a parameter of this type: the width of a scalar, or the
+// overlap of an output with all arguments.
 template <class Parameter, class Argument, class... Arguments>
 uint64_t parameter_key(const Argument& argument, const Arguments&... arguments) {
   if constexpr (std::is_same_v<Parameter, at::Tensor&>) {

@@ -59,8 +59,8 @@ void Operands::add_device(const at::Tensor& tensor) {
 namespace detail {
 namespace {
 
-// The floating-point control register. torch.set_flush_denormal sets it for one thread, but it
-// should apply to the device's kernels too.
+// Returns the calling thread's floating-point control register. torch.set_flush_denormal sets it
+// for one thread, but the setting should apply to the device's kernels too.
 unsigned float_mode() {
 #if defined(__x86_64__)
   return _mm_getcsr();
@@ -143,7 +143,7 @@ orError_t launch_with_site(orStream_t stream, orKernelFunction_t kernel, const L
   return error;
 }
 
-// Handles active launch watchers before the launch is passed to the driver.
+// Passes a launch to the driver after the active launch watchers have handled it.
 [[gnu::cold, gnu::noinline]] orError_t launch_watched(orStream_t stream, orKernelFunction_t kernel,
                                                       const Launch& launch,
                                                       const orLaunchAttributes& attributes) {

@@ -107,7 +107,7 @@ class Operands {
       add(tensors.get(i));
     }
   }
-  // Arguments that are not tensors are ignored.
+  // Ignores an argument that is not a tensor.
   template <class T>
     requires(!std::is_convertible_v<const T&, const at::Tensor&>)
   void add(const T& /*argument*/) {}
@@ -139,10 +139,10 @@ class Operands {
     }
   }
 
-  // The device of the tensors; the current device if there are none.
+  // Returns the device of the tensors, or the current device if there are none.
   c10::DeviceIndex device() const { return device_ >= 0 ? device_ : current_device(); }
   bool on_device() const { return device_ >= 0; }
-  // The total number of elements of all device tensors.
+  // Returns the total number of elements of all device tensors.
   int64_t numel() const { return numel_; }
   // Returns whether a TensorIterator over aliases of the tensors would convert data on the host
   // while it is built, and so read data that queued kernels have not written yet. It does for
@@ -151,7 +151,7 @@ class Operands {
     return mixes_ || number_kind_ > kind(dtype_) ||
            (!ranked_ && (hosts_mix_ || (on_host_ && host_dtype_ != dtype_)));
   }
-  // The same for operators that convert integers to floating point: also true for integer tensors.
+  // Returns mixes() for operators that convert integers to floating point: also true for integers.
   bool converts() const { return mixes() || kind(dtype_) < kReal; }
 
  private:
@@ -179,8 +179,8 @@ class Operands {
   int64_t numel_ = 0;
 };
 
-// When launch() waits for the kernel and throws its exception. Never on a captured stream, whose
-// kernels run at a replay.
+// When launch() waits for the kernel and throws its exception. It never waits on a captured stream,
+// whose kernels run at a replay.
 enum class Check : uint8_t {
   // If the operator has not yet accepted such arguments: tensors of these dtypes with the site's
   // argument_key. Every kernel accepts tensors that are all float or all double.
@@ -227,7 +227,7 @@ class KernelScope {
 // The bytes that are passed through the driver's queue.
 struct Launch {
   LaunchRecord* record;
-  int16_t threads;        // of the team, if there is one
+  int16_t threads;        // the number of threads of the team; 0 for a serial kernel
   bool replayed = false;  // the closure is kept for other replays of its graph
   unsigned float_mode;    // the launching thread's rounding and denormal modes
 };
@@ -235,7 +235,7 @@ struct Launch {
 void submit(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
             const orRepeatable& repeatable, LaunchRecord* record);
 
-// The same, but waits if site.check requires it.
+// Submits a launch like submit(), but waits for the kernel if site.check requires it.
 void submit_checked(const LaunchSite& site, orStream_t stream, orKernelFunction_t kernel,
                     const orRepeatable& repeatable, LaunchRecord* record);
 
@@ -283,7 +283,7 @@ orError_t run_closure(void* arguments) noexcept {
   return error;
 }
 
-// Called at each replay, with the bytes of the launch.
+// Runs the Closure at a replay. `arguments` are the bytes of the launch.
 template <class Closure>
 orError_t replay_closure(void* arguments) noexcept {
   static_cast<Launch*>(arguments)->replayed = true;
@@ -375,8 +375,8 @@ struct FunctionClosure {
 
 }  // namespace detail
 
-// For handwritten kernels: `make` is called with the AliasPool and returns the kernel, a callable
-// that owns its arguments. If a call consumes them, it must also have a repeat().
+// Launches a handwritten kernel: `make` is called with the AliasPool and returns the kernel, a
+// callable that owns its arguments. If a call consumes them, the kernel must also have a repeat().
 //   launch_kernel({"aten::foo", cost}, device, [&](AliasPool& aliases) {
 //     return [out = aliases.alias(out), self = aliases.alias(self)] { at::cpu::foo_outf(self, out);
 //     };

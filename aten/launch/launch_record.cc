@@ -24,13 +24,13 @@ class RecordHome {
     return record;
   }
 
-  // Called on the thread of this home.
+  // Takes back a record on the thread of this home.
   void keep(LaunchRecord* record) {
     record->next = own_;
     own_ = record;
   }
 
-  // Called on any other thread.
+  // Takes back a record on any other thread.
   void give_back(LaunchRecord* record) {
     record->next = returned_.load(std::memory_order_relaxed);
     while (!returned_.compare_exchange_weak(record->next, record, std::memory_order_release,

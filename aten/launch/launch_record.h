@@ -32,8 +32,8 @@ struct alignas(64) LaunchRecord {
   LaunchRecord* next = nullptr;
   RecordHome* home = nullptr;
   AliasPool aliases;
-  // Whether `closure` holds an object. After a failed launch it tells whether the kernel has run.
-  // The launching thread may read it even after the record was returned, because only that thread
+  // Whether `closure` holds an object. After a failed launch, false means that the kernel has run.
+  // The launching thread may read this even after the record was returned, because only that thread
   // can reuse the record.
   bool occupied = false;
   // Set while the launching thread waits for the kernel: receives the kernel's exception, which
@@ -46,7 +46,8 @@ struct alignas(64) LaunchRecord {
   // Returns whether the calling thread acquired the record.
   bool is_home() const;
 
-  // The closure must have been destroyed. `at_home`: the value of is_home().
+  // Returns the record to its home. The closure must have been destroyed. `at_home`: the value of
+  // is_home().
   void release(bool at_home);
 };
 

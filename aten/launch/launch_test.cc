@@ -105,7 +105,7 @@ TEST(LaunchTest, OnlyTheExecutorHasATeam) {
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-// The threads of this process.
+// Returns the ids of the threads of this process.
 std::set<std::string> threads() {
   std::set<std::string> names;
   for (const auto& thread : std::filesystem::directory_iterator("/proc/self/task")) {
@@ -120,8 +120,7 @@ std::ptrdiff_t count_started(const std::set<std::string>& before) {
   return std::ranges::count_if(threads(), [&](const auto& name) { return !before.contains(name); });
 }
 
-// A computation large enough for a team. It calls torch, because this file is compiled without
-// OpenMP.
+// Computes enough for a team. Calls torch, because this file is compiled without OpenMP.
 void compute() { (void)at::ones({1 << 20}); }
 
 // Returns the number of threads that start when torch computes in a kernel on a new stream.
@@ -145,8 +144,8 @@ TEST(LaunchTest, AWorkersFirstParallelLoopHasOneThread) {
   at::set_num_threads(before);
 }
 
-// VML has the smallest grain. Tests sizes at and just above the limit of serial kernels, inline and
-// on the worker.
+// VML parallelizes the smallest sizes. Tests sizes at and just above the limit of serial kernels,
+// inline and on the worker.
 TEST(LaunchTest, SmallKernelsStartNoTeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 3);
@@ -170,7 +169,7 @@ TEST(LaunchTest, TheExecutorStartsItsTeam) {
   at::set_num_threads(before);
 }
 
-// The output has 64 times as many elements as the input.
+// The cost must depend on the output, which has 64 times as many elements as the input.
 TEST(LaunchTest, AConvolutionOfFewChannelsToManyHasATeam) {
   const int before = at::get_num_threads();
   at::set_num_threads(before + 6);

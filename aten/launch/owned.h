@@ -49,7 +49,7 @@ inline c10::MaybeOwned<at::Tensor> borrow_tensor(AliasPool& aliases, const at::T
   return Borrowed::owned(copy_host_tensor(tensor));
 }
 
-// The same with a counted reference.
+// Returns the argument like borrow_tensor(), with a counted reference.
 inline at::Tensor own_tensor(AliasPool& aliases, const at::Tensor& tensor) {
   return *borrow_tensor(aliases, tensor);
 }
@@ -71,7 +71,7 @@ struct is_view<at::OptionalScalarRef> : std::true_type {};
 template <class T>
 struct is_view<std::optional<T>> : is_view<T> {};
 
-// Numbers, bools, enumerations, Scalars, arrays of bool.
+// Stores numbers, bools, enumerations, Scalars and arrays of bool as values.
 template <class T>
 struct Owned {
   static_assert(!is_view<T>::value,
@@ -98,7 +98,7 @@ struct Owned<at::Tensor> {
   c10::MaybeOwned<at::Tensor> value;
 };
 
-// An output, which kernels may modify.
+// Stores an output, which kernels may modify.
 template <>
 struct Owned<at::Tensor&> {
   Owned(AliasPool& aliases, const at::Tensor& argument) : value(own_tensor(aliases, argument)) {}

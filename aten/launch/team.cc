@@ -39,8 +39,8 @@ void yield_team() {
   }
 }
 
-// Calling torch rather than OpenMP, here and below, makes torch apply its own setting to this
-// thread now; otherwise it would do so in the first parallel region and override ours.
+// Calls torch before OpenMP, here and below, so that torch applies its own setting to this thread
+// now; otherwise torch would apply it in the first parallel region and override ours.
 void set_team(int threads) {
   thread_local int current = 0;
   if (current != threads) {

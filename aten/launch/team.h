@@ -19,9 +19,9 @@ namespace openreg {
 // Returns torch.get_num_threads() of the calling thread, which is the launching thread.
 int team_size();
 
-// Must be called before a parallel launch: dissolves the calling thread's own team, if any. It does
-// so only in one of eight calls, so that a program that alternates between both kinds of work does
-// not restart the threads each time.
+// Dissolves the calling thread's own team, if any; must be called before a parallel launch. Only
+// one of eight calls dissolves it, so that a program that alternates between both kinds of work
+// does not restart the threads each time.
 void yield_team();
 
 // Makes kernels on this device thread use `threads` threads from now on.

@@ -36,9 +36,8 @@ void set_flag(std::string_view argument) {
   } else if (name == "--threads") {
     read(flags.threads);
   } else {
-    TORCH_CHECK_VALUE(false, argument,
-                      ": expected --programs --seed --steps --threads --show "
-                      "--replay");
+    TORCH_CHECK_VALUE(false, "unknown flag ", argument,
+                      ": expected --programs, --seed, --steps, --threads, --show or --replay");
   }
 }
 

@@ -30,12 +30,12 @@ namespace {
 
 using at::Tensor;
 
-// Like Python's x[index], which accepts integer masks, unlike the operator.
+// Indexes like Python's x[index], which accepts integer masks, unlike the operator.
 Tensor index(const Tensor& x, const Tensor& index) {
   return at::indexing::get_item(x, {at::indexing::TensorIndex(index)});
 }
 
-// The operator, like Python's index_put_.
+// Calls the operator, like Python's index_put_.
 Tensor set(const Tensor& x, const Tensor& index, const Tensor& values) {
   return x.index_put_(c10::List<std::optional<Tensor>>({index}), values);
 }

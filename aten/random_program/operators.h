@@ -19,26 +19,26 @@ template <class... Arguments>
 using Table = std::map<std::string, at::Tensor (*)(Arguments...)>;
 using Dtypes = std::map<std::string, at::ScalarType>;
 
-// Keeps values small, so that floating-point arithmetic is exact.
+// Returns the values modulo 97: they stay small, so that floating-point arithmetic is exact.
 at::Tensor wrap(const at::Tensor& tensor);
 
 const Table<const at::Tensor&, int64_t>& views();
 
-// New tensors.
+// Operators that return a new tensor.
 const Table<const at::Tensor&, const at::Tensor&>& binary_operators();
 const Table<const at::Tensor&>& unary_operators();
 
-// In place, with another tensor or with an integer.
+// Operators that modify their first argument, with another tensor or with an integer.
 const Table<const at::Tensor&, const at::Tensor&>& changes();
 const Table<const at::Tensor&, int64_t>& changes_by_number();
 
-// New tensors, whose storage or size is replaced.
+// Functions that return a new tensor whose storage or size was replaced.
 const Table<const at::Tensor&, const at::Tensor&>& swaps();
 
-// Random numbers in a new tensor like the first argument.
+// Functions that return random numbers in a new tensor like the first argument.
 const Table<const at::Tensor&, const at::Generator&>& draws();
 
-// The dtypes that new tensors may have.
+// Returns the dtypes that new tensors may have, by name.
 const Dtypes& dtypes();
 
 }  // namespace openreg::programs

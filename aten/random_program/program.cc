@@ -85,7 +85,8 @@ Program::~Program() {
 void Program::run(const Steps& steps) {
   for (const Step& step : steps) {
     const auto action = kActions.find(step.at(0));
-    TORCH_CHECK_VALUE(action != kActions.end(), "unknown step '", step[0], "'");
+    TORCH_CHECK_VALUE(action != kActions.end(), "unknown step '", step[0],
+                      "': grammar() in grammar.cc lists the steps");
     step_ = &step;
     if (!action->second.needs_tensor || !pairs_.empty()) {
       std::invoke(action->second.function, *this);

@@ -52,13 +52,13 @@ Outcome attempt(Function&& function) {
 }
 
 using DeviceStreams = std::array<c10::Stream, kStreams>;
-// Not used by other threads, because a kernel's error is thrown to the next caller that waits for
-// its stream.
+// The streams of one thread. Other threads do not use them, because a kernel's error is thrown to
+// the next caller that waits for its stream.
 using Streams = std::array<DeviceStreams, kDevices>;
 
 Streams own_streams();
 
-// The streams of the first thread, including the default streams.
+// Returns the streams of the first thread, including the default streams.
 Streams first_streams();
 
 // Runs one program, on one thread. Throws Difference.
@@ -151,7 +151,7 @@ class Program {
     }
   }
 
-  // The same for a function that modifies its first argument.
+  // Calls a function that modifies its first argument on both sides, and compares the errors.
   template <class Function, class... Pairs>
   void in_place(Function&& function, const Pair& first, const Pairs&... pairs) {
     const Outcome theirs = attempt([&] { return function(first.theirs, pairs.theirs...); });
@@ -167,7 +167,7 @@ class Program {
   void change();
   void change_by_number();
 
-  // Queued work must keep the memory with which it was launched.
+  // Replaces the storage of a tensor; queued work must keep the memory with which it was launched.
   void swap_storage();
 
   // Draws must be equal for equal seeds, regardless of queued work. (generator_test.cc checks the
@@ -179,24 +179,24 @@ class Program {
 
   void move();
 
-  // Copies through pinned memory, whose last reference is dropped while the copy back is queued.
+  // Copies to pinned memory and back; its last reference is dropped while the copy back is queued.
   void round_trip();
 
-  // Runs on a new thread with this thread's streams. Only the thread of "forget" may outlive the
-  // step.
+  // Runs an operator, or drops a tensor, on a new thread with this thread's streams. Only a thread
+  // that drops a tensor ("forget") may outlive the step.
   void elsewhere();
 
-  // The new stream continues after all work queued on both devices.
+  // Switches to a stream, which continues after all work queued on both devices.
   void switch_stream();
 
-  // Uses an event that is destroyed during the wait.
+  // Makes `stream` wait for `earlier`, with an event that is destroyed during the wait.
   static void wait(const c10::Stream& stream, const c10::Stream& earlier);
 
   void fall_behind();
   void forget();
   void read();
 
-  // Not in the grammar: simulates a wrong kernel, to test this test.
+  // Simulates a wrong kernel, to test this test. The step is not in the grammar.
   void spoil();
 
   static const std::map<std::string, Action> kActions;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Runs random programs on the CPU and on the device. They are those of tests/random_program_test.py
-// without Python, so that asan, ubsan and tsan can check them. grammar.h defines programs.
+// Runs random programs on the CPU and on the device. The programs are those of
+// tests/random_program_test.py without Python, so that asan, ubsan and tsan can check them.
+// grammar.h defines programs.
 //
 //     bazelw test //aten/random_program:random_program_test --test_arg=--programs=2000
 //     .bazel/bin/aten/random_program/random_program_test --show --programs=3 --seed=7

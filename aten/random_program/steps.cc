@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The steps of random programs.
+// Implements the steps of random programs (program.h).
 #include <ATen/core/Formatting.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/cat.h>

@@ -17,7 +17,7 @@
 
 namespace openreg {
 
-// The cost (launch.h) of the product of two matrices or batches of matrices: a vector fused
+// Returns the cost (launch.h) of the product of two matrices or batches of matrices: a vector fused
 // multiply-add processes about ten elements in the time that a memory-bound loop needs for one. The
 // value is arbitrary for arguments that are not matrices, which meta() rejects.
 int64_t matmul_cost(const at::Tensor& left, const at::Tensor& right);
@@ -43,14 +43,14 @@ void count_writes(at::TensorList tensors);
 void check_uniform(std::initializer_list<at::TensorList> lists,
                    std::initializer_list<at::TensorList> optional_lists, at::TensorList steps = {});
 
-// Throws unless both have an integer or bool dtype.
+// Throws unless both tensors have an integer or bool dtype.
 void check_bits(const at::Tensor& self, const at::Tensor& other);
 
 // Throws unless `self` can be expanded to the sizes of the product of two matrices. Errors of the
 // matrices themselves are left to meta().
 void check_bias(const at::Tensor& self, const at::Tensor& mat1, const at::Tensor& mat2);
 
-// Throws if one of them has dtype bool.
+// Throws if `self` or `other` has dtype bool.
 void check_difference(const at::Tensor& self, const at::Tensor& other);
 
 // Throws if the tensor's dtype cannot represent the value.
@@ -69,8 +69,8 @@ void check_mask(const at::Tensor& self, const at::Tensor& mask, const at::Tensor
 c10::List<std::optional<at::Tensor>> index_tensors(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
 
-// The same for indices of written elements: masks are kept, because no result shape depends on
-// them, and the kernel counts the selected elements.
+// Returns the indices of written elements in the same form, except that masks are kept, because no
+// result shape depends on them and the kernel counts the selected elements.
 c10::List<std::optional<at::Tensor>> written_indices(
     const at::Tensor& self, const c10::List<std::optional<at::Tensor>>& indices);
 

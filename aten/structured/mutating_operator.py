@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of a mutating operator for its template (templates/mutating.cc.jinja)."""
+"""Computes the values that templates/mutating.cc.jinja inserts for a mutating operator."""
 
 from aten.structured.operator_list import Entry
 from aten.structured.torch_operators import (
@@ -50,6 +50,6 @@ class MutatingOperator:
 
 
 def _operands_method(argument: CppArgument) -> str:
-    """Lists and outputs must be on the device; other tensors may be 0-dim CPU tensors."""
+    """Return the method of Operands: only ``add`` accepts 0-dim CPU tensors, as inputs."""
     must_be_on_device = argument.is_list or argument.type == "at::Tensor&"
     return "add_device" if must_be_on_device and "c10::List" not in argument.type else "add"

@@ -14,8 +14,8 @@
 //     launch<Pointwise>(..., fast_path, result, alpha);  // Pointwise is a PointwiseKernel
 //
 // A Python scalar among the tensors is an operand of stride 0. Everything else (other dtypes,
-// layouts, sizes, out=) takes the general path, structured.h. Threads are those of a closure of
-// launch.h.
+// layouts, sizes, out=) takes the general path, structured.h. A PointwiseKernel is built and run on
+// the threads of any closure of launch.h.
 #ifndef ATEN_STRUCTURED_POINTWISE_H_
 #define ATEN_STRUCTURED_POINTWISE_H_
 
@@ -111,7 +111,7 @@ class FastPath {
     return impl.is_contiguous() && !impl.is_neg();
   }
 
-  // The value of a Python scalar that torch wrapped in a 0-dim CPU tensor.
+  // Returns the value of a Python scalar that torch wrapped in a 0-dim CPU tensor.
   static at::Scalar read_wrapped_number(const c10::TensorImpl& impl) {
     const void* const data = impl.data();
     switch (c10::typeMetaToScalarType(impl.dtype())) {
@@ -145,8 +145,9 @@ class FastPath {
     return !std::isfinite(value) || std::abs(value) <= std::numeric_limits<float>::max();
   }
 
-  // With a scalar operand the result has the strides of the tensor, which are arbitrary in
-  // dimensions of size 1; the fast path always creates the canonical strides.
+  // Returns whether the tensor has the canonical strides, which the fast path always creates. With
+  // a scalar operand meta() gives the result the tensor's strides, which are arbitrary in
+  // dimensions of size 1.
   bool is_canonical() const {
     int64_t stride = 1;
     for (int64_t i = model_->dim(); i-- > 0;) {
@@ -170,7 +171,7 @@ class FastPath {
 template <class Base, size_t kCount>
 class PointwiseKernel : public Base {
  public:
-  // It calls no operators, only a loop.
+  // The kernel calls no operators, only a loop.
   static constexpr bool kLeaf = true;
   static constexpr bool kPointwise = true;
 
@@ -199,7 +200,7 @@ class PointwiseKernel : public Base {
 
   std::nullptr_t result() const { return nullptr; }
 
-  // meta() is not called, so no outputs are requested.
+  // These overrides have no effect: meta() is not called, so no outputs are requested.
   const at::Tensor& maybe_get_output(int64_t /*index*/) override { return none_; }
   void set_output_strided(int64_t /*index*/, at::IntArrayRef /*sizes*/, at::IntArrayRef /*strides*/,
                           at::TensorOptions /*options*/) override {}

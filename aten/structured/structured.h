@@ -14,7 +14,8 @@
 //       checks and outputs, and later the whole of at::cpu::X_outf on aliases. Used for mixed
 //       dtypes, for which a TensorIterator over CPU tensors converts data while it is built.
 //
-// Built on the launching thread; runs on a thread chosen by the driver.
+// A StructuredKernel is built on the launching thread; its impl() runs on a thread chosen by the
+// driver.
 #ifndef ATEN_STRUCTURED_STRUCTURED_H_
 #define ATEN_STRUCTURED_STRUCTURED_H_
 
@@ -40,8 +41,9 @@ enum class OutputKind { kFunctional, kInplace, kOut };
 
 namespace detail {
 
-// Prepares output `out` as meta() requested. Functional: allocates it. In-place: checks it. Out:
-// resizes it, with torch's warning. Returns whether it was resized.
+// Prepares output `out` as meta() requested: allocates the output of a functional variant, checks
+// that of an in-place variant, resizes that of an out= variant, with torch's warning. Returns
+// whether `out` was resized.
 template <OutputKind kKind>
 bool set_output(at::Tensor& out, c10::DeviceIndex device, at::IntArrayRef sizes,
                 at::IntArrayRef strides, const at::TensorOptions& options) {
@@ -82,7 +84,7 @@ auto take_outputs(std::array<at::Tensor, kCount>& outputs) {
 }
 
 // The device tensors that a structured operator writes. Those of the caller are only borrowed
-// during the call, because a second reference to a tensor that Python knows requires the GIL.
+// during the call, because a second reference to a tensor with a Python object requires the GIL.
 template <size_t kCount, OutputKind kKind>
 class Outputs {
  public:
@@ -108,7 +110,7 @@ class Outputs {
       return slots_[index].defined();
     }
   }
-  // Functional: returns the tensors. Otherwise returns nothing, because the caller has them.
+  // Returns the tensors of a functional variant; otherwise nullptr, because the caller has them.
   auto take() {
     if constexpr (kGiven) {
       return nullptr;
@@ -165,9 +167,9 @@ class StructuredKernel final : public Base {
     set_output(index, sizes, strides, options, /*exact_strides=*/false);
   }
 
-  // Called after meta(). Some metas resize maybe_get_output() themselves (mse_loss with a
-  // reduction), so the device tensor is resized like its alias. Then the device tensors are
-  // returned, because a closure must not hold any.
+  // Returns the device tensors after meta(), because a closure must not hold any. Some metas resize
+  // maybe_get_output() themselves (mse_loss with a reduction), so a device tensor is first resized
+  // like its alias.
   auto take_outputs() {
     for (size_t i = 0; i < kCount; ++i) {
       const at::Tensor& alias = *output_aliases_[i];
@@ -180,7 +182,7 @@ class StructuredKernel final : public Base {
     return outputs_.take();
   }
 
-  // The number of elements that the TensorIterator visits.
+  // Returns the number of elements that the TensorIterator visits.
   int64_t iterations() const
     requires kIterates
   {
@@ -211,7 +213,7 @@ class StructuredKernel final : public Base {
     c10::SmallVector<at::OperandInfo, 4> operands_;
   };
 
-  // Called after impl().
+  // Copies outputs that impl() wrote to a CPU tensor. Called after impl().
   void finish() {
     if constexpr (kKind != OutputKind::kFunctional) {
       for (size_t i = 0; i < kCount; ++i) {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The data of a structured operator for its templates (templates/structured.cc.jinja)."""
+"""Computes the values that templates/structured.cc.jinja inserts for a structured operator."""
 
 import dataclasses
 
@@ -26,7 +26,7 @@ _FAST_KINDS: dict[Pointwise | None, tuple[str, ...]] = {
 
 @dataclasses.dataclass(frozen=True)
 class FastPath:
-    """The use of aten/structured/pointwise.h by a pointwise operator."""
+    """How a pointwise operator uses the fast path of aten/structured/pointwise.h."""
 
     operands: list[str]  # the arguments that the loop visits, in its order
     scalars: list[CppArgument]  # the other arguments

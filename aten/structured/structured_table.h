@@ -2,7 +2,7 @@
 //
 // The table of torch's structured operators with a CPU kernel: they have a Meta kernel that reads
 // only shapes, and an out= variant that writes to given outputs, so the boxed fallback runs them
-// without waiting. generate.py generates the table from torch's operator list. Any thread may call
+// without waiting. generate.py generates the table from torch's operator list. Any thread may read
 // it.
 #ifndef ATEN_STRUCTURED_STRUCTURED_TABLE_H_
 #define ATEN_STRUCTURED_STRUCTURED_TABLE_H_

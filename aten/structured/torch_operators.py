@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators of the installed PyTorch and their C++ signatures, from torchgen."""
+"""Reads the operators of the installed PyTorch and their C++ signatures through torchgen."""
 
 import pathlib
 import re
@@ -90,7 +90,7 @@ class CppArgument:
         return self.name
 
     def _is(self, base: BaseTy) -> bool:
-        """Tell whether the argument has this type, optional or not."""
+        """Return whether the argument has this type, optional or not."""
         type_ = self._type.elem if isinstance(self._type, OptionalType) else self._type
         return bool(type_ == BaseType(base))
 

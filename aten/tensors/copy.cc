@@ -20,7 +20,7 @@ namespace openreg {
 namespace {
 
 // Up to this size a pageable source is copied to a staging buffer instead of waiting for the copy:
-// this takes about as long as waking up the worker and the caller.
+// staging takes about as long as waking up the worker and the caller.
 constexpr size_t kStageBytes = 64 * 1024;
 
 constexpr const char* kName = "aten::_copy_from";
@@ -109,7 +109,7 @@ void copy_to_host(const at::Tensor& dst, const at::Tensor& src, bool non_blockin
   copy_and_wait(device, dst, src);
 }
 
-// Throws at the call the error that the kernel would throw.
+// Throws, at the call, the error that the kernel would throw for tensors of different shapes.
 void check_shapes(const at::Tensor& src, const at::Tensor& dst) {
   if (C10_LIKELY(src.sizes() == dst.sizes())) {
     return;
@@ -145,10 +145,12 @@ at::Tensor copy_from(const at::Tensor& src, const at::Tensor& dst, bool non_bloc
     return dst;
   }
   if (!is_device(dst)) {
-    TORCH_CHECK(dst.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device());
+    TORCH_CHECK(dst.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
+                ": copy to the CPU first");
     copy_to_host(dst, src, non_blocking);
   } else if (!is_device(src)) {
-    TORCH_CHECK(src.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device());
+    TORCH_CHECK(src.is_cpu(), "openreg: cannot copy from ", src.device(), " to ", dst.device(),
+                ": only openreg and CPU tensors can be copied to it");
     copy_from_host(dst, src, non_blocking);
   } else if (dst.get_device() == src.get_device()) {
     queue_copy(dst.get_device(), dst, src);

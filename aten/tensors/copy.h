@@ -38,7 +38,8 @@ using CopyKernel = void (*)(c10::DeviceIndex device, const at::Tensor& dst, cons
 // item(). Without a reader, the driver copies the element.
 using ScalarReader = at::Scalar (*)(const at::Tensor& self);
 
-// There is one of each per process. Called while a library is loaded, before any copy.
+// Set the copy kernel and the scalar reader of the process. Called while a library is loaded,
+// before any copy.
 void set_copy_kernel(CopyKernel kernel);
 void set_scalar_reader(ScalarReader reader);
 

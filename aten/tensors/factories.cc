@@ -32,7 +32,7 @@ void check_options(std::optional<at::Layout> layout, std::optional<bool> pin_mem
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
 }
 
-// torch.use_deterministic_algorithms guarantees that new memory has defined contents.
+// Fills a new tensor if torch.use_deterministic_algorithms guarantees defined contents.
 void fill_if_deterministic(at::Tensor& tensor) {
   const at::Context& context = at::globalContext();
   if (C10_UNLIKELY(context.deterministicAlgorithms() &&
@@ -83,8 +83,8 @@ using IndicesKernel = at::Tensor (*)(int64_t, int64_t, int64_t, std::optional<at
                                      std::optional<at::Layout>, std::optional<at::Device>,
                                      std::optional<bool>);
 
-// The CPU kernels allocate their result: it is computed at the call and copied like other host
-// data.
+// Implements tril_indices and triu_indices. The CPU kernels allocate their result, so it is
+// computed at the call and copied like other host data.
 template <IndicesKernel kKernel>
 at::Tensor indices(int64_t rows, int64_t columns, int64_t offset,
                    std::optional<at::ScalarType> dtype, std::optional<at::Layout> layout,

@@ -2,7 +2,7 @@
 //
 // Creates device tensors for kernels, without reading or changing the current device. Their
 // contents are undefined. The operators empty.memory_format, empty_strided and so on are in
-// factories.cc. Any thread may call it.
+// factories.cc. Any thread may call these functions.
 #ifndef ATEN_TENSORS_FACTORIES_H_
 #define ATEN_TENSORS_FACTORIES_H_
 

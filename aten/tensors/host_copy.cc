@@ -25,7 +25,7 @@ size_t extent(const at::Tensor& tensor) {
   return at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.element_size());
 }
 
-// Waits, because the memory of the result is pageable.
+// Copies a device tensor to a new CPU tensor. The copy waits, because that memory is pageable.
 at::Tensor read(c10::DeviceIndex device, const at::Tensor& tensor) {
   at::Tensor host = empty_host_tensor_like(tensor);
   copy_bytes(device, host.mutable_data_ptr(), tensor.const_data_ptr(), extent(tensor));

@@ -4,7 +4,7 @@
 // bytes, and between two such copies torch's copy_ converts dtypes and layouts and broadcasts on
 // the CPU. Only the bytes between the first and the last element of a tensor are copied. If the
 // destination has gaps, it is read first, so that the gaps keep their contents. Any thread may call
-// it.
+// these functions.
 #ifndef ATEN_TENSORS_HOST_COPY_H_
 #define ATEN_TENSORS_HOST_COPY_H_
 
@@ -13,11 +13,11 @@
 
 namespace openreg {
 
-// A CopyKernel.
+// Copies through host memory; a CopyKernel.
 void copy_through_host(c10::DeviceIndex device, const at::Tensor& dst, const at::Tensor& src,
                        bool awaited);
 
-// A ScalarReader.
+// Reads the element through host memory; a ScalarReader.
 at::Scalar read_scalar_through_host(const at::Tensor& self);
 
 }  // namespace openreg

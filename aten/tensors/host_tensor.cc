@@ -36,7 +36,7 @@ at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Te
 }
 
 at::Tensor view_host_memory(const at::Tensor& tensor) {
-  // Not an inference tensor, because kernels in other modes could not use it.
+  // Leave inference mode, because kernels in other modes could not use an inference tensor.
   const c10::InferenceMode normal(/*enabled=*/false);
   const c10::StorageImpl& source = *tensor.storage().unsafeGetStorageImpl();
   c10::Storage storage(c10::make_intrusive<c10::StorageImpl>(

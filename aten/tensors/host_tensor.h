@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// CPU tensors that outlive a call. When a queued kernel or copy runs, the caller's tensor may have
-// been changed or freed, and a worker must not drop the last reference to a tensor that Python
-// knows. Any thread may call it.
+// Creates CPU tensors that outlive a call. When a queued kernel or copy runs, the caller's tensor
+// may have been changed or freed, and a worker must not drop the last reference to a tensor that
+// has a Python object. Any thread may call these functions.
 #ifndef ATEN_TENSORS_HOST_TENSOR_H_
 #define ATEN_TENSORS_HOST_TENSOR_H_
 
@@ -22,7 +22,7 @@ at::Tensor copy_host_tensor(const at::Tensor& tensor);
 at::Tensor view_storage(c10::Storage storage, c10::DispatchKey key, const at::Tensor& like);
 
 // Returns another tensor over the memory of a CPU tensor, which must be kept alive by other means.
-// It has its own storage object of the same size. Never an inference tensor.
+// The result has its own storage object of the same size, and is never an inference tensor.
 at::Tensor view_host_memory(const at::Tensor& tensor);
 
 }  // namespace openreg

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Determines which dtypes can represent a scalar: kernels reject scalars that a tensor's dtype
-// cannot represent. Any thread may call it.
+// cannot represent. Any thread may call these functions.
 #ifndef ATEN_TENSORS_SCALAR_WIDTH_H_
 #define ATEN_TENSORS_SCALAR_WIDTH_H_
 
@@ -52,8 +52,8 @@ inline uint64_t width_of(double value) {
   return width == 0 ? 0 : (width + (std::isnan(value) ? 1 : 0)) * 2 + (value < 0 ? 1 : 0);
 }
 
-// Only the width, for operators whose meta() has checked the rest. Complex scalars have a separate
-// width, because real dtypes cannot represent them.
+// Returns only the width, for operators whose meta() has checked the rest. Complex scalars have a
+// separate width, because real dtypes cannot represent them.
 inline uint64_t width_of(const c10::Scalar& scalar) {
   constexpr uint64_t kComplex = 64;
   if (scalar.isComplex()) {
@@ -66,7 +66,7 @@ inline uint64_t width_of(const std::optional<c10::Scalar>& scalar) {
   return scalar.has_value() ? width_of(*scalar) : 0;
 }
 
-// The width of the widest scalar.
+// Returns the width of the widest scalar.
 inline uint64_t width_of(c10::ArrayRef<c10::Scalar> scalars) {
   uint64_t widest = 0;
   for (const c10::Scalar& scalar : scalars) {

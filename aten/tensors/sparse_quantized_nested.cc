@@ -81,8 +81,8 @@ struct OnDevice<kFactory, at::Tensor (*)(Arguments...)> {
 template <auto kFactory>
 constexpr auto on_device = &OnDevice<kFactory, decltype(kFactory)>::call;
 
-// A floating-point source is quantized like the destination; a quantized source passes its
-// quantizer to the destination.
+// Copies to a quantized tensor. A floating-point source is quantized like the destination; a
+// quantized source passes its quantizer to the destination.
 at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non_blocking) {
   TORCH_CHECK(dst.is_quantized(),
               "Copying from quantized Tensor to non-quantized Tensor is not allowed, please use "
@@ -113,20 +113,23 @@ at::Tensor copy_quantized(const at::Tensor& src, const at::Tensor& dst, bool non
   return dst;
 }
 
-// torch's kernel is written for the CPU; here the sizes and strides stay on the CPU.
+// Implements _to_copy of a nested tensor. torch's kernel is written for the CPU; here only the
+// buffer is copied, and the sizes and strides stay on the CPU.
 at::Tensor nested_to_copy(const at::Tensor& self, std::optional<at::ScalarType> dtype,
                           std::optional<at::Layout> layout, std::optional<at::Device> device,
                           std::optional<bool> pin_memory, bool non_blocking,
                           std::optional<at::MemoryFormat> memory_format) {
   TORCH_CHECK(layout.value_or(self.layout()) == self.layout(),
-              "openreg: a nested tensor of strided layout cannot be made ", *layout);
+              "openreg: a nested tensor of layout ", self.layout(),
+              " cannot be converted to layout ", *layout);
   at::Tensor buffer = parts_of(self).front();
   buffer = at::_ops::_to_copy::call(buffer, dtype, std::nullopt, device, pin_memory, non_blocking,
                                     memory_format);
   return make_from_parts(self, {buffer});
 }
 
-// Registered for both keys, because the first call has no tensor, or one that is not quantized.
+// Registers the factories of quantized tensors. Both keys need them, because a factory is called
+// without a tensor, or with one that is not quantized.
 void make_quantized_tensors(torch::Library& library) {
   library.impl("_empty_affine_quantized", TORCH_FN(on_device<&at::native::empty_affine_quantized>));
   library.impl("_empty_per_channel_affine_quantized",

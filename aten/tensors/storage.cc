@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// torch's functions for set_ and resize_ grow a storage with memcpy on the CPU; here the hooks do
-// it, in the order of the device's stream (runtime/c10/hooks.cc). torch's _lazy_clone shares memory
+// torch's functions for set_ and resize_ grow a storage with memcpy on the CPU; here the hooks grow
+// it in the order of the device's stream (runtime/c10/hooks.cc). torch's _lazy_clone shares memory
 // until one side is written, which does not work for this device: it handles neither the device nor
 // the streams of the shared memory, and fails with an exception. Here the copy is made immediately.
 #include "aten/tensors/storage.h"
@@ -98,18 +98,18 @@ at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at
 
 namespace {
 
-// Sets a whole storage.
+// Implements set_.source_Storage: the tensor views the whole storage.
 at::Tensor& set_whole_storage(at::Tensor& self, at::Storage source) {
   const auto count = static_cast<int64_t>(source.nbytes() / self.element_size());
   return set_storage(self, std::move(source), 0, {count}, {});
 }
 
-// set_() without a source: an empty tensor with a new storage.
+// Implements set_() without a source: the tensor becomes empty and gets a new storage.
 at::Tensor& set_nothing(at::Tensor& self) {
   return set_whole_storage(self, make_empty_storage(self.get_device()));
 }
 
-// Copies the whole storage and keeps the metadata.
+// Implements _lazy_clone: copies the whole storage and keeps the metadata.
 at::Tensor lazy_clone(const at::Tensor& self) {
   const c10::Storage& source = self.storage();
   const DeviceScope scope(source.device().index());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Storages of device tensors: creation, and set_ and resize_, which quantized and strided tensors
-// share. Any thread may call it.
+// Creates storages of device tensors, and implements set_ and resize_ for quantized and strided
+// tensors. Any thread may call these functions.
 #ifndef ATEN_TENSORS_STORAGE_H_
 #define ATEN_TENSORS_STORAGE_H_
 
@@ -23,11 +23,11 @@ inline c10::Storage make_storage(c10::DataPtr memory, size_t bytes) {
       /*resizable=*/true));
 }
 
-// resize_. The storage grows in the order of the current stream, and never shrinks.
+// Implements resize_. The storage grows in the order of the current stream, and never shrinks.
 const at::Tensor& resize(const at::Tensor& self, at::IntArrayRef sizes,
                          std::optional<at::MemoryFormat> memory_format);
 
-// set_.source_Storage_storage_offset. Empty strides mean contiguous ones.
+// Implements set_.source_Storage_storage_offset. Empty strides mean contiguous ones.
 at::Tensor& set_storage(at::Tensor& self, at::Storage source, int64_t offset, at::IntArrayRef sizes,
                         at::IntArrayRef strides);
 

@@ -68,7 +68,8 @@ at::Tensor make_quantized(const at::Tensor& like, const std::vector<at::Tensor>&
   return result;
 }
 
-// Called below autograd: parts of a tensor that requires grad are not part of its graph.
+// Returns a part that does not require grad. Called below autograd, where the parts of a tensor
+// that requires grad are not in its graph.
 at::Tensor detached(const at::Tensor& part) { return part.requires_grad() ? part.detach() : part; }
 
 }  // namespace

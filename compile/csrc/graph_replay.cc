@@ -57,17 +57,17 @@ struct Operand {
   py::object number;  // an input that is not a tensor must be equal to this
   Numbers sizes;
   Numbers strides;
-  const void* address = nullptr;  // of the elements, unless the input is copied
+  const void* address = nullptr;  // the address of the elements; null if the input is copied
   at::Tensor buffer;              // the copy that the graph reads
   Numbers copied_sizes;           // `sizes`, with dimensions of stride 0 reduced to 1
   at::Tensor copied;              // the buffer viewed with copied_sizes
-  bool written = false;           // by the graph, so it is copied back
+  bool written = false;           // the graph writes to the buffer, so it is copied back
 
   bool has_layout_of(const at::Tensor& tensor) const {
     return tensor.sizes() == c10::IntArrayRef(sizes) &&
            tensor.strides() == c10::IntArrayRef(strides);
   }
-  // Returns an input of this layout without repeated elements.
+  // Returns a view of an input of this layout in which no element is repeated.
   at::Tensor elements_of(const at::Tensor& tensor) const {
     return c10::IntArrayRef(copied_sizes) == c10::IntArrayRef(sizes)
                ? tensor
@@ -79,14 +79,14 @@ struct Operand {
 struct Result {
   enum class Kind : uint8_t { kObject, kInput, kViewOfInput, kOwned };
   Kind kind = Kind::kObject;
-  py::object object;         // not a tensor: returned by every call
-  size_t input = 0;          // its index
+  py::object object;         // kObject: not a tensor; returned by every call
+  size_t input = 0;          // kInput, kViewOfInput: the index of the input
   at::Tensor recorded;       // kOwned: the tensor in the graph's memory
   c10::DispatchKeySet keys;  // kViewOfInput: these and the following members
   caffe2::TypeMeta dtype;
   Numbers sizes;
   Numbers strides;
-  int64_t distance = 0;  // in bytes, from the input's first element
+  int64_t distance = 0;  // in bytes, from the input's first element to the result's
 
   at::Tensor view_of(const at::Tensor& input_tensor) const {
     auto impl = c10::make_intrusive<at::TensorImpl>(
@@ -98,7 +98,7 @@ struct Result {
   }
 };
 
-// Memory of the graph that holds results.
+// A storage in the graph's memory that holds results.
 struct Owned {
   c10::Storage storage;
   size_t uses;  // references held by the recording itself
@@ -130,8 +130,8 @@ class Recording {
   Recording& operator=(const Recording&) = delete;
   ~Recording() = default;
 
-  // Replays the graph for these inputs and clears their list. Returns None if the recording does
-  // not fit the inputs or is occupied.
+  // Replays the graph for these inputs and clears their list. Returns None, without any effect, if
+  // the recording does not fit the inputs, is occupied, or would be replayed on a captured stream.
   py::object run(const py::list& inputs) {
     if (!fits(inputs) || is_occupied()) {
       return py::none();
@@ -275,7 +275,8 @@ class Recording {
     return true;
   }
 
-  // `input` must have the operand's layout.
+  // Returns whether the graph copies `input` or finds it at the captured address. `input` must have
+  // the operand's layout.
   static bool is_at_address(const Operand& operand, PyObject* input) {
     return operand.number || operand.buffer.defined() ||
            THPVariable_Unpack(input).const_data_ptr() == operand.address;
@@ -362,7 +363,7 @@ class Recording {
   std::vector<Owned> owned_;
   std::shared_ptr<Graph> graph_;
 
-  std::mutex queueing_;  // its holder never waits for the GIL
+  std::mutex queueing_;  // held while work is queued; its holder never waits for the GIL
   std::optional<c10::Stream> last_;
   std::atomic<orStream_t> last_native_ = nullptr;
 };

@@ -10,7 +10,7 @@
 // captured. Results share the memory of the graph, so a Recording is occupied as long as a result
 // of its last replay exists; a call that finds it occupied needs another Recording.
 //
-// Any thread may call it with the GIL held. The GIL is released while work is queued.
+// Any thread may call a Recording with the GIL held, which is released while work is queued.
 #ifndef COMPILE_CSRC_GRAPH_REPLAY_H_
 #define COMPILE_CSRC_GRAPH_REPLAY_H_
 

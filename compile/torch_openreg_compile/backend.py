@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``torch.compile(backend="openreg")``: checks a captured graph and compiles it.
+"""Implements ``torch.compile(backend="openreg")``: checks a captured graph and compiles it.
 
-torch finds this backend, and ``openreg_debug``, which also reports, by the entry points of group
-``torch_dynamo_backends``.
+torch finds this backend, and ``openreg_debug``, which also reports on graphs, through the entry
+points of group ``torch_dynamo_backends``.
 """
 
 import functools

@@ -2,9 +2,9 @@
 """Convolution operators for compiled graphs, whose results have a known memory format.
 
 The memory format of a convolution's result depends on the formats of its operands. In addition, for
-devices other than the CPU the compiler separates the bias from the convolution and does not know
-which format is fast. Therefore graphs use separate operators: images are channels-last, which is
-fastest in the CPU's kernels, and weights are unchanged.
+devices other than the CPU the compiler separates the bias from the convolution and does not select
+the fast format. Therefore compiled graphs call the operators defined here: images are
+channels-last, which is fastest in the CPU's kernels, and weights are unchanged.
 """
 
 from typing import Any

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The C++ host code around the kernels, for ``cpp_wrapper`` and for ahead-of-time compilation.
+"""Generates the C++ host code around the kernels, for ``cpp_wrapper`` and AOT compilation.
 
-Operators without a generated kernel are called as C functions of libopenreg_aoti.so, whose names
-are torch's with this device's name in them. That library must be loaded before the code:
-``torch.openreg._load_compiled_operators()``.
+Operators without a generated kernel are called as C functions of libopenreg_aoti.so, which are
+named like torch's functions for its own devices. That library must be loaded before the generated
+code: ``torch.openreg._load_compiled_operators()``.
 """
 
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ device_idx_ = device_idx_ < 0 ? 0 : device_idx_;
 
 
 class OpenRegCppWrapper(CppWrapperCpu):
-    """The C++ of one compiled graph."""
+    """Generates the C++ code of one compiled graph."""
 
     def __init__(self) -> None:
         self.device = DEVICE_TYPE

@@ -72,7 +72,7 @@ def _computes_only(overload: torch._ops.OpOverload[Any, Any]) -> bool:
 
 
 def _operator_computes_only(name: str, node: fx.Node) -> bool:
-    """Tell whether operator ``aten::name`` is pure in all overloads that the node may call."""
+    """Return whether operator ``aten::name`` is pure in all overloads that the node may call."""
     packet = getattr(torch.ops.aten, name, None)
     # Only out= selects an overload that writes.
     if not isinstance(packet, torch._ops.OpOverloadPacket) or "out" in node.kwargs:
@@ -85,7 +85,7 @@ def _operator_computes_only(name: str, node: fx.Node) -> bool:
 
 
 def is_pure(node: fx.Node) -> bool:
-    """Tell whether a node is known to have no side effects."""
+    """Return whether a node is known to have no side effects."""
     target = node.target
     if node.op == "get_attr":
         return True

@@ -131,7 +131,9 @@ class Report:
 
     @contextmanager
     def of(self, kind: str, gm: fx.GraphModule) -> Iterator[list[str]]:
-        """Report on the changes to a graph inside; append a line per change to the yielded list.
+        """Report the changes that the block makes to a graph.
+
+        The block appends a line per change to the yielded list.
 
         Args:
             kind: the kind of graph, such as "forward".

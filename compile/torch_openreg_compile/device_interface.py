@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The device interface of torch's compiler: streams, events, current device, properties.
+"""Adapts ``torch.openreg`` to the device interface that ``torch._dynamo`` uses for all devices.
 
-It adapts ``torch.openreg`` to the interface that ``torch._dynamo`` uses for all devices. Importing
-this module loads ``torch._dynamo``.
+The interface covers streams, events, the current device and properties. Importing this module loads
+``torch._dynamo``.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _Device = torch.device | str | int | None
 
 
 def _index(device: _Device) -> int:
-    """Return the index of ``device``; that of the current device if it has no index."""
+    """Return the index of ``device``, or of the current device if ``device`` has no index."""
     if isinstance(device, int):
         return device
     if device is not None:
@@ -35,7 +35,7 @@ def _index(device: _Device) -> int:
 
 
 class OpenRegInterface(DeviceInterface):
-    """Device ``openreg`` as torch.compile sees it."""
+    """The interface through which torch.compile uses device ``openreg``."""
 
     device = _device.device
     Event = _device.Event
@@ -44,7 +44,7 @@ class OpenRegInterface(DeviceInterface):
     class Worker:
         """Properties and current device for compile workers, which must not use the device.
 
-        Properties queried in the main process are also known in processes forked from it.
+        Processes forked from the main process inherit the properties that it has queried.
         """
 
         @staticmethod
@@ -54,7 +54,7 @@ class OpenRegInterface(DeviceInterface):
 
         @staticmethod
         def current_device() -> int:
-            """Return the recorded device, otherwise the current one."""
+            """Return the recorded device, or the current device if none is recorded."""
             if DEVICE_TYPE in caching_worker_current_devices:
                 return caching_worker_current_devices[DEVICE_TYPE]
             return int(_device.current_device())
@@ -69,7 +69,7 @@ class OpenRegInterface(DeviceInterface):
             index = OpenRegInterface.Worker.current_device() if device is None else _index(device)
             return caching_worker_device_properties[DEVICE_TYPE][index]
 
-    # The functions themselves, not wrappers: torch._dynamo recognizes functions by identity.
+    # These are the functions themselves, not wrappers, because torch._dynamo compares identities.
     current_device = staticmethod(_device.current_device)
     set_device = staticmethod(_device.set_device)
     exchange_device = staticmethod(_device._exchange_device)
@@ -102,12 +102,12 @@ class OpenRegInterface(DeviceInterface):
 
     @staticmethod
     def is_bf16_supported(including_emulation: bool = False) -> bool:
-        """Tell whether kernels support bfloat16."""
+        """Return whether kernels support bfloat16."""
         return bool(_device.is_bf16_supported(including_emulation))
 
     @staticmethod
     def is_triton_capable(device: _Device = None) -> bool:
-        """Tell whether Triton can generate kernels for the device: no, kernels are C++."""
+        """Return whether Triton generates kernels for the device: always False, they are C++."""
         return False
 
 

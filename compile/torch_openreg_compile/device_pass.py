@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The last graph transformations before kernels are generated for the device.
 
-In some places torch's compiler decides by device name and handles only the CPU as the generated C++
-needs it. Those decisions are made here, on the graph. docs/compile.md lists them.
+In some places torch's compiler decides by device name, and makes the decision that generated C++
+needs only for the CPU. This module makes those decisions on the graph. docs/compile.md lists them.
 """
 
 from importlib.resources import files
@@ -19,7 +19,7 @@ from torch_openreg_compile.name import DEVICE_TYPE
 
 aten = torch.ops.aten
 
-# Cheaper to buffer than to recompute for each use. This is the CPU's list.
+# Operators whose results are cheaper to buffer than to recompute for each use: torch's CPU list.
 _HEAVY = frozenset(
     packet.default
     for packet in (aten.exp, aten.log, aten.log10, aten.log1p, aten.log2, aten.sigmoid, aten.tanh)
@@ -43,8 +43,8 @@ def _is_pointwise(node: fx.Node) -> bool:
 def keep_heavy_results(graph: fx.Graph) -> None:
     """Store expensive results that are used more than once in a buffer.
 
-    The kernel generator repeats a pointwise computation in each kernel that uses it. It avoids this
-    for expensive operations, but only on the CPU.
+    The kernel generator repeats a pointwise computation in each kernel that uses its result. It
+    avoids the repetition of expensive operations, but only on the CPU.
     """
     heavy: set[fx.Node] = set()
     for node in graph.nodes:
@@ -84,7 +84,7 @@ def flatten_arguments_of_extrema(graph: fx.Graph) -> None:
 
 
 def replace_convolutions(graph: fx.Graph) -> None:
-    """Replace convolutions by operators whose results have a known memory format."""
+    """Replace convolutions with operators whose results have a known memory format."""
     for node in graph.nodes:
         if node.target in REPLACEMENTS and node.args[0].meta["val"].device.type == DEVICE_TYPE:
             node.target = REPLACEMENTS[node.target]

@@ -81,10 +81,10 @@ def _reason_of_torch(code: CompiledFxGraph) -> str | None:
 
 
 class GraphPolicy(CUDAGraphPolicy):
-    """Replays graphs compiled for the device; leaves other devices to torch."""
+    """Replays graphs compiled for the device; leaves graphs of other devices to torch."""
 
     def should_wrap(self, compiled_graph: OutputCode) -> bool:
-        """Tell whether torch may wrap the graph itself."""
+        """Return whether torch may wrap the graph itself."""
         return not (
             isinstance(compiled_graph, CompiledFxGraph)
             and DEVICE_TYPE in compiled_graph.device_types
@@ -116,7 +116,7 @@ class GraphPolicy(CUDAGraphPolicy):
 def register() -> None:
     """Make the policy the default.
 
-    This changes the default, because an assignment to the setting would affect only one thread, and
-    a program may compile in any thread.
+    The default of the setting is changed, because an assignment would affect only one thread, and a
+    program may compile in any thread.
     """
     cast(Any, config)._config["cudagraph_policy"].default = GraphPolicy()

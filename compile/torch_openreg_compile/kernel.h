@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // kernel.h - the parts of generated C++ kernels besides their loops. It needs only the standard
-// library. Its text is included in generated code: before a kernel, and before the code that
-// launches it from Python (kernel_launch.h) or from C++ (kernel_call.h).
+// library. Generated code contains its text: before a kernel, and before the code that launches the
+// kernel from Python (kernel_launch.h) or from C++ (kernel_call.h).
 //
 // Arguments are passed as bytes that the launch copies. They hold no references to tensors: stream
 // order protects the memory. A kernel may run any number of times with the same bytes, because
@@ -26,7 +26,7 @@
 
 namespace openreg_generated {
 
-// Properties of a kernel that are known when it is generated. In static storage.
+// Properties of a kernel that are known when it is generated. Each site is in static storage.
 struct KernelSite {
   const char* name;
   bool parallel;   // the kernel has parallel regions
@@ -34,8 +34,8 @@ struct KernelSite {
 };
 
 #ifdef _OPENMP
-// Returns the threads for a parallel region that was generated for `most` threads: at most the
-// threads that the kernel has.
+// Returns the number of threads for a parallel region that was generated for `most` threads: no
+// more than the kernel has.
 inline int team(int most) { return std::min(most, omp_get_max_threads()); }
 #endif
 
@@ -43,12 +43,14 @@ inline int team(int most) { return std::min(most, omp_get_max_threads()); }
 // region.
 class Failure {
  public:
+  // Keeps the current exception unless another one is kept. Called in a catch clause.
   void keep() noexcept {
     if (!kept_.exchange(true)) {
       exception_ = std::current_exception();
     }
   }
-  // Must be called outside of parallel regions; their end synchronizes it with keep().
+  // Rethrows the kept exception, if any. Must be called outside of parallel regions, whose end
+  // synchronizes this function with keep().
   void rethrow() const {
     if (exception_ != nullptr) {
       std::rethrow_exception(exception_);

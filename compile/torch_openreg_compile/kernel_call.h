@@ -3,8 +3,8 @@
 // kernel_call.h - launches kernels from generated C++ code, without Python: in a program, or in a
 // package that was compiled ahead of time.
 //
-// The two functions are defined in libopenreg_aoti.so (aten/aoti). They throw exceptions. Any
-// thread may call them.
+// The two extern "C" functions are defined in libopenreg_aoti.so (aten/aoti). They throw
+// exceptions. Any thread may call them.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_CALL_H_
 #define TORCH_OPENREG_COMPILE_KERNEL_CALL_H_
 
@@ -30,7 +30,8 @@ void openreg_kernel_launch(const char* name, bool parallel, bool pointwise, int6
 
 namespace openreg_generated {
 
-// A CPU operand has one element and is read-only: its value is passed.
+// Stores one argument of the kernel. A CPU operand must have one element and be read-only: its
+// value is stored instead of its address.
 template <class T, class... Parameters>
 void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const char* kernel) {
   if constexpr (std::is_pointer_v<T>) {
@@ -42,7 +43,8 @@ void set_operand(Arguments<Parameters...>* packed, size_t index, T value, const 
         return;
       }
       throw std::runtime_error(std::string("kernel ") + kernel +
-                               " of device openreg cannot write to a CPU tensor");
+                               " of device openreg cannot write to a CPU tensor: allocate it on "
+                               "the device");
     }
     if (value == nullptr) {
       packed->set(index, value);
@@ -58,7 +60,7 @@ void set_operands(Arguments<Parameters...>* packed, const char* kernel,
   (set_operand(packed, kIndices, given, kernel), ...);
 }
 
-// `cost`: see KernelApi in kernel_launch.h.
+// Launches `function` on the current stream of `device`. `cost`: see KernelApi in kernel_launch.h.
 template <class... Parameters>
 void launch(const KernelSite& site, int64_t device, int64_t cost, void (*function)(Parameters...),
             std::type_identity_t<Parameters>... given) {

@@ -2,13 +2,13 @@
 //
 // kernel_launch.h - turns C++ that torch's compiler generates into a kernel of the device.
 //
-// It is shared by two sides. The extension module torch_openreg._C provides a KernelApi in a
-// capsule. A generated module imports it and defines, after the text of this file, one function
+// Two sides share this file. The extension module torch_openreg._C provides a KernelApi in a
+// capsule. A generated module imports that and defines, after the text of this file, one function
 //
 //   extern "C" void kernel(const float* in, float* out, int64_t size);
 //
-// which Python calls with the kernel's cost and its arguments: tensors and integers. It needs only
-// Python and the standard library, so that it compiles fast.
+// which Python calls with the kernel's cost and its arguments: tensors and integers. The file needs
+// only Python and the standard library, so that it compiles fast.
 //
 // Python calls the function with the GIL held; the kernel runs on a thread chosen by the device.
 #ifndef TORCH_OPENREG_COMPILE_KERNEL_LAUNCH_H_
@@ -70,7 +70,8 @@ bool set_arguments(const KernelApi& api, Arguments<Parameters...>* packed, PyObj
   return (set_argument<Parameters>(api, packed, kIndices, given[kIndices], device) && ...);
 }
 
-// A call from Python: given[0] is the cost, followed by one argument per parameter.
+// Launches the kernel for a call from Python: given[0] is the cost, followed by one argument per
+// parameter.
 template <class... Parameters>
 PyObject* call(const KernelApi& api, const KernelSite& site, void (*function)(Parameters...),
                PyObject* const* given, Py_ssize_t count) {

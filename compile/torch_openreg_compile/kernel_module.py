@@ -19,7 +19,7 @@ from torch_openreg_compile import source_text
 
 _LAUNCH = source_text.read("kernel.h", "kernel_launch.h")
 
-# Follows the generated function. torch fills it in with str.format.
+# The text that follows the generated function; torch fills it in with str.format.
 _MODULE = """
 static const openreg_generated::KernelApi* openreg_api;
 

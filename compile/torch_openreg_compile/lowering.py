@@ -2,7 +2,7 @@
 """Lowers a graph of torch._dynamo to ATen operators, before autograd.
 
 A graph of torch._dynamo calls what the program called: ``torch.sigmoid(x)``, ``x.sigmoid()``, ``x *
-y``. Patterns are written for operators: one operator corresponds to many spellings. Therefore each
+y``. Patterns are written for operators, because one operator covers many spellings. Therefore each
 node that calls a torch function is replaced by the operators that the function calls first.
 Autograd, autocast and functionalization have not run yet, and composite operators (softmax,
 layer_norm) are still one node.
@@ -44,7 +44,7 @@ _CASTS = ("bfloat16", "bool", "cpu", "double", "float", "half", "int", "long", "
 _SETTERS = ("backward", "requires_grad_", "retain_grad", "set_data")
 
 
-# State that a function may change temporarily.
+# Functions that switch gradients or autocast, which a torch function may do temporarily.
 _ENTER_AUTOCAST = torch.amp.autocast_mode._enter_autocast
 _EXIT_AUTOCAST = torch.amp.autocast_mode._exit_autocast
 _SWITCHES = (torch._C._set_grad_enabled, _ENTER_AUTOCAST, _EXIT_AUTOCAST)
@@ -92,13 +92,13 @@ def autocast_at(node: fx.Node) -> Iterator[None]:
 
 
 def _is_traced(value: Any) -> bool:
-    """Tell whether a value consists of FakeTensors whose shapes do not depend on data."""
+    """Return whether a value consists of FakeTensors whose shapes do not depend on data."""
     leaves = pytree.tree_leaves(value)
     return all(type(leaf) is FakeTensor for leaf in leaves) and not free_unbacked_symbols(leaves)
 
 
 def _can_be_lowered(node: fx.Node) -> bool:
-    """Tell whether a node calls a torch function on tensors that returns tensors or None."""
+    """Return whether a node calls a torch function on tensors that returns tensors or None."""
     result = value_of(node)
     return (
         _is_function_of_torch(node)
@@ -226,7 +226,7 @@ def _reason_against_lowering(graph: fx.Graph) -> str | None:
             torch.Tag.inplace_view in getattr(packet, overload).tags
             for overload in packet.overloads()
         ):
-            # The traced value of its argument already has the shape after the change.
+            # The argument cannot be traced again: its traced value has the shape after the change.
             return f"'{node.name}' changes the shape of a tensor in place"
     return None
 

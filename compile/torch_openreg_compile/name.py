@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The name of the device. A new backend changes this first."""
+"""The name of the device. A new backend changes it first."""
 
-# As in torch.device("openreg"), and the name of the module torch.openreg.
+# The device type in torch.device("openreg"), and the name of the module torch.openreg.
 DEVICE_TYPE = "openreg"
 MODULE = f"torch.{DEVICE_TYPE}"

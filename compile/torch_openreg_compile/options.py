@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The options of ``torch.compile(backend="openreg", options=...)``."""
+"""Parses the options of ``torch.compile(backend="openreg", options=...)``."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ COMPILERS = ("eager", "inductor", "graph")
 
 @dataclass(frozen=True)
 class Options:
-    """How a graph is compiled.
+    """The checked options of a compilation.
 
     Attributes:
         passes: names of passes; passes of the same kind run in this order.

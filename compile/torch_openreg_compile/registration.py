@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers with torch's compiler when a program imports the compiler, and not before.
+"""Registers the device with torch's compiler when a program imports the compiler, not before.
 
 torch.compile's registries are in modules that take a second to import, and torch reads them without
 calling any backend first: there is no entry point for devices. Therefore a finder in
-``sys.meta_path`` registers the device as soon as the module with a registry has been imported.
-Nothing of torch is replaced.
+``sys.meta_path`` registers the device as soon as the module with a registry has been imported. No
+part of torch is replaced.
 """
 
 import importlib

@@ -178,7 +178,7 @@ class Replay:
                 try:
                     results = list(self._function(list(given)))
                 except BaseException:
-                    with suppress(RuntimeError):  # raised for the same reason
+                    with suppress(RuntimeError):  # the capture fails for the same reason
                         graph.capture_end()
                     raise
                 graph.capture_end()

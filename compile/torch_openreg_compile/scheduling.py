@@ -71,7 +71,7 @@ class LaunchedKernelGroup(KernelGroup):
         self.ws = self.stack.enter_context(_LaunchedWorkSharing(self.loops_code))
 
     def codegen_group(self, name: str | None = None) -> str:
-        """Return the C++ of the function."""
+        """Return the C++ code of the function."""
         self.stack.close()
         if _THROWING.search(self.loops_code.getvalue()):
             loops = self.loops_code
@@ -100,7 +100,7 @@ class LaunchedKernelProxy(CppKernelProxy):
     """A loop nest that stores exceptions of its body until the end of the kernel."""
 
     def gen_body(self, code: BracesBuffer | None = None) -> None:
-        """Write the body."""
+        """Write the body, in a try block if a call in it may throw."""
         assert code is not None
         body = BracesBuffer()
         super().gen_body(body)
@@ -116,7 +116,7 @@ class LaunchedKernelProxy(CppKernelProxy):
 
 
 class _Loops(tuple[sympy.Expr, ...]):
-    """The sizes of nested loops.
+    """The sizes of a node's nested loops, whose product matches no other node's.
 
     For devices other than the CPU, the scheduler treats a node's loops as one loop, multiplies its
     iterations by those of the reductions, and splits the loops of other nodes with the same number
@@ -129,7 +129,7 @@ class _Loops(tuple[sympy.Expr, ...]):
 
 
 def _has_changed_loops(node: BaseSchedulerNode) -> bool:
-    """Tell whether the scheduler changed a node's loops to make it fusable.
+    """Return whether the scheduler changed a node's loops to make it fusable.
 
     The scheduler does this only for devices other than the CPU, and the C++ generator undoes it
     when it looks for common loops. Therefore such nodes are not fused, as on the CPU. A listener
@@ -149,7 +149,7 @@ def _has_changed_loops(node: BaseSchedulerNode) -> bool:
 
 
 class OpenRegScheduling(CppScheduling):
-    """C++ kernels for device openreg."""
+    """Selects the nodes of each C++ kernel for device openreg, and generates the kernels."""
 
     kernel_proxy_cls = LaunchedKernelProxy
 
@@ -158,19 +158,19 @@ class OpenRegScheduling(CppScheduling):
         return tuple(map(_Loops, super().group_fn(sizes)))
 
     def can_fuse_horizontal(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
-        """Tell whether two independent nodes become one kernel."""
+        """Return whether two independent nodes become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_horizontal(node1, node2))
 
     def can_fuse_vertical(self, node1: BaseSchedulerNode, node2: BaseSchedulerNode) -> bool:
-        """Tell whether a node and a reader of its results become one kernel."""
+        """Return whether a node and a reader of its results become one kernel."""
         if _has_changed_loops(node1) or _has_changed_loops(node2):
             return False
         return bool(super().can_fuse_vertical(node1, node2))
 
     def reset_kernel_group(self) -> None:
-        """Begin a new kernel."""
+        """Begin a new group, which becomes one kernel."""
         self.kernel_group = LaunchedKernelGroup()
 
     def codegen_node(self, node: Any) -> None:

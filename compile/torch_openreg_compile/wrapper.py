@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The Python code around the kernels: it allocates their results and launches them in order."""
+"""Generates the Python code that allocates the kernels' results and launches the kernels."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -79,7 +79,7 @@ class _Wrapper(PythonWrapperCodegen):
 
 
 class OpenRegWrapper(_Wrapper):
-    """The module of one compiled graph."""
+    """Generates the module of one compiled graph."""
 
     @staticmethod
     def create(
@@ -108,4 +108,4 @@ class OpenRegWrapper(_Wrapper):
 
 
 class OpenRegSubgraphWrapper(_Wrapper, SubgraphPythonWrapperCodegen):
-    """A function in its parent's module: the branch of a condition, the body of a loop."""
+    """Generates a function in its parent's module: the branch of a condition, a loop's body."""

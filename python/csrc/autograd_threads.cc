@@ -11,7 +11,8 @@
 namespace openreg {
 namespace {
 
-// The prefix of the names that torch gives its threads. The kernel keeps 15 characters of a name.
+// The prefix of the names of torch's autograd threads. Linux truncates thread names to 15
+// characters.
 constexpr char kName[] = "pt_autograd_";
 
 // Returns whether any autograd thread is running or runnable. torch has no API for that, so this

@@ -58,7 +58,7 @@ constexpr KernelApi kKernelApi{
 using Integers = c10::SmallVector<int64_t, 8>;
 
 Integers unpack_integers(PyObject* tuple) {
-  TORCH_CHECK_TYPE(PyTuple_Check(tuple), "expected a tuple of integers, but got ",
+  TORCH_CHECK_TYPE(PyTuple_Check(tuple), "empty_strided takes tuples of integers, but got ",
                    Py_TYPE(tuple)->tp_name);
   Integers numbers(static_cast<size_t>(PyTuple_GET_SIZE(tuple)));
   for (size_t i = 0; i < numbers.size(); ++i) {
@@ -70,8 +70,8 @@ Integers unpack_integers(PyObject* tuple) {
   return numbers;
 }
 
-// empty_strided(sizes, strides, dtype, device index): called by generated code only, so it has no
-// defaults and no keyword arguments.
+// Implements empty_strided(sizes, strides, dtype, device index). Only generated code calls this
+// function, so it supports neither defaults nor keyword arguments.
 PyObject* empty_strided(PyObject* /*module*/, PyObject* const* arguments, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 4 && THPDtype_Check(arguments[2]) && PyLong_Check(arguments[3]),

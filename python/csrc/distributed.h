@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings of the c10d backend. Called once, by the module. Imports the base classes from torch
-// first.
+// Bindings of the c10d backend. The module calls bind_distributed() once; the function first
+// imports the base classes from torch.
 #ifndef PYTHON_CSRC_DISTRIBUTED_H_
 #define PYTHON_CSRC_DISTRIBUTED_H_
 

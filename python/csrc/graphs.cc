@@ -40,7 +40,9 @@ at::GraphCaptureMode capture_mode(const std::string& name) {
 }
 
 at::Generator generator_of(const py::object& object) {
-  TORCH_CHECK_TYPE(THPGenerator_Check(object.ptr()), "expected a torch.Generator");
+  TORCH_CHECK_TYPE(THPGenerator_Check(object.ptr()),
+                   "register_generator_state takes a torch.Generator, but got ",
+                   Py_TYPE(object.ptr())->tp_name);
   return THPGenerator_Unwrap(object.ptr());
 }
 

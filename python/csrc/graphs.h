@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings of runtime/c10/graph.h. Called once, by the module.
+// Python bindings of class Graph (runtime/c10/graph.h). The module calls bind_graphs() once.
 #ifndef PYTHON_CSRC_GRAPHS_H_
 #define PYTHON_CSRC_GRAPHS_H_
 

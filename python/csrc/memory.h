@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings for memory pools, limits, raw blocks and pinned memory. Called once, by the module.
+// Python bindings for memory pools, limits, raw blocks and pinned memory. The module calls
+// bind_memory() once.
 #ifndef PYTHON_CSRC_MEMORY_H_
 #define PYTHON_CSRC_MEMORY_H_
 

@@ -23,7 +23,8 @@ using allocator::Action;
 using allocator::BlockState;
 using allocator::Context;
 
-// Resolves each distinct stack of a snapshot to Python frame entries once.
+// Maps the contexts of a snapshot to lists of Python frame entries. Call want() with each context,
+// then find() once, which resolves every distinct stack; operator[] then returns the lists.
 class Frames {
  public:
   void want(const Context& context) {
@@ -81,7 +82,8 @@ const char* name_of(Action action) {
   return "";
 }
 
-// The default stream of a device is reported as 0, as elsewhere in torch.
+// Returns the handle of the stream as an integer, or 0 for the device's default stream, as in
+// torch's own snapshots.
 uintptr_t stream_number(orStream_t stream, int device) {
   orStream_t standard = nullptr;
   if (orGetDefaultStream(&standard, device) == orSuccess && standard == stream) {
@@ -154,8 +156,8 @@ py::dict trace_entry(const allocator::History::Entry& event, int device, const F
   return entry;
 }
 
-// {"segments": [...], "device_traces": [[...] of each device]}; without `events` the traces are
-// empty, and their stacks are not resolved, which is most of the work.
+// Returns {"segments": [...], "device_traces": [one list per device]}. Without `events`, the traces
+// are empty and their stacks are not resolved, which saves most of the work.
 py::dict snapshot(bool events) {
   std::vector<MemorySnapshot> snapshots;
   {

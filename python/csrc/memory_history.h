@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings of runtime/diagnostics/memory_history.h: takes torch's settings and returns snapshots in
-// the format of torch's memory tools. Functions must be called with the GIL held.
+// Python bindings of runtime/diagnostics/memory_history.h. They accept torch's settings and return
+// snapshots in the format of torch's memory tools. Callers must hold the GIL.
 #ifndef PYTHON_CSRC_MEMORY_HISTORY_H_
 #define PYTHON_CSRC_MEMORY_HISTORY_H_
 

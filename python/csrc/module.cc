@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// torch_openreg._C: what torch.openreg needs beyond the bindings of torch itself.
+// torch_openreg._C: the bindings that torch.openreg needs in addition to torch's own.
 //
-// A thin layer: each function checks its arguments and calls runtime/c10, runtime/diagnostics,
+// The layer is thin: each function checks its arguments and calls runtime/c10, runtime/diagnostics,
 // aten, compile, distributed or profiler. Loading the module loads those libraries, which register
 // the device with torch. Waits release the GIL (runtime/device/host_wait.h); functions that are
 // slow, or that take a lock which a waiting thread may hold, release it themselves. Exceptions are
@@ -146,7 +146,9 @@ py::list get_held_memory() {
   return result;
 }
 
-// Must be called before the interpreter is finalized.
+// Reports on stderr the memory faults that no call has thrown, and stops capturing call stacks.
+// Must be called before the interpreter is finalized. The later leak report omits the blocks at
+// `reachable`.
 void report_memory_at_exit(const std::vector<uintptr_t>& reachable) {
   report_memory_faults_at_exit(reachable);
   stop_capturing_call_stacks();
@@ -217,8 +219,8 @@ int driver_version() {
   return version;
 }
 
-// The loader has resolved every driver function. Only the version (openreg.h) tells whether their
-// semantics still match.
+// Throws unless the loaded driver has a compatible version (openreg.h). The loader has resolved
+// every driver function, but only the version shows whether the semantics still match.
 void require_driver() {
   const int found = driver_version();
   if (found / 10000 != OPENREG_VERSION / 10000 || found / 100 < OPENREG_VERSION / 100) {

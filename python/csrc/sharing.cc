@@ -37,7 +37,9 @@ Handle from_bytes(const std::string& bytes) {
 }
 
 py::bytes export_bytes(const py::object& object) {
-  TORCH_CHECK_TYPE(THPStorage_Check(object.ptr()), "expected a torch.UntypedStorage");
+  TORCH_CHECK_TYPE(THPStorage_Check(object.ptr()),
+                   "export_storage takes a torch.UntypedStorage, but got ",
+                   Py_TYPE(object.ptr())->tp_name);
   const c10::Storage storage = THPStorage_Unpack(object.ptr());
   orIpcMemoryHandle handle;
   {
@@ -62,7 +64,8 @@ py::object import_bytes(const std::string& bytes, size_t size, int64_t device) {
 }
 
 c10::Event& event_of(const py::object& object) {
-  TORCH_CHECK_TYPE(THPEvent_Check(object.ptr()), "expected a torch.Event");
+  TORCH_CHECK_TYPE(THPEvent_Check(object.ptr()), "expected a torch.Event, but got ",
+                   Py_TYPE(object.ptr())->tp_name);
   return reinterpret_cast<THPEvent*>(object.ptr())->event;
 }
 
@@ -85,7 +88,8 @@ void open_event(const py::object& event, int64_t device, const std::string& byte
   if (found != index) {
     (void)orEventDestroy(native);
     TORCH_CHECK_VALUE(false, "the event belongs to device openreg:", found,
-                      ", but was opened for device openreg:", static_cast<int>(index));
+                      ", but was opened for device openreg:", static_cast<int>(index),
+                      ": pass the device of the event");
   }
   adopt_event(event_of(event), native, index);
 }

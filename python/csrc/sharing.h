@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings for storages and events shared between processes. Called once, by the module.
+// Python bindings for storages and events shared between processes. The module calls bind_sharing()
+// once.
 #ifndef PYTHON_CSRC_SHARING_H_
 #define PYTHON_CSRC_SHARING_H_
 

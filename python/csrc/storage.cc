@@ -21,7 +21,7 @@ const at::Tensor& unpack(const py::handle& object) {
   return THPVariable_Unpack(object.ptr());
 }
 
-// (version, format, data), or None.
+// Returns a tensor's metadata as (version, format, data), or None if it has none.
 py::object get_meta(const py::object& tensor) {
   const TensorMetaPtr meta = tensor_meta(unpack(tensor));
   if (meta == nullptr) {

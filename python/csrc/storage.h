@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Bindings for the metadata that a backend keeps with a tensor (runtime/c10/tensor_meta.h).
-// Functions must be called with the GIL held.
+// Python bindings for the metadata that a backend keeps with a tensor (runtime/c10/tensor_meta.h).
+// Callers must hold the GIL.
 #ifndef PYTHON_CSRC_STORAGE_H_
 #define PYTHON_CSRC_STORAGE_H_
 

@@ -22,7 +22,7 @@ from typing import Any
 
 from torch_openreg.name import DEVICE_TYPE
 
-# Seconds until a hang is assumed.
+# Seconds after which a hang is assumed and the program is ended.
 _HANG_TIMEOUT = 120.0
 
 _say = functools.partial(print, flush=True)
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", type=int, default=0, metavar="N", help="index (default: 0)")
     flags = parser.parse_args(arguments)
     report: dict[str, Any] = {"passed": False, "error": "", "versions": {}, "devices": []}
-    # "advice" belongs to the next step that can fail before the checks run.
+    # Until the checks run, "advice" says what to do if the next step fails.
     report |= {"checks": [], "advice": "pip install --force-reinstall torch_openreg"}
     with contextlib.redirect_stdout(io.StringIO() if flags.json else sys.stdout):
         try:

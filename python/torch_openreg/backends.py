@@ -12,10 +12,10 @@ __all__ = ["is_available", "is_built"]
 
 
 def is_built() -> bool:
-    """Tell whether the device's libraries are installed: always True when this module exists."""
+    """Return whether the device's libraries are installed: always True when this module exists."""
     return True
 
 
 def is_available() -> bool:
-    """Tell whether there is at least one device that this process can use. Never raises."""
+    """Return whether there is at least one device that this process can use. Never raises."""
     return _C.device_count() > 0

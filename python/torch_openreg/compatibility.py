@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Checks whether the libraries of this package can be loaded here, before they are loaded.
 
-With another version of torch they would fail with an undefined symbol at best, and crash at worst.
-Errors that the loader itself reports are not checked here: a missing file, a C library that is too
-old, another architecture. The libraries need no processor features beyond baseline x86-64; torch
-checks the processor for its own kernels.
+With another version of torch, loading them would fail with an undefined symbol at best, and crash
+at worst. Errors that the loader itself reports are not checked here: a missing file, a C library
+that is too old, another architecture. The libraries need no processor features beyond baseline
+x86-64; torch checks the processor for its own kernels.
 """
 
 import sys
@@ -65,7 +65,7 @@ def _require_torch() -> None:
 
 
 def _require_place(device_type: str) -> None:
-    """Torch supports one out-of-tree device; registering a second one would abort the process."""
+    """Raise if PrivateUse1 is taken: registering a second device there would abort the process."""
     owner: str = torch._C._get_privateuse1_backend_name()
     # A device may register kernels without renaming PrivateUse1.
     if owner == "privateuseone" and not torch._C._dispatch_has_kernel_for_dispatch_key(

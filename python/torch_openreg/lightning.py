@@ -8,9 +8,9 @@
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg", devices=1)
     lightning.pytorch.Trainer(accelerator="openreg", strategy="openreg_ddp", devices=2)
 
-Lightning handles only its built-in devices correctly: for others its default strategy puts the
-model on the CPU, and its mixed precision and the stream on which it sets up DDP are CUDA's. The
-strategies registered here derive from Lightning's and correct this.
+Lightning handles only its built-in devices correctly. For any other device its default strategy
+puts the model on the CPU, its mixed precision is CUDA's, and it sets up DDP on a CUDA stream. The
+strategies registered here derive from Lightning's and avoid these errors.
 """
 
 from types import ModuleType
@@ -44,7 +44,7 @@ def register(package: ModuleType) -> None:
 
 def _accelerator(package: ModuleType) -> type:
     class Accelerator(package.accelerators.Accelerator):  # type: ignore[name-defined, misc]
-        """The devices of this process."""
+        """Describes the devices of this process to Lightning."""
 
         def setup_device(self, device: torch.device) -> None:
             if device.type != DEVICE_TYPE:
@@ -72,7 +72,8 @@ def _accelerator(package: ModuleType) -> type:
             missing = [index for index in devices if not 0 <= index < count]
             if missing:
                 raise ValueError(
-                    f"device index {missing[0]} is out of range: {DEVICE_TYPE} has {count} devices"
+                    f"device index {missing[0]} is out of range: {DEVICE_TYPE} has {count} devices "
+                    "(OPENREG_DEVICE_COUNT)"
                 )
             return devices
 
@@ -96,7 +97,7 @@ def _accelerator(package: ModuleType) -> type:
 
 
 def _with_precision(package: ModuleType, base: type, name: str) -> type:
-    """Derive a strategy whose property ``name`` replaces CUDA's mixed precision by the device's."""
+    """Derive a strategy whose property ``name`` replaces CUDA's mixed precision with ours."""
     mixed_precision: Any = package.plugins.MixedPrecision
     inherited = getattr(base, name)
 

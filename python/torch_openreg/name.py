@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The name of the device. A new backend changes this first."""
+"""The names of the device and of its collective backend. A new backend changes them first."""
 
-# As in torch.device("openreg"), and the name of the module torch.openreg.
+# The device type in torch.device("openreg"), and the name of the module torch.openreg.
 DEVICE_TYPE = "openreg"
 MODULE = f"torch.{DEVICE_TYPE}"
 
-# As in torch.distributed.init_process_group("occl").
+# The backend in torch.distributed.init_process_group("occl").
 COLLECTIVE_BACKEND = "occl"

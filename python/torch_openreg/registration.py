@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Registers the device with torch when it is imported: once per process, from any thread.
+"""Registers the device with torch when this module is imported: once per process, in any thread.
 
 This is a separate module because two importers need it: the package, and the entry point that torch
 calls. If one thread imports ``torch`` and another ``torch_openreg``, the package waits for the

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks what can differ between machines, for ``python -m torch_openreg``.
+"""Checks properties that can differ between machines, for ``python -m torch_openreg``.
 
-That is memory, threads, the kernels selected for the processor, and the installation; the test
+These are memory, threads, the kernels selected for the processor, and the installation; the test
 suite checks the rest. Each check restores the current device, random state and memory.
 """
 
@@ -142,7 +142,7 @@ _MEMORY = "see docs/memory.md; OPENREG_DEVICE_MEMORY sets the size of a device"
 _STREAMS = "see docs/streams.md; try OPENREG_LAUNCH_BLOCKING=1 to exclude asynchrony as the cause"
 _NUMBERS = "try OPENREG_LAUNCH_BLOCKING=1 and OPENREG_STREAM_SANITIZER=1 (docs/debugging.md)"
 
-#: Name to function and advice. Later checks rely on what earlier ones check.
+#: Maps a check's name to its function and to the advice if it fails. Later checks rely on earlier.
 CHECKS: dict[str, tuple[Callable[[torch.device], None], str]] = {
     "memory": (_memory, _MEMORY),
     "copies": (_copies, _MEMORY),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""``softmax(q @ k.T * scale) @ v`` becomes ``scaled_dot_product_attention``.
+"""Rewrites ``softmax(q @ k.T * scale) @ v`` to ``scaled_dot_product_attention``.
 
 The tensors must have dimensions (batch, heads, tokens, width), for which there is a fused kernel.
 Attention with a mask is not rewritten: for a fully masked row the program computes NaN and the
@@ -55,7 +55,7 @@ def _swaps_last_two(arguments: dict[str, Any]) -> bool:
 
 
 def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> bool:
-    """Tell whether all have four dimensions, with equal batch, heads and width."""
+    """Return whether all have four dimensions, with equal batch, heads and width."""
     return (
         query.dim() == key.dim() == value.dim() == 4
         and known_equal(key.shape, value.shape)
@@ -64,12 +64,12 @@ def _fits_the_kernel(query: FakeTensor, key: FakeTensor, value: FakeTensor) -> b
 
 
 class Attention(Rewrite):
-    """Attention in four dimensions, without mask, and without active dropout."""
+    """Rewrites attention in four dimensions, without mask and without active dropout."""
 
     name = "attention"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield each way to scale, with and without inactive dropout."""
+        """Yield the patterns of each way to scale, with and without inactive dropout."""
         value = KeywordArg("value")
         for scores in _scores():
             weights = CallFunction(aten.softmax.int, scores, KeywordArg("dim"))

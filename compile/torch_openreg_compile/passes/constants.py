@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Tests for constant numbers in a graph."""
+"""Recognizes constant numbers among the arguments of a graph's nodes."""
 
 import math
 
@@ -7,10 +7,10 @@ from typing_extensions import TypeIs
 
 
 def is_number(value: object) -> TypeIs[int | float]:
-    """Tell whether an argument is a constant number."""
+    """Return whether an argument is a constant number."""
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def is_near(value: object, constant: float, digits: int) -> bool:
-    """Tell whether a number equals a constant to the given number of digits."""
+    """Return whether a number equals a constant to the given number of digits."""
     return is_number(value) and math.isclose(value, constant, rel_tol=10.0**-digits)

@@ -48,7 +48,7 @@ def _number(node: fx.Node) -> _Number | None:
 
 
 def _same_kind(dtype: torch.dtype, *numbers: _Number) -> bool:
-    """Tell whether the tensor is floating-point, or all numbers fit its integer dtype."""
+    """Return whether the tensor is floating-point, or all numbers fit its integer dtype."""
     if dtype.is_floating_point:
         return True
     limits = torch.iinfo(dtype) if dtype not in (torch.bool,) and not dtype.is_complex else None
@@ -62,7 +62,7 @@ def _is_power_of_two(number: _Number) -> bool:
 
 
 def _exact_product(first: _Number, second: _Number, dtype: torch.dtype) -> bool:
-    """Tell whether x * first * second is x * (first * second) for every x, bit for bit."""
+    """Return whether x * first * second is x * (first * second) for every x, bit for bit."""
     if not all(math.isfinite(number) and abs(number) >= 1 for number in (first, second)):
         return False
     computed_in = torch.float64 if dtype == torch.float64 else torch.float32
@@ -72,14 +72,14 @@ def _exact_product(first: _Number, second: _Number, dtype: torch.dtype) -> bool:
 
 
 def _is_neutral(node: fx.Node, number: _Number, dtype: torch.dtype, inexact: bool) -> bool:
-    """Tell whether a node returns its argument unchanged."""
+    """Return whether a node returns its argument unchanged."""
     if node.target in (*_MUL, *_DIV):
         return number == 1
     if number != 0:
         return False
     if inexact or not dtype.is_floating_point:
         return node.target in (*_ADD, *_SUB)
-    # x + 0 is 0 for -0.
+    # x + 0 changes -0 to 0, while x + -0 and x - 0 keep it.
     negative = math.copysign(1, number) < 0
     return node.target in (_ADD if negative else _SUB)
 
@@ -106,7 +106,7 @@ def _combined(
 
 
 def _replaceable(node: fx.Node, by: fx.Node, results: set[int]) -> bool:
-    """Tell whether a node can be replaced: same layout, and no result shares its memory."""
+    """Return whether a node can be replaced: same layout, and no result shares its memory."""
     old, new = node.meta["val"], by.meta["val"]
     return (
         old.dtype == new.dtype

@@ -75,19 +75,19 @@ def _outer(function: CallFunction) -> Iterator[CallFunction]:
 
 
 class GELU(Rewrite):
-    """The exact formula and the tanh approximation; each keeps its kind."""
+    """Rewrites the exact formula to exact GELU, and the tanh formula to its approximation."""
 
     name = "gelu"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield each way to group the factors."""
+        """Yield the patterns of each way to group the factors."""
         for argument in _tanh_arguments():
             yield from _outer(CallFunction(aten.tanh.default, argument))
         for argument in _erf_arguments():
             yield from _outer(CallFunction(aten.erf.default, argument))
 
     def replacement(self, arguments: dict[str, Any]) -> Call | None:
-        """Return gelu(x), approximate if the program's formula is."""
+        """Return gelu(x), with the tanh approximation if the program's formula uses it."""
         x = tensor(arguments["x"])
         if x is None:
             return None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites layer normalization formulas to ``layer_norm``.
 
-``(x - mean) / sqrt(variance + eps) * weight + bias``, with mean and variance over the last
-dimensions. The variance is ``var`` without correction or a mean of squares; ``* rsqrt`` may replace
-``/ sqrt``; the bias is optional, and so are both weight and bias.
+The formula is ``(x - mean) / sqrt(variance + eps) * weight + bias``, with mean and variance over
+the last dimensions. The variance is ``var`` without correction or a mean of squares; ``* rsqrt``
+may replace ``/ sqrt``; the bias, or both weight and bias, may be missing.
 """
 
 from collections.abc import Iterable, Iterator
@@ -45,7 +45,7 @@ def over_root(value: object, mean: object) -> Iterator[CallFunction]:
 
 
 def affine_argument(arguments: dict[str, Any], name: str, sizes: list[int]) -> bool:
-    """Tell whether a weight or bias is absent or has the normalized sizes."""
+    """Return whether a weight or bias is absent or has the normalized sizes."""
     if name not in arguments:
         return True
     value = tensor(arguments[name])
@@ -75,12 +75,12 @@ def _normalized() -> Iterator[CallFunction]:
 
 
 class LayerNorm(Rewrite):
-    """Normalization over the last dimensions, with or without weight and bias of their sizes."""
+    """Rewrites normalization over the last dimensions; weight and bias have their sizes."""
 
     name = "layer_norm"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield all variants, with and without weight and bias."""
+        """Yield the patterns of all variants, with and without weight and bias."""
         for normalized in _normalized():
             yield normalized
             for weighted in products(normalized, KeywordArg("weight")):

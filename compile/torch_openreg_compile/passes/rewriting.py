@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A rewrite: patterns of operators, and the operator that replaces them.
+"""Defines rewrites: each replaces operators that match one of its patterns with one operator.
 
 torch's pattern matcher finds the patterns and ensures that intermediate results are not used
-elsewhere and that no mutation lies between the operators. This module adds the checks that it
-leaves to its users: keyword arguments that a pattern does not mention, regions without gradients or
-with autocast, and a new result with the dtype, shape, strides and device of the old one.
+elsewhere and that no mutation lies between the operators. This module adds the checks that the
+matcher leaves to its users: keyword arguments that a pattern does not mention, regions without
+gradients or with autocast, and a new result with the dtype, shape, strides and device of the old
+one.
 """
 
 import warnings
@@ -32,7 +33,7 @@ from torch_openreg_compile.lowering import autocast_at, value_of
 
 @dataclass(frozen=True)
 class Call:
-    """The operator that replaces a match."""
+    """The call that replaces a match: an operator and its arguments."""
 
     target: torch._ops.OpOverload[Any, Any]
     args: tuple[Any, ...]
@@ -58,7 +59,7 @@ def tensor(value: object) -> FakeTensor | None:
 
 
 def known_equal(left: Sequence[Any], right: Sequence[Any]) -> bool:
-    """Tell whether shapes or strides are equal for all sizes that the graph supports."""
+    """Return whether shapes or strides are equal for all sizes that the graph supports."""
     return len(left) == len(right) and all(
         statically_known_true(a == b) for a, b in zip(left, right, strict=True)
     )
@@ -181,7 +182,7 @@ class Rewrite(ABC):
 
 
 def _can_replace(new: object, old: FakeTensor) -> bool:
-    """Tell whether a result matches the old one, possibly after a copy to contiguous memory."""
+    """Return whether a result matches the old one, possibly after a copy to contiguous memory."""
     return (
         isinstance(new, FakeTensor)
         and new.dtype == old.dtype

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites normalization by the root mean square to ``rms_norm``.
 
-``x / sqrt(mean(x ** 2) + eps) * weight``, over the last dimensions. ``* rsqrt`` may replace ``/
-sqrt``; the weight is optional.
+The formula is ``x / sqrt(mean(x ** 2) + eps) * weight``, over the last dimensions. ``* rsqrt`` may
+replace ``/ sqrt``; the weight is optional.
 """
 
 from collections.abc import Iterable
@@ -25,12 +25,12 @@ aten = torch.ops.aten
 
 
 class RMSNorm(Rewrite):
-    """Normalization over the last dimensions, with or without a weight of their sizes."""
+    """Rewrites normalization over the last dimensions, with or without a weight of their sizes."""
 
     name = "rms_norm"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield all variants, with and without weight."""
+        """Yield the patterns of all variants, with and without weight."""
         x = KeywordArg("x")
         for square in squares(x):
             mean = CallFunction(aten.mean.dim, square, KeywordArg("dims"), True)

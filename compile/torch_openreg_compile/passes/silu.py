@@ -13,12 +13,12 @@ aten = torch.ops.aten
 
 
 class SiLU(Rewrite):
-    """The gate of many networks, for tensors of any shape."""
+    """Rewrites the product of a tensor and its sigmoid, for tensors of any shape."""
 
     name = "silu"
 
     def patterns(self) -> Iterable[PatternExpr]:
-        """Yield both orders of the product."""
+        """Return the patterns of both orders of the product."""
         x = KeywordArg("x")
         return products(x, CallFunction(aten.sigmoid.default, x))
 

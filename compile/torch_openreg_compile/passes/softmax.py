@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rewrites ``exp(x - max) / sum(exp(x - max))`` to ``softmax``.
 
-The maximum must be over the dimension of the sum. A program that does not subtract it overflows
-where softmax does not, so it is not rewritten.
+The maximum must be over the dimension of the sum. A program that does not subtract the maximum is
+not rewritten, because it overflows where softmax does not.
 """
 
 import operator
@@ -18,7 +18,7 @@ aten = torch.ops.aten
 
 
 class Softmax(Rewrite):
-    """Softmax over one dimension."""
+    """Rewrites a softmax over one dimension."""
 
     name = "softmax"
 

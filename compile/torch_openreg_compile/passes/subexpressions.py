@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Common subexpression elimination."""
+"""Merges repeated computations of a graph (common subexpression elimination)."""
 
 from typing import Any
 

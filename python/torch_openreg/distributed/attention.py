@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Attention of DTensors: how it is sharded, and ring attention for context parallelism.
 
-``F.scaled_dot_product_attention`` is ``_scaled_dot_product_fused_attention_overrideable`` on this
-device. torch knows how to shard the attention operators of CUDA, not this one.
+On this device ``F.scaled_dot_product_attention`` calls
+``_scaled_dot_product_fused_attention_overrideable``. torch has sharding rules for the attention
+operators of CUDA, but none for this operator.
 
-For torch 2.13: this file is the only one that uses private names of ``torch.distributed.tensor``.
+This file supports only torch 2.13, because it alone uses private names of torch's DTensor:
 
 - ``DTensor._op_dispatcher.sharding_propagator.register_op_strategy``, ``_op_schema``,
   ``_dtensor_spec`` and ``_ops.utils.expand_to_full_mesh_op_strategy``. The public
@@ -43,7 +44,7 @@ if not torch.__version__.startswith("2.13."):
 _FORWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable.default
 _BACKWARD = torch.ops.aten._scaled_dot_product_fused_attention_overrideable_backward.default
 
-# Dimensions of queries, keys, values and the output; the first three of the logsumexp, too.
+# Indices of dimensions of queries, keys, values, the output, and also of the logsumexp.
 _BATCH, _HEADS, _SEQUENCE = 0, 1, 2
 
 # Placements on one mesh dimension. Batch rows and heads can each be computed independently.
@@ -100,7 +101,7 @@ def _shard_backward(schema: OpSchema) -> OpStrategy:
 
 
 def _place_bias(bias: object, place: Placement) -> list[Placement]:
-    """Return the placement of the bias, if any, for queries placed as ``place``."""
+    """Return the bias's placement in a list, for queries placed as ``place``; [] without a bias."""
     if not isinstance(bias, OpStrategy):
         return []
     if isinstance(place, Shard) and (bias.ndim < 4 or bias.shape[place.dim] == 1):
@@ -131,7 +132,7 @@ def _expand(
     query_heads, key_heads = query.shape[_HEADS], key.shape[_HEADS]
 
     def pairs_heads(inputs: list[DTensorSpec], _: object) -> bool:
-        """Tell whether each rank has the keys of its queries; queries may share key heads."""
+        """Return whether each rank has the keys of its queries; queries may share key heads."""
         parts = _count_parts(mesh, inputs[first + 1].placements)
         return bool(query_heads == key_heads or key_heads % parts == 0)
 
@@ -165,7 +166,7 @@ def register_ring(context_parallel: ModuleType) -> None:
 
 
 def _handle(ring: Any, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Run ring attention in place of the operator. A custom handler of DTensor."""
+    """Run ring attention in place of the operator; DTensor calls this as a custom handler."""
     with torch.no_grad():  # autograd has already run above DTensor's dispatcher
         return ring(*args, **kwargs)
 

@@ -21,10 +21,10 @@ _Function = Callable[[ModuleType], None]
 def call_after_import(name: str, function: _Function) -> None:
     """Call ``function(module)`` each time the module ``name`` has been executed.
 
-    If it is imported already, the call happens now. Otherwise it happens in the thread that imports
-    the module; other threads cannot use the module until the call has returned. The function must
-    not import another module that torch may be importing in another thread: Python would refuse one
-    of the two imports as a deadlock.
+    If the module has already been imported, the function is called immediately. Otherwise the
+    thread that imports the module calls it; other threads cannot use the module until the call has
+    returned. The function must not import another module that torch may be importing in another
+    thread: Python would reject one of the two imports as a deadlock.
 
     Args:
         name: the full name of the module.
@@ -33,7 +33,7 @@ def call_after_import(name: str, function: _Function) -> None:
     """
     sys.meta_path.insert(0, _Finder(name, function))
     if name in sys.modules:
-        function(importlib.import_module(name))  # waits for a thread that imports it
+        function(importlib.import_module(name))  # waits if another thread is importing it
 
 
 class _Finder(MetaPathFinder):
@@ -47,7 +47,7 @@ class _Finder(MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        # Another finder that delegates in the same way may call this one again.
+        # Do not search again if another finder that delegates in the same way calls this one.
         if fullname != self._name or getattr(self._search, "runs", False):
             return None
         self._search.runs = True
@@ -65,7 +65,7 @@ class _Finder(MetaPathFinder):
 
 
 class _Loader(Loader):
-    """Calls a function after the original loader executed the module; restores that loader."""
+    """Executes the module with its original loader, restores that loader, and calls a function."""
 
     def __init__(self, loader: Any, function: _Function) -> None:
         self._loader = loader

@@ -220,14 +220,15 @@ __all__ = [
     "use_mem_pool",
 ]
 
-# The exceptions of failing allocations and kernels.
+# The exceptions that failing kernels and allocations raise.
 AcceleratorError = torch.AcceleratorError
 OutOfMemoryError = torch.OutOfMemoryError
 
 #: Legacy constant for ``is_float16_supported()``: every device supports float16.
 has_half = True
 
-# Used by torch, by code that torch's compiler generates, or by programs written for CUDA.
+# These names are used by torch, by code that torch's compiler generates, or by programs written for
+# CUDA.
 _DeviceGuard = devices._DeviceGuard
 _compiled_operators = compiled.operators
 _empty_strided = empty_strided
@@ -247,15 +248,16 @@ _set_stream_by_id = streams._set_stream_by_id
 _sleep = devices._sleep
 _tls = devices._tls
 
-# FloatTensor, FloatStorage and so on, which only legacy interfaces of torch use.
+# Defines FloatTensor, FloatStorage and so on, which only legacy interfaces of torch use.
 globals().update(legacy_types())
 
 
 def __getattr__(name: str) -> Any:
-    """Attributes that are computed on access.
+    """Compute an attribute whose value is not fixed at import.
 
-    ``default_generators``: one per device; their number is a setting. ``_initialized``:
-    torch.utils.checkpoint saves the states of a device's generators only if it is true.
+    ``default_generators`` has one generator per device, and the number of devices is a setting.
+    torch.utils.checkpoint saves the states of a device's generators only if ``_initialized`` is
+    true.
     """
     if name == "_initialized":
         return is_initialized()

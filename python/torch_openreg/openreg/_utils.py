@@ -16,7 +16,7 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
         device: index, ``"openreg"``, ``"openreg:1"`` or a ``torch.device``.
         optional: if True, a missing device or index means the current device; if False it is an
             error.
-        allow_cpu: if True, the CPU gives -1.
+        allow_cpu: if True, the index of the CPU is -1; if False, the CPU is an error.
 
     Raises:
         ValueError: for a device of another type, or a missing index if ``optional`` is False.
@@ -38,7 +38,7 @@ def _get_device_index(device: DeviceLike, optional: bool = False, allow_cpu: boo
 
 
 def resolve(device: DeviceLike) -> int:
-    """Return the index of ``device``, the current one for None.
+    """Return the index of ``device``, or of the current device for None.
 
     Raises:
         ValueError: for a device of another type.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operators as C functions, for the C++ code that torch's compiler generates."""
+"""Lets C++ code that torch's compiler generates call the operators, as C functions."""
 
 import ctypes
 from importlib.resources import as_file, files

@@ -10,7 +10,7 @@ from torch_openreg import _C
 
 SyncDebugMode = Literal["default", "warn", "error"]
 
-#: In the order of SyncDebugMode in runtime/diagnostics/implicit_wait.h and of torch.cuda's modes.
+#: The modes, in the order of SyncDebugMode (runtime/diagnostics/implicit_wait.h) and torch.cuda.
 _MODES: tuple[SyncDebugMode, ...] = get_args(SyncDebugMode)
 
 
@@ -58,8 +58,8 @@ def get_launch_blocking() -> bool:
 def set_launch_sites(on: bool) -> None:
     """Set whether launches record their Python stack, which is added to the error of their kernel.
 
-    It costs about a microsecond per launch and does not wait. ``OPENREG_LAUNCH_SITES=1`` enables it
-    from the start of the process.
+    Recording costs about a microsecond per launch and never waits for the device.
+    ``OPENREG_LAUNCH_SITES=1`` enables it from the start of the process.
     """
     _C.set_launch_sites(on)
 

@@ -24,7 +24,7 @@ _FORKED = (
 
 
 def is_available() -> bool:
-    """Tell whether there is at least one device that this process can use. Never raises."""
+    """Return whether there is at least one device that this process can use. Never raises."""
     return _C.device_count() > 0
 
 
@@ -37,17 +37,17 @@ def device_count() -> int:
 
 
 def is_initialized() -> bool:
-    """Tell whether this process has used the device."""
+    """Return whether this process has used the device."""
     return _C.is_initialized()
 
 
 def _is_in_bad_fork() -> bool:
-    """Tell whether this process was forked from one that had used the device."""
+    """Return whether this process was forked from one that had used the device."""
     return _C.is_in_bad_fork()
 
 
 def _is_compiled() -> bool:
-    """Tell whether the device's libraries are loaded: always True when this module exists."""
+    """Return whether the device's libraries are loaded: always True when this module exists."""
     return True
 
 
@@ -86,10 +86,10 @@ def current_device() -> int:
 
 
 def set_device(device: DeviceLike) -> None:
-    """Make ``device`` the current one of the calling thread; a negative index changes nothing.
+    """Make ``device`` current in the calling thread; a negative index changes nothing.
 
     Raises:
-        ValueError: without an index, or for a device of another type.
+        ValueError: for a device without an index, or of another type.
         RuntimeError: for an index that is out of range.
     """
     index = _get_device_index(device)
@@ -165,7 +165,7 @@ def _exchange_device(device: int) -> int:
     return _C.exchange_device(device if device < 0 else _C.resolve_device(device))
 
 
-# CUDA distinguishes the two because switching may create a context. This device has no contexts.
+# CUDA needs two functions because switching may create a context. This device has no contexts.
 _maybe_exchange_device = _exchange_device
 
 
@@ -188,12 +188,12 @@ class DeviceProperties:
     warp_size: int
     #: Size of the CPU's last-level cache in bytes; 0 if the system does not report it.
     L2_cache_size: int
-    #: Identifies the device; the same in all processes until the machine restarts.
+    #: An identifier of the device, equal in all processes until the machine restarts.
     uuid: UUID
 
 
 def get_device_properties(device: DeviceLike = None) -> DeviceProperties:
-    """Return the properties of ``device``, the current one for None."""
+    """Return the properties of ``device``, or of the current device for None."""
     return DeviceProperties(**_C.get_device_properties(resolve(device)))
 
 
@@ -203,7 +203,7 @@ def get_device_name(device: DeviceLike = None) -> str:
 
 
 def can_device_access_peer(device: DeviceLike, peer_device: DeviceLike) -> bool:
-    """Tell whether kernels of ``device`` can access memory of ``peer_device``: true for any other.
+    """Return whether kernels of ``device`` can access the peer's memory: True for another device.
 
     Raises:
         ValueError: for a device of another type.
@@ -219,7 +219,7 @@ def get_device_capability(device: DeviceLike = None) -> tuple[int, int]:
 
 
 def is_tf32_supported() -> bool:
-    """Tell whether the device has TF32: always False; ``float32`` keeps all of its 24 bits.
+    """Return whether the device has TF32: always False; ``float32`` keeps all of its 24 bits.
 
     ``torch.set_float32_matmul_precision`` affects float32 products on the device as on the CPU.
     """

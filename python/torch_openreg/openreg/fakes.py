@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Fake kernels of the device, whose results have the strides and dtypes of the real ones.
+"""Fake kernels, whose results have the strides and dtypes of the device's real kernels.
 
 Convolutions: the device returns the memory format that the CPU returns
-(aten/kernels/convolution.cc). torch's rule for fake tensors knows the formats of built-in devices
-and assumes contiguous results for all others.
+(aten/kernels/convolution.cc). torch's rule for fake tensors implements the formats of its built-in
+devices and assumes contiguous results for all others.
 
 Attention: the logsumexp of float64 is float64 (aten/kernels/attention.cc). torch's rule always says
 float32, so compiled code would misread the data.
 
 Grouped matrix products: rows of the result are aligned to 16 bytes, as on the CPU. torch's rule
-does this only for CUDA, but its compiler assumes it.
+aligns them only for CUDA, but its compiler assumes the alignment on every device.
 """
 
 from collections.abc import Callable

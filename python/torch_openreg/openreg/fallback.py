@@ -20,13 +20,13 @@ from torch_openreg import _C
 
 Policy = Literal["silent", "warn", "error"]
 
-#: In the order of FallbackPolicy in aten/fallback/fallback.h.
+#: The policies, in the order of FallbackPolicy in aten/fallback/fallback.h.
 _POLICIES: tuple[Policy, ...] = get_args(Policy)
 
 
 @dataclass(frozen=True)
 class FallbackRecord:
-    """The fallbacks of one operator."""
+    """Statistics of the fallbacks of one operator."""
 
     calls: int
     #: Calls that were queued on the stream like a kernel.
@@ -67,7 +67,7 @@ def set_policy(policy: Policy) -> None:
         ValueError: for any other value.
     """
     if policy not in _POLICIES:
-        raise ValueError(f"policy {policy!r}: expected one of {', '.join(_POLICIES)}")
+        raise ValueError(f"unknown policy {policy!r}: expected one of {', '.join(_POLICIES)}")
     _C.set_fallback_policy(_POLICIES.index(policy))
 
 

@@ -36,7 +36,7 @@ class _Input:
         self._storage = weakref.ref(storage)
 
     def lives(self) -> bool:
-        """Tell whether the storage still exists and has not been reallocated."""
+        """Return whether the storage still exists and has not been reallocated."""
         storage = self._storage()
         return storage is not None and storage.data_ptr() == self.address
 
@@ -117,7 +117,7 @@ class GraphInputs:
 
 
 def _is_in_memory(value: object) -> bool:
-    """Tell whether ``value`` is a tensor with device memory."""
+    """Return whether ``value`` is a tensor with device memory."""
     return (
         isinstance(value, torch.Tensor)
         and value.device.type == DEVICE_TYPE

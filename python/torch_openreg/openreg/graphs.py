@@ -19,7 +19,7 @@ from torch_openreg.openreg.graph_inputs import GraphInputs
 from torch_openreg.openreg.memory import empty_cache, empty_host_cache
 from torch_openreg.openreg.streams import Stream, StreamContext, current_stream, stream
 
-#: Used by torch.compile with mode="reduce-overhead" (compile/csrc/graph_replay.h).
+#: The capture that torch.compile replays with mode="reduce-overhead" (compile/csrc/graph_replay.h).
 Recording = _C._Recording
 
 PoolHandle = tuple[int, int]
@@ -225,7 +225,8 @@ def _check_callable(function: Callable[..., Any]) -> None:
         )
     if any(buffer.requires_grad for buffer in function.buffers()):
         raise RuntimeError(
-            "make_graphed_callables: a buffer of the module requires grad; only parameters may"
+            "make_graphed_callables: a buffer of the module requires grad, but only parameters "
+            "may: call requires_grad_(False) on it"
         )
 
 
@@ -314,7 +315,7 @@ class _Graphed:
             leaves, spec = _pytree.tree_flatten(arguments)
             if spec != graphed.spec:
                 raise TypeError(
-                    "the arguments of a graphed callable must be nested as in its capture"
+                    "the arguments of a graphed callable must be nested like its sample_args"
                 )
             outputs = Replay.apply(*leaves, *graphed.parameters)  # type: ignore[no-untyped-call]
             return _pytree.tree_unflatten(list(outputs), graphed.out_spec)
@@ -375,7 +376,7 @@ def make_graphed_callables(
     if len(samples) != len(functions):
         raise ValueError(
             f"make_graphed_callables: {len(functions)} callables, but sample_args has "
-            f"{len(samples)} tuples"
+            f"{len(samples)} tuples: pass one tuple of arguments for each callable"
         )
     for function in functions:
         _check_callable(function)

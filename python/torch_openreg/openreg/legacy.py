@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Legacy types such as ``torch.openreg.FloatTensor`` and ``torch.openreg.FloatStorage``.
 
-There is one per dtype. torch uses them when it pickles a storage, and when it converts the type of
-a tensor to or from a string. New code should use ``torch.empty(..., dtype=..., device="openreg")``.
+Each dtype has a storage type and, unless it is complex, a tensor type. torch uses them when it
+pickles a storage, and when it converts the type of a tensor to or from a string. New code should
+use ``torch.empty(..., dtype=..., device="openreg")``.
 """
 
 import types
@@ -57,7 +58,7 @@ class _TensorType(type):
 
 
 class _StorageDtype:
-    """The attribute dtype of a storage class; reading it warns once, as for all typed storages."""
+    """A descriptor: attribute ``dtype`` of a storage class warns once, as in all typed storages."""
 
     def __init__(self, dtype: torch.dtype, warn: bool) -> None:
         self._dtype = dtype

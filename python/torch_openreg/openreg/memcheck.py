@@ -50,8 +50,8 @@ def check() -> None:
 def leaks() -> list[Held]:
     """Return the memory that the program holds, by call site, largest first.
 
-    Only the program knows which of it is a leak. At exit, memory that is unreachable from Python
-    and survives finalization is reported automatically.
+    Only the program can tell which of this memory is leaked. At exit, memory that is unreachable
+    from Python and survives finalization is reported automatically.
     """
     _require()
     return [Held(**place) for place in _C.held_memory()]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Device memory: allocated by tensors, reserved by the caching allocator, and free. In bytes.
+"""Reports, limits and frees device memory and pinned memory; all sizes are in bytes.
 
 The statistics are those of ``torch.accelerator``; before the first allocation they are 0.
 """
@@ -147,7 +147,7 @@ def memory_summary(device: DeviceLike = None, abbreviated: bool = False) -> str:
     """Return the statistics of the caching allocator as a human-readable table.
 
     Args:
-        device: of which device; the current one for None.
+        device: the device; the current one for None.
         abbreviated: omit the rows of the small and the large pool.
     """
     index = resolve(device)
@@ -179,7 +179,7 @@ def set_per_process_memory_fraction(fraction: float, device: DeviceLike = None) 
 
     Args:
         fraction: from 0 to 1, relative to the total memory that ``mem_get_info`` returns.
-        device: of which device; the current one for None.
+        device: the device; the current one for None.
 
     Raises:
         TypeError: if ``fraction`` is not a number.

@@ -19,10 +19,10 @@ from torch_openreg.openreg._utils import DeviceLike, resolve
 _Enabled = Literal["state", "all"]
 _Stacks = Literal["python", "all"]
 
-#: In the order of ContextLevel in runtime/allocator/history.h.
+#: The levels, in the order of ContextLevel in runtime/allocator/history.h.
 _CONTEXTS = (None, "state", "alloc", "all")
 
-#: In the order of Action in runtime/allocator/observer.h.
+#: The actions, in the order of Action in runtime/allocator/observer.h.
 _ACTIONS = (
     "alloc",
     "free_requested",

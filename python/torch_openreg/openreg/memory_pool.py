@@ -15,9 +15,9 @@ from torch_openreg.openreg.memory_history import memory_snapshot
 class MemPool:
     """A pool of device memory for allocations inside ``use_mem_pool``.
 
-    The pool has its own segments, which serve no other allocations. They are kept as long as this
-    object. Afterwards free segments are returned to the device by ``empty_cache`` or when memory is
-    needed, and the pool is destroyed with its last tensor.
+    The pool has its own segments, which serve no other allocations and are kept as long as this
+    object exists. Afterwards ``empty_cache`` and allocations that need memory return free segments
+    to the device, and the pool is destroyed with its last tensor.
 
     Args:
         allocator: exists for compatibility with torch.cuda; here segments always come from the
@@ -90,7 +90,7 @@ def use_mem_pool(pool: MemPool, device: DeviceLike = None) -> Iterator[None]:
         ValueError: if the pool belongs to another device.
     """
     if not isinstance(pool, MemPool):
-        raise TypeError(f"expected a {MODULE}.MemPool, but got {type(pool).__name__}")
+        raise TypeError(f"use_mem_pool: expected a {MODULE}.MemPool, but got {type(pool).__name__}")
     if device is not None and resolve(device) != pool.device:
         raise ValueError(
             f"memory pool {pool.id} belongs to device {pool.device}, so it cannot serve device "

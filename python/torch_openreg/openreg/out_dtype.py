@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Products of int8 matrices with int32 results, as device-independent programs write them.
+"""Computes products of int8 matrices with int32 results, as device-independent programs need them.
 
-torch spells it ``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)``;
-torchao's layers call it. torch computes it with ``_int_mm`` only on devices named cuda or xpu, and
-in int32 elsewhere. The compiler's counterpart is in ``torch_openreg_compile.device_pass``.
+Such programs, torchao's layers among them, call
+``torch.ops.higher_order.out_dtype(torch.ops.aten.mm.default, torch.int32, a, b)``. torch computes
+it with ``_int_mm`` only on devices named cuda or xpu, and in int32 on all others. The compiler's
+counterpart is in ``torch_openreg_compile.device_pass``.
 """
 
 from typing import Any

@@ -3,7 +3,7 @@
 
 The counterpart of ``torch.cuda.profiler``. Inside a session of ``torch.profiler.profile`` that
 records the device, ``stop()`` pauses the recording of the device and ``start()`` resumes it; CPU
-operators are always recorded. Without a session they have no effect.
+operators are always recorded. Without a session both functions have no effect.
 """
 
 from collections.abc import Iterator

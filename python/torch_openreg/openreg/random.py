@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Random numbers: one generator per device, independent of the CPU's.
+"""Seeds and states of the random number generators: one per device, independent of the CPU's.
 
 ``torch.manual_seed`` seeds the CPU and all devices. These functions do not initialize a device:
 seeds can be set, and states saved, before its first use.
@@ -30,40 +30,40 @@ def set_rng_state(new_state: torch.Tensor, device: DeviceLike = DEVICE_TYPE) -> 
 
 
 def get_rng_state_all() -> list[torch.Tensor]:
-    """Return the states of all devices."""
+    """Return the states of the generators of all devices."""
     return [get_rng_state(index) for index in range(_C.device_count())]
 
 
 def set_rng_state_all(new_states: Iterable[torch.Tensor]) -> None:
-    """Set the states of all devices, in the order of their indices."""
+    """Set the states of the generators of all devices, in the order of their indices."""
     for index, state in enumerate(new_states):
         set_rng_state(state, index)
 
 
 def manual_seed(seed: int) -> None:
-    """Seed the current device."""
+    """Seed the generator of the current device."""
     default_generator().manual_seed(int(seed))
 
 
 def manual_seed_all(seed: int) -> None:
-    """Seed all devices with the same seed."""
+    """Seed the generators of all devices with the same seed."""
     for index in range(_C.device_count()):
         _C.default_generator(index).manual_seed(int(seed))
 
 
 def seed() -> None:
-    """Seed the current device from the entropy of the system."""
+    """Seed the generator of the current device from the entropy of the system."""
     default_generator().seed()
 
 
 def seed_all() -> None:
-    """Seed all devices with one seed from the entropy of the system."""
+    """Seed the generators of all devices with one seed from the entropy of the system."""
     if _C.device_count() > 0:
         manual_seed_all(_C.default_generator(0).seed())
 
 
 def initial_seed() -> int:
-    """Return the seed of the current device."""
+    """Return the seed of the current device's generator."""
     return default_generator().initial_seed()
 
 

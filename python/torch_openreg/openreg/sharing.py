@@ -37,7 +37,7 @@ class InterprocessEvent(torch.Event):
         return event
 
     def ipc_handle(self) -> bytes:
-        """Return the handle for ``Event.from_ipc_handle`` in other processes of the user.
+        """Return the handle for ``Event.from_ipc_handle`` in other processes of the same user.
 
         Raises:
             RuntimeError: for an event that was opened from a handle: pass on that handle instead.
@@ -111,7 +111,7 @@ def _reduce_tensor(tensor: torch.Tensor) -> tuple[Any, ...]:
         reduced: tuple[Any, ...] = reductions.reduce_tensor(tensor)
         return reduced
     if tensor.requires_grad and not tensor.is_leaf:
-        reductions.reduce_tensor(tensor)  # raises
+        reductions.reduce_tensor(tensor)  # raises torch's error
     plain = tensor.detach().as_subclass(torch.Tensor)
     if tensor.is_neg():
         plain = torch._neg_view(plain)
@@ -129,7 +129,7 @@ _is_shared = torch.UntypedStorage.is_shared
 
 
 def _is_shared_or_ours(storage: torch.UntypedStorage) -> bool:
-    """Tell whether the storage is in shared memory: always True for openreg, as for CUDA."""
+    """Return whether the storage is in shared memory: always True for openreg, as for CUDA."""
     return storage.device.type == DEVICE_TYPE or _is_shared(storage)
 
 

@@ -22,7 +22,7 @@ class TensorMeta:
         format: the memory layout, a vendor-defined number from 0 to 2**31 - 1; 0 is the layout
             given by sizes and strides.
         version: the version of ``data``, a vendor-defined number from 0 to 2**31 - 1.
-        data: vendor-defined, at most 64 KiB.
+        data: vendor-defined bytes, at most 64 KiB.
     """
 
     format: int = 0
@@ -31,10 +31,10 @@ class TensorMeta:
 
 
 def get_tensor_meta(tensor: torch.Tensor) -> TensorMeta | None:
-    """Return the metadata of a tensor, None if it has none.
+    """Return the metadata of a tensor, or None if it has none.
 
     Args:
-        tensor: on openreg, with its own memory.
+        tensor: a tensor on openreg that has its own memory.
 
     Raises:
         TypeError: for anything but a tensor.
@@ -51,9 +51,9 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
     """Set or replace the metadata of a tensor; None removes it.
 
     Args:
-        tensor: on openreg, with its own memory.
-        meta: is preserved by ``detach``, ``Parameter``, the module copy, pickle, ``torch.save`` and
-            ``torch.jit.save``; results of operators have none.
+        tensor: a tensor on openreg that has its own memory.
+        meta: preserved by ``detach``, ``Parameter``, module ``copy``, pickle, ``torch.save`` and
+            ``torch.jit.save``; the results of other operators have no metadata.
 
     Raises:
         TypeError: for anything but a tensor, or metadata of other types.
@@ -62,7 +62,9 @@ def set_tensor_meta(tensor: torch.Tensor, meta: TensorMeta | None) -> None:
     if meta is None:
         _C.clear_tensor_meta(tensor)
     elif not isinstance(meta, TensorMeta):
-        raise TypeError(f"expected a TensorMeta or None, but got {type(meta).__name__}")
+        raise TypeError(
+            f"set_tensor_meta: expected a TensorMeta or None, but got {type(meta).__name__}"
+        )
     else:
         _C.set_tensor_meta(tensor, meta.version, meta.format, meta.data)
 

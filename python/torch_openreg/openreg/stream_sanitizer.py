@@ -16,13 +16,13 @@ from torch_openreg import _C
 
 Action = Literal["off", "warn", "error"]
 
-#: In the order of RaceAction in runtime/diagnostics/stream_sanitizer.h.
+#: The actions, in the order of RaceAction in runtime/diagnostics/stream_sanitizer.h.
 _ACTIONS: tuple[Action, ...] = get_args(Action)
 
 
 @dataclass(frozen=True)
 class Use:
-    """One of the two racing uses."""
+    """One of the two uses of a block that race."""
 
     operator: str
     #: "read", "write", or "allocation": memory was reused while another stream may still use it.
@@ -39,7 +39,7 @@ class Use:
 class Race:
     """Two unsynchronized uses of one memory block."""
 
-    #: In program order.
+    #: The two uses, in program order.
     earlier: Use
     later: Use
     #: Address and size of the block in bytes.
@@ -52,13 +52,13 @@ def enable(action: Action = "error") -> None:
 
     Args:
         action: what happens when an operator would race. ``"error"``: it raises a RuntimeError and
-            is not launched. ``"warn"``: it raises a UserWarning and is launched.
+            is not launched. ``"warn"``: it issues a UserWarning and is launched.
 
     Raises:
         ValueError: for any other value.
     """
     if action not in _ACTIONS:
-        raise ValueError(f"action {action!r}: expected one of {', '.join(_ACTIONS)}")
+        raise ValueError(f"unknown action {action!r}: expected one of {', '.join(_ACTIONS)}")
     _C.set_stream_sanitizer(_ACTIONS.index(action))
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Streams and events: torch's classes, bound to the device.
 
-A stream runs its work in order and independently of other streams; an event orders them and
-measures time. A stream belongs to a pool of the device and is not destroyed with its Python
-objects.
+A stream runs its work in order and independently of other streams; an event orders work across
+streams and measures time. A stream belongs to a pool of the device and outlives its Python objects.
 """
 
 from types import TracebackType
@@ -63,13 +62,14 @@ class _EventType(type(torch.Event)):  # type: ignore[misc]
 class Event(torch.Event, metaclass=_EventType):
     """An event on a stream, which completes when the preceding work has finished.
 
-    A call returns a ``torch.Event``; every event of the device is an instance.
+    Calling the class returns a ``torch.Event``; ``isinstance`` accepts every event of the device.
 
     Args:
         enable_timing: whether ``elapsed_time`` (milliseconds) works.
         blocking: exists for compatibility; a wait always sleeps.
         interprocess: whether other processes may open it; the event then has ``ipc_handle()``.
-        external: whether record and wait in a capture have effect outside the graph; not supported.
+        external: whether record and wait in a capture take effect outside of the graph; not
+            supported.
         device: the device of the streams that record it; the current device for None.
 
     Raises:
@@ -111,7 +111,7 @@ class Stream(torch.Stream):
             if priority != 0:
                 raise ValueError(
                     f"priority={priority}: the priority of an existing stream was set by "
-                    "orStreamCreate and cannot be changed"
+                    "orStreamCreate and cannot be changed: omit priority"
                 )
             where = _as_device(device)
             device_index = where.index
@@ -120,7 +120,7 @@ class Stream(torch.Stream):
         if stream_id is None:
             return super().__new__(cls, _as_device(device), priority=priority)
         if device_index is None or device_type is None:
-            raise ValueError("stream_id requires device_index and device_type")
+            raise ValueError("stream_id requires device_index and device_type: pass all three")
         return super().__new__(
             cls, stream_id=stream_id, device_index=device_index, device_type=device_type
         )
@@ -153,7 +153,7 @@ class ExternalStream(Stream):
     The creator must keep it alive while it is used, and destroys it afterwards.
 
     Args:
-        stream_ptr: its ``orStream_t`` as an integer, what ``Stream.native_handle`` gives.
+        stream_ptr: the stream's ``orStream_t`` as an integer, as ``Stream.native_handle`` returns.
         device: the stream's device; the current one for None.
         kwargs: as for ``Stream``; a priority is an error.
 
@@ -177,7 +177,7 @@ def get_stream_from_external(data_ptr: int, device: DeviceLike = None) -> Stream
     """Return a stream that other code created through the driver's interface (``ExternalStream``).
 
     Args:
-        data_ptr: its ``orStream_t`` as an integer.
+        data_ptr: the stream's ``orStream_t`` as an integer.
         device: the stream's device; the current one for None.
 
     Raises:

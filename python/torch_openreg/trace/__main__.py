@@ -104,7 +104,7 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the program.
+    """Run the command that ``arguments`` specify, those of the process for None.
 
     Returns:
         0, or 1 if the trace is faulty or cannot be read. Wrong flags raise SystemExit(2).

@@ -47,13 +47,13 @@ class Work:
 
 @dataclass
 class Trace:
-    """A trace.
+    """A trace, and the parts of it that concern the device.
 
     Attributes:
         document: the whole trace, as read.
         work: the device's work, sorted by begin.
         calls: the number of driver calls with each correlation id.
-        operators: external ids and names of CPU operators.
+        operators: the names of CPU operators by external id.
     """
 
     document: dict[str, Any]
@@ -67,7 +67,7 @@ class Trace:
         return int(self.document.get("openreg_dropped_records", 0))
 
     def streams(self) -> dict[tuple[int, int], list[Work]]:
-        """Return the work of each (device, stream), in order."""
+        """Return the work of each (device, stream), sorted by begin."""
         rows: dict[tuple[int, int], list[Work]] = {}
         for each in self.work:
             rows.setdefault((each.device, each.stream), []).append(each)

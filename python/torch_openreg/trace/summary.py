@@ -11,7 +11,7 @@ from torch_openreg.trace.events import COPY, KERNEL, Trace, Work
 
 @dataclass(frozen=True)
 class Kind:
-    """All work with one name; times in microseconds."""
+    """The totals of all work with one name; times in microseconds."""
 
     name: str
     count: int
@@ -21,7 +21,7 @@ class Kind:
 
 @dataclass(frozen=True)
 class Row:
-    """One stream; times in microseconds."""
+    """The work of one stream; times in microseconds."""
 
     device: int
     stream: int
@@ -93,7 +93,7 @@ Spans = list[tuple[float, float]]
 
 
 def _union(work: Iterable[Work]) -> Spans:
-    """Return the intervals in which at least one of them ran."""
+    """Return the intervals in which at least one element of ``work`` ran."""
     spans: Spans = []
     for begin, end in sorted((each.begin, each.end) for each in work):
         if spans and begin <= spans[-1][1]:
@@ -140,7 +140,7 @@ def summarize(trace: Trace) -> Summary:
 
 
 def draw(trace: Trace, path: Path, top: int) -> None:
-    """Plot the streams over time, and the names with the largest share.
+    """Plot the streams over time, and the total time of the names with the largest share.
 
     Args:
         trace: the trace to plot.

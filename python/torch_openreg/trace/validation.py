@@ -6,7 +6,7 @@ from itertools import pairwise
 
 from torch_openreg.trace.events import Trace
 
-#: Times are written in microseconds with three digits.
+#: The tolerance in microseconds: torch writes times with three decimals.
 _ROUNDING = 0.002
 
 

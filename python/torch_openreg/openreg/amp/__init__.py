@@ -24,20 +24,20 @@ __all__ = [
 
 
 def amp_definitely_not_available() -> bool:
-    """Tell whether there is no device, so that regions and scalers do nothing."""
+    """Return whether there is no device, so that regions and scalers do nothing."""
     return not is_available()
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the types that ``torch.autocast("openreg")`` takes, the default one first."""
+    """Return the dtypes that ``torch.autocast("openreg")`` accepts, the default one first."""
     return [torch.float16, torch.bfloat16]
 
 
 def is_bf16_supported(including_emulation: bool = True) -> bool:
-    """Tell whether bfloat16 is supported: always True."""
+    """Return whether bfloat16 is supported: always True."""
     return True
 
 
 def is_float16_supported() -> bool:
-    """Tell whether float16 is supported: always True."""
+    """Return whether float16 is supported: always True."""
     return True

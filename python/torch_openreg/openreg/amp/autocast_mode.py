@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Autocast regions, and the decorators that make a ``torch.autograd.Function`` respect them."""
+"""Provides autocast regions, and decorators for ``torch.autograd.Function`` to respect them."""
 
 from functools import partial
 
