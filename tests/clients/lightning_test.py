@@ -236,7 +236,7 @@ def test_refuses_the_cpu(tmp_path: Path) -> None:
 
 @pytest.mark.refused
 def test_refuses_missing_devices(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="no device 99"):
+    with pytest.raises(ValueError, match="device index 99 is out of range"):
         trainer(tmp_path, devices=[99])
 
 
