@@ -230,6 +230,17 @@ std::optional<at::Tensor> sum(at::ArrayRef<c10::IValue> arguments) {
     }
   }
   const bool keep = arguments[2].toBool();
+  std::vector<int64_t> sizes;
+  for (int64_t dimension = 0; dimension < self.dim(); ++dimension) {
+    if (!reduced[static_cast<size_t>(dimension)]) {
+      sizes.push_back(self.size(dimension));
+    } else if (keep) {
+      sizes.push_back(1);
+    }
+  }
+  if (output.sizes() != sizes) {
+    return std::nullopt;  // the output must be resized
+  }
   orKernelArguments call{};
   call.element_size = static_cast<int>(output.element_size());
   call.out.data = output.mutable_data_ptr();
