@@ -21,7 +21,8 @@ class CompletionThread {
  public:
   using Function = std::function<void(const WorkOCCL&)>;
 
-  // Whether functions are called in the order of add(), or as soon as their operation is done.
+  // When functions are called: in the order of the add() calls, or each as soon as its operation
+  // is done.
   enum class Order { kOfCalls, kOfCompletion };
 
   explicit CompletionThread(Order order);
@@ -34,7 +35,7 @@ class CompletionThread {
   // The thread of Work.get_future_result in this process. A forked child gets its own.
   static CompletionThread& for_results();
 
-  // The work is kept until its function has been called.
+  // Calls the function when the work has finished or failed, and keeps the work alive until then.
   void add(c10::intrusive_ptr<WorkOCCL> work, std::shared_ptr<const Function> function);
   // Waits until the functions of all works added before have been called.
   void wait();

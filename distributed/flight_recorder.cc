@@ -86,7 +86,7 @@ void dump_flight_recorder_after_failure(int rank) {
       done.exchange(true)) {
     return;
   }
-  // Without Python stacks, which need the GIL: a waiting thread may hold it.
+  // Omit the Python stacks: they need the GIL, which a waiting thread may hold.
   c10d::DebugInfoWriter::getWriter(rank).write(dump_flight_recorder(false, false));
 }
 

@@ -40,7 +40,7 @@ struct OperationEvents {
   bool passed() const;
 };
 
-// What the recorder knows about a group.
+// The names and the status under which the recorder stores the operations of a group.
 struct RecordedGroup {
   size_t id;  // unique in this process
   std::string name;
@@ -56,7 +56,7 @@ struct RecordedOperation {
   std::optional<size_t> id = std::nullopt;  // id of its record; none if nothing is recorded
 };
 
-// Registers a group of ranks before its first operation.
+// Registers a group and its ranks with the recorder. Call it before the group's first operation.
 RecordedGroup record_group(const std::string& name, const std::string& description,
                            const std::vector<uint64_t>& ranks);
 // Adds a record of the operation to the buffer and stores the id of the record in `operation`. The

@@ -67,7 +67,8 @@ class LeaderExchange {
   // Destroys tasks that have run.
   void drop_done();
 
-  // Whether this is a forked child, which has neither the threads nor the connections.
+  // Returns whether this process is a forked child, which has neither the threads nor the
+  // connections of its parent.
   bool in_child() const;
 
   // Waits until all functions have run. Returns false if some never will, because the process is

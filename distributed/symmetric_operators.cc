@@ -25,7 +25,7 @@ namespace {
 
 using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 
-// The symmetric memory of an operand.
+// An operand of a symmetric memory operator: the window of its tensor and the offset in it.
 class Operand {
  public:
   Operand(const char* name, const at::Tensor& tensor, const std::string& group)

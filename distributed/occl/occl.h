@@ -100,7 +100,8 @@ OPENREG_API const char* occlGetLastError(void);
 
 // ----------------------------------------------------------------------------- communicators
 
-// One process calls this. It must live until all ranks have their communicator.
+// Creates the id of a new communicator. One process calls it, sends the id to the other ranks, and
+// must live until all ranks have created their communicator.
 OPENREG_API occlResult_t occlGetUniqueId(occlUniqueId* id);
 
 // Creates the communicator of `rank` for the thread's current device. Waits until all `nranks`
@@ -126,7 +127,7 @@ OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm);
 // Maps the other ranks' devices again. Each rank may call it at any time.
 OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
 
-// Bytes that a communicator uses in this process.
+// The memory that a communicator uses in this process, in bytes.
 typedef struct occlMemoryStats {
   size_t persistent;   // shared by all ranks, and kept by occlCommSuspend
   size_t suspendable;  // of this rank's slots; 0 after occlCommSuspend

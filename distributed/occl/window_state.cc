@@ -16,7 +16,7 @@ constexpr auto kDefaultTimeout = std::chrono::minutes(30);
 // pads that the kernels of a program write.
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
-// Whether this process is exiting: a kernel must not wait any more.
+// True once this process is exiting: the waits of kernels must then fail.
 std::atomic<bool> ending{false};
 
 }  // namespace

@@ -24,7 +24,7 @@ namespace openreg::occl::window {
 
 using Clock = std::chrono::steady_clock;
 
-// The arguments of a collective. All ranks must pass the same.
+// The arguments of a collective. They must be equal on all ranks; CheckedBarrier() compares them.
 struct Request {
   enum class Kind : uint32_t { kNone, kOneShot, kTwoShot, kReduceScatter, kAllToAll };
   Kind kind = Kind::kNone;
@@ -54,7 +54,8 @@ class Window {
  public:
   Window(int ranks, int rank, const occlWindowMember* members, const occlWindowConfig_t& config);
 
-  // Sets the addresses of a rank's memory.
+  // Stores the addresses at which kernels see the memory of rank `peer`. Fails if kernels cannot
+  // use an address, or if the signal pad or the state is null or not aligned to 64 bytes.
   Status SetMember(int peer, const occlWindowMember& given);
 
   int ranks() const { return ranks_; }
@@ -81,7 +82,7 @@ class Window {
   Status Put(int peer, int channel, const Limit& limit);
   Status Take(int peer, int channel, const Limit& limit);
   Status Barrier(int channel, const Limit& limit);
-  // Like Barrier, but fails if the ranks run different operations.
+  // Waits like Barrier() on channel 0, then fails if the requests of the ranks differ.
   Status CheckedBarrier(const Request& request, const Limit& limit);
 
  private:
@@ -101,7 +102,9 @@ class Window {
                           static_cast<size_t>(source)]);
   }
   void Notify(int peer);
-  // Waits until `done`, which reads the signal pad of `owner`, or until `missed` has exited.
+  // Waits until `done`, which reads the signal pad of rank `owner`, returns true. Fails at the
+  // deadline, if the window has failed, or if this process or that of rank `missed` exits. `what`
+  // returns the part of the error that describes the missing event.
   Status WaitUntil(int owner, int missed, const Limit& limit, const std::function<bool()>& done,
                    const std::function<std::string()>& what);
   Status Ended();
