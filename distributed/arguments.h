@@ -17,9 +17,9 @@ namespace openreg {
 // Throws DistBackendError with the message of the function that failed.
 void check_occl(occlResult_t result);
 
-// Types that occl does not support are moved as bytes.
+// Returns the type in which occl moves the tensor: bytes for types that occl does not support.
 occlDataType_t type_of(const at::Tensor& tensor);
-// The number of elements in units of type_of().
+// Returns the size of the tensor in units of type_of().
 size_t count_of(const at::Tensor& tensor);
 
 // The reduction of one call. Must outlive that call.
@@ -40,7 +40,8 @@ class Reduction {
 // Each function throws a ValueError or TypeError whose message begins with `name`, the collective.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
-// For collectives that depend on the order of elements, not only on their order in memory.
+// Checks that the tensor is contiguous, for collectives that depend on the order of elements, not
+// only on their order in memory.
 void check_contiguous(const char* name, const at::Tensor& tensor);
 // Checks that both tensors have the same type and device.
 void check_compatible(const char* name, const at::Tensor& input, const at::Tensor& output);

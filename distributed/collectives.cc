@@ -37,7 +37,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce(std::vector<at::Tenso
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_coalesced(
     std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "occl: all_reduce_coalesced got no tensors");
+  TORCH_CHECK_VALUE(!tensors.empty(),
+                    "occl: all_reduce_coalesced got no tensors: pass at least one");
   for (const at::Tensor& tensor : tensors) {
     check_tensor("all_reduce_coalesced", tensor);
   }
@@ -126,7 +127,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
-                    "occl: all_gather_into_tensor_coalesced needs as many outputs as inputs");
+                    "occl: all_gather_into_tensor_coalesced needs as many outputs as inputs, got ",
+                    inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_gathered("all_gather_into_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
@@ -233,7 +235,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
-                    "occl: reduce_scatter_tensor_coalesced needs as many outputs as inputs");
+                    "occl: reduce_scatter_tensor_coalesced needs as many outputs as inputs, got ",
+                    inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_scattered("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
@@ -282,7 +285,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
                                                           const c10d::AllToAllOptions& options) {
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == size && inputs.size() == size,
-                    "occl: all_to_all needs lists of ", size, " tensors");
+                    "occl: all_to_all needs lists of ", size, " tensors, got ", inputs.size(),
+                    " inputs and ", outputs.size(), " outputs");
   for (const std::vector<at::Tensor>* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
       check_compatible("all_to_all", inputs[0], tensor);

@@ -92,7 +92,7 @@ struct CompletionThread::State {
 
 namespace {
 
-// All threads of the process, which has few.
+// All completion threads of this process.
 struct Threads {
   std::mutex mutex;
   std::vector<std::weak_ptr<CompletionThread::State>> states;

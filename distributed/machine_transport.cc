@@ -22,7 +22,8 @@ namespace {
 
 constexpr int kMostTags = 1 << 29;
 
-// Between a leader and the root on its machine. No message of a program has this tag.
+// The tag of messages between a leader and the root on its machine. Tags of programs are never
+// negative.
 constexpr int kDeliveryTag = -3;
 
 // A rank of a machine waits this much longer than its leader, so that the leader's error, which has
@@ -45,7 +46,7 @@ std::string text_of(const Parts&... parts) {
   return text.str();
 }
 
-// "all-reduce of float32[8]".
+// Returns the text that errors use for a call, for instance "all-reduce of float32[8]".
 std::string describe(const char* collective, const at::Tensor& tensor) {
   return text_of(collective, " of ", c10::getDtypeNames(tensor.scalar_type()).first, "[",
                  tensor.numel(), "]");
@@ -122,7 +123,8 @@ void MachineTransport::between_leaders(const std::string& what,
 void MachineTransport::in_order(const std::function<void()>& enqueue) {
   const c10::Stream stream = current_stream(device_.index());
   TORCH_CHECK(!is_capturing(native_stream(stream)),
-              "occl: a collective of ranks on several machines cannot be captured in a graph");
+              "occl: a collective of ranks on several machines cannot be captured in a graph: "
+              "call it outside of the capture");
   check_not_ended();
   last_.block(stream);
   enqueue();
@@ -464,7 +466,8 @@ void MachineTransport::drop_group() {
 
 int MachineTransport::tag_of_program(int tag) const {
   TORCH_CHECK(!is_capturing(current_native_stream(device_.index())),
-              "occl: a message between ranks on several machines cannot be captured in a graph");
+              "occl: a message between ranks on several machines cannot be captured in a graph: "
+              "call it outside of the capture");
   TORCH_CHECK_VALUE(tag >= 0 && tag < kMostTags, "occl: tag ", tag,
                     " is out of range: it must be from 0 to ", kMostTags - 1);
   check_not_ended();

@@ -73,9 +73,9 @@ class WorkOCCL final : public c10d::Work {
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
 
-  // Whether the operation has finished or failed. Does not wait.
+  // Returns whether the operation has finished or failed. Does not wait.
   bool has_ended() const;
-  // Of an operation that has ended.
+  // Describes the operation, which must have ended.
   std::shared_ptr<c10d::WorkInfo> info() const;
 
   // Replaces what result() and getFuture() return. Called before end().

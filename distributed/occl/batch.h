@@ -36,7 +36,7 @@ struct Request {
 };
 
 bool Reduces(Operation operation);
-// The size of a rank's input of a collective, in blocks of `count` elements.
+// Returns the size of a rank's input of a collective, in blocks of `count` elements.
 size_t SendBlocks(Operation operation, bool is_root, int ranks);
 
 inline void Move(unsigned char* to, const unsigned char* from, size_t bytes) {

@@ -61,16 +61,16 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
-  // The name of a rank in messages: "rank 3".
+  // Returns the name of a rank for messages, for instance "rank 3".
   std::string Name(int rank) const;
   void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
 
-  // Fails in a forked child.
+  // Returns an error if this process is a forked child, which cannot use the communicator.
   Status CheckProcess() const;
 
   // ------------------------------------------------------------------------ for kernels
 
-  // The deadline of a wait that begins now.
+  // Returns the deadline of a wait that begins now.
   Clock::time_point Deadline() const;
 
   // Publishes the operation of this rank, enters a barrier and waits until all ranks have arrived.
@@ -111,7 +111,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status Suspend();
   Status Resume();
   occlMemoryStats_t MemoryStats();
-  // Success, or the error of an operation on a suspended communicator.
+  // Returns an error if the communicator is suspended.
   Status CheckResumed() const;
   // Held shared by a batch while it runs, because it uses the memory that Suspend() releases.
   std::shared_mutex& memory_mutex() { return memory_mutex_; }
@@ -138,7 +138,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // that was on another stream. The program must order captured work itself, because it runs later.
   Status OrderAfterLast(orStream_t stream, bool in_order);
   Status RecordLast(orStream_t stream);
-  // Whether the batch since OrderAfterLast() is captured by a graph.
+  // Returns whether a graph captures the batch that OrderAfterLast() has begun.
   bool captured() const { return captured_; }
 
   occlRedOp_t AddScale(occlDataType_t type, const unsigned char* scalar);

@@ -20,7 +20,7 @@ struct [[nodiscard]] Status {
 
 inline Status Error(occlResult_t result, std::string text) { return {result, std::move(text)}; }
 
-// The status of a device function that has just failed on this thread.
+// Returns the status for a device function that has just failed on this thread with `error`.
 Status DeviceStatus(orError_t error);
 
 // Converts a status to the API's result, and stores its message for occlGetLastError.

@@ -86,7 +86,7 @@ struct Product {
     }
   }
 };
-// A NaN of any rank is the result.
+// Returns the larger value, or NaN if either value is NaN.
 struct Maximum {
   template <class T>
   static T Of(T a, T b) {
@@ -150,7 +150,7 @@ void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   }
 }
 
-// The general case: scaled, averaged, or in a wider type.
+// Reduces in the general case: with a scale, as an average, or in a wider type.
 template <class T, class Function>
 void ReduceWide(int inputs, const void* const* input, const void* const* scales, bool average,
                 T* to, size_t count) {
