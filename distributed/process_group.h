@@ -58,7 +58,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
-  // Sum or average of COO tensors. Waits on the host for the numbers of elements of the ranks.
+  // Sums or averages COO tensors. Waits on the host for the numbers of elements of the ranks.
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -131,7 +131,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   // must not replay graphs with collectives of the group meanwhile.
   void suspend() override;
   void resume() override;
-  // Bytes by kind, summed over the communicators, and whether they are suspended (0 or 1).
+  // Returns the bytes by kind, summed over the communicators, and whether they are suspended (0 or
+  // 1).
   std::unordered_map<std::string, uint64_t> getMemoryStats() override;
 
  private:
@@ -143,7 +144,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
     c10::Stream stream;
   };
 
-  // Operations in progress.
+  // What the group keeps for an operation until it has finished.
   struct Pending {
     std::shared_ptr<OperationEvents> events;
     std::vector<RecordedOperation> records;
@@ -161,7 +162,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                      std::vector<at::Tensor> inputs,
                                      std::vector<at::Tensor> outputs, const Call& call,
                                      int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
-  // The messages of the operation, or of its parts.
+  // Returns the keys of the messages of the operation, or of its parts.
   static std::vector<MessageStreams::Key> messages_of(
       const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts);
   int stream_priority() const { return options_->is_high_priority_stream ? -1 : 0; }
@@ -183,7 +184,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   MessageStreams message_streams_;
   std::unique_ptr<CompletionThread> hook_thread_;
   std::shared_ptr<const CompletionThread::Function> hook_;
-  // Of captured receives from any rank, kept because a graph may run them at any time.
+  // The events of captured receives from any rank, kept because a graph may run them at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;
 

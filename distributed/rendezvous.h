@@ -19,7 +19,7 @@
 namespace openreg {
 
 struct RendezvousResult {
-  // Unique for each rendezvous: only these ranks use keys with this prefix.
+  // The prefix of the rendezvous's keys. It is unique: only these ranks use keys with it.
   std::string prefix;
   // The note of each rank.
   std::vector<std::string> notes;

@@ -57,13 +57,14 @@ class SymmetricAllocation {
   c10::DeviceIndex device() const { return device_; }
   bool contains(const void* pointer) const;
 
-  // The peers of a group. A collective operation at the first call for the group.
+  // Returns the peers of a group. All ranks must make the first call for the group, which waits for
+  // them.
   std::shared_ptr<const SymmetricPeers> rendezvous(const std::optional<std::string>& group);
   // Keeps the memory until the work of `stream` is done.
   void record_stream(const c10::Stream& stream);
 
  private:
-  // The events that must complete before the memory is released.
+  // Records and returns the events that must complete before the memory is released.
   std::vector<c10::Event> record_events() noexcept;
 
   const size_t bytes_;
@@ -105,7 +106,7 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
   // For operations: the window, and the current stream, whose work keeps the memory from now on.
   occlWindow_t window() const { return peers_->window; }
   orStream_t stream() const;
-  // The distance in bytes from the start of the buffer to the first element.
+  // Returns the distance in bytes from the start of the buffer to the tensor's first element.
   size_t offset_of(const at::Tensor& tensor) const;
 
  private:

@@ -190,7 +190,7 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   (void)numbers.stream();  // keeps its memory until the exchange is done
 }
 
-// The tensors of all ranks at the offset of this rank's tensor.
+// Returns the tensors of all ranks at the offset of this rank's tensor.
 std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string group) {
   const Operand operand("get_remote_tensors", tensor, group);
   std::vector<at::Tensor> tensors;
@@ -215,7 +215,7 @@ at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t c
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
       "memset32_: ", value, " has more than 32 bits");
-  // As signed words, which have the same bits.
+  // Fill signed words, which have the same bits.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;
 }
