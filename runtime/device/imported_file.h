@@ -35,7 +35,7 @@ class ImportedFile {
   bool Lock(uint64_t offset, uint64_t size);
   void Unlock(uint64_t offset);
 
-  // Whether no range locked through this file overlaps these bytes. (Releasing one of two
+  // Returns whether no range locked through this file overlaps these bytes. (Releasing one of two
   // overlapping ranges would also unlock the part they share.)
   bool Free(uint64_t offset, uint64_t size) const;
 
@@ -45,7 +45,7 @@ class ImportedFile {
   std::map<uint64_t, uint64_t> locked_;  // end of each range by its start
 };
 
-// Whether another process has locked some of these bytes of one of our devices.
+// Returns whether another process has locked some of these bytes of one of our devices.
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size);
 
 // In the child of a fork: closes the child's copies of our files, which would keep the locks after

@@ -33,7 +33,7 @@ struct MemfdPlace {
   uint64_t number;
 };
 
-// Whether that process is alive and has the file open.
+// Returns whether the process of `place` is alive and has the file open.
 bool MemfdExists(const MemfdPlace& place);
 
 // Opens the file if its name matches. Fails with `function` in the message: orErrorProcessEnded if
