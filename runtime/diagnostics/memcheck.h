@@ -44,7 +44,7 @@ struct HeldMemory {
   size_t bytes;
   std::string stack;  // of the allocation, as Python prints it
 };
-// The largest first. Empty if memory is not checked.
+// Returns the held memory, the largest first; an empty list if memory is not checked.
 OPENREG_API std::vector<HeldMemory> held_memory();
 
 // Two reports on stderr at the exit of a process whose memory is checked. Call the first when the

@@ -38,13 +38,13 @@ struct MemorySnapshot {
   std::vector<allocator::SegmentDescription> segments;
   allocator::History::Content history;
 };
-// Of every device, by index. Adds an event to the history.
+// Returns the snapshot of every device, by index, and adds an event to the history.
 OPENREG_API std::vector<MemorySnapshot> memory_snapshot();
 
-// The stack of a context in a history.
+// Returns the stack that a context in a history stores.
 OPENREG_API CallStack stack_of(const allocator::Context& context);
 
-// Which operations need a context, and which frames it has.
+// Return which operations need a context, and which frames it has.
 allocator::ContextLevel history_contexts() noexcept;
 StackKind history_stacks() noexcept;
 
