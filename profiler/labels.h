@@ -11,7 +11,8 @@
 
 namespace openreg {
 
-// "aten::add.Tensor", "Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "orLaunchKernel".
+// Returns the name of a record, for instance "aten::add.Tensor", "Memcpy HtoD (Pinned ->
+// Device)", "Memset (Device)" or "orLaunchKernel".
 std::string activity_label(const orActivity& activity);
 
 }  // namespace openreg
