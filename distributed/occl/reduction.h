@@ -13,7 +13,7 @@
 
 namespace openreg::occl {
 
-// Whether the type supports the reduction. Complex numbers have no maximum, floats no bit
+// Returns whether the type supports the reduction. Complex numbers have no maximum, floats no bit
 // operations.
 bool CanReduce(occlDataType_t type, occlRedOp_t op);
 
