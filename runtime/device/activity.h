@@ -29,7 +29,7 @@ namespace openreg::device {
 
 inline bool Tracing() { return (mode.load(std::memory_order_relaxed) & kTracing) != 0; }
 
-// The current time of the clock that all records use, in nanoseconds.
+// Returns the current time of the clock that all records use, in nanoseconds.
 uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
@@ -79,7 +79,7 @@ class CallActivity {
   void SetBytes(uint64_t bytes) { record_.bytes = bytes; }
   void SetGraph(int32_t graph) { record_.graph = graph; }
 
-  // The record of the work that this call is queueing, without its kind and name.
+  // Returns the record of the work that this call is queueing, without its kind and name.
   orActivity ForWork() const;
 
  private:

@@ -54,7 +54,7 @@ class Arena {
   const Window& device(int index) const { return devices_[index]; }
   const Window& imports() const { return imports_; }
 
-  // The distance from the device half to the kernel half.
+  // Returns the distance from the device half to the kernel half.
   ptrdiff_t offset() const { return static_cast<ptrdiff_t>(half_.size); }
   bool Contains(const void* pointer) const {
     return half_.Contains(reinterpret_cast<uintptr_t>(pointer));
@@ -62,13 +62,13 @@ class Arena {
   void* KernelPointer(uintptr_t address) const {
     return reinterpret_cast<void*>(address + half_.size);
   }
-  // The address that a kernel uses for a device or host pointer.
+  // Returns the address that a kernel uses for a device or host pointer.
   void* Translate(const void* pointer) const {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     return reinterpret_cast<void*>(half_.Contains(address) ? address + half_.size : address);
   }
 
-  // The device that owns an address of the device half; -1 for imports and gaps.
+  // Returns the device that owns an address of the device half; -1 for imports and gaps.
   int DeviceOf(uintptr_t address) const;
 
   // The memfd of a device, and the number in its name by which other processes identify it.

@@ -30,7 +30,7 @@ namespace openreg::device {
 
 class Capture;
 
-// Whether any capture is active: one load.
+// Returns whether any capture is active: one load.
 inline bool Capturing() { return (mode.load(std::memory_order_relaxed) & kCapturing) != 0; }
 
 class Captures {

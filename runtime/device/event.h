@@ -39,7 +39,7 @@ class alignas(64) Event : public HandleSlot {
 
   enum class Scope : uint8_t { kProcess, kShared, kImported };
   Scope scope() const { return scope_.load(std::memory_order_relaxed); }
-  // The serial number of its slot, on the page of the process that created the event.
+  // Returns the serial number of the event's slot on the page of the process that created the event.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
   // The captured work. If nothing was captured, it is position 0, which every stream has passed. It
@@ -73,9 +73,9 @@ class alignas(64) Event : public HandleSlot {
   // destroyed it.
   orError_t ReadImport(const char* function, std::shared_ptr<MappedPage>* page, MarkWord* word);
 
-  // Whether other processes see the captured work as done. This happens slightly before capture()
-  // is complete: a mark is a command, and its effect is visible before the command counts as done.
-  // False for an event that is not shared.
+  // Returns whether other processes see the captured work as done. This happens slightly before
+  // capture() is complete: a mark is a command, and its effect is visible before the command counts
+  // as done. False for an event that is not shared.
   bool ReachedByOthers() const;
 
   // Called when a stream reaches the record with this number.

@@ -43,9 +43,9 @@ class ExecutorQueue {
 
   // Runs commands until one of the outcomes applies.
   virtual Outcome DrainOnExecutor() = 0;
-  // Whether the next command needs the team.
+  // Returns whether the next command needs the team.
   virtual bool NextWantsTeam() const = 0;
-  // Whether the stream is being destroyed.
+  // Returns whether the stream is being destroyed.
   virtual bool Closing() const = 0;
 
   // Spins for a while; returns true when the executor has something to do.
@@ -80,7 +80,7 @@ class Executor {
   uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
   bool wanted() const { return waiting() != 0; }
 
-  // Whether a parallel kernel is running; other threads then should not spin.
+  // Returns whether a parallel kernel is running; other threads then should not spin.
   bool parallel_running() const { return parallel_running_.load(std::memory_order_relaxed); }
   void set_parallel_running(bool running) {
     parallel_running_.store(running, std::memory_order_relaxed);

@@ -35,7 +35,7 @@
 
 namespace openreg {
 
-// The address window of the process; null, with the last error set, if it cannot be read.
+// Returns the address window of the process; null, with the last error set, if it cannot be read.
 inline const orAddressWindow* LaunchWindow() {
   static constinit std::atomic<const orAddressWindow*> known{nullptr};
   if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {

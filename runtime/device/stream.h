@@ -116,7 +116,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
 
-  // Whether nothing is queued and nothing is running.
+  // Returns whether nothing is queued and nothing is running.
   bool Idle() const;
 
   // First position of the current user of this slot.

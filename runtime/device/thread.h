@@ -45,7 +45,7 @@ bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* 
 // Number of CPU cores that this process may use.
 int CoreCount();
 
-// Whether spinning makes sense: only with more than one core.
+// Returns whether spinning makes sense: only with more than one core.
 inline bool MaySpin() {
   static const bool several_cores = CoreCount() > 1;
   return several_cores;
