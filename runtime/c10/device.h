@@ -33,11 +33,11 @@ OPENREG_API void synchronize_device(c10::DeviceIndex device);
 // child. Cheap after the first call.
 OPENREG_API void initialize();
 
-// Whether initialize(), or a function that calls it, has run in this process.
+// Returns whether initialize(), or a function that calls it, has run in this process.
 OPENREG_API bool is_initialized() noexcept;
 
-// Whether this process was forked after the first use of the device, and therefore cannot use it.
-// torch's Python name for this is _is_in_bad_fork.
+// Returns whether this process was forked after the first use of the device, and therefore cannot
+// use it. torch's Python name for this is _is_in_bad_fork.
 OPENREG_API bool in_forked_child() noexcept;
 
 // Makes `device` current for the lifetime of the scope. Use it where torch is available;

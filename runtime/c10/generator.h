@@ -98,7 +98,7 @@ class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
   c10::intrusive_ptr<GeneratorState> state_;
 };
 
-// The default generator of a device. Creating it does not initialize the device.
+// Returns the default generator of a device. Creating it does not initialize the device.
 OPENREG_API const at::Generator& default_generator(c10::DeviceIndex device);
 
 // Reserves `count` random numbers from `generator`, or from the default generator of `device`.

@@ -17,7 +17,8 @@ namespace openreg {
 
 c10::Allocator* pinned_allocator() noexcept;
 
-// Whether `pointer` lies in pinned memory, ours or registered. Does not initialize the device.
+// Returns whether `pointer` lies in pinned memory, ours or registered. Does not initialize the
+// device.
 OPENREG_API bool is_pinned(const void* pointer) noexcept;
 
 // Keeps the pinned memory of `data` from reuse until the work that is queued on `stream` is done.

@@ -16,7 +16,7 @@ namespace openreg {
 // Calls orShutdown. The calling thread must not call the device afterwards.
 OPENREG_API void shut_down() noexcept;
 
-// Whether a thread other than the calling one has called shut_down().
+// Returns whether a thread other than the calling one has called shut_down().
 bool ends_on_another_thread() noexcept;
 
 }  // namespace openreg

@@ -29,7 +29,7 @@ OPENREG_API c10::Stream current_stream(c10::DeviceIndex device);
 // Makes `stream` current for its device in this thread and returns the previous one.
 OPENREG_API c10::Stream exchange_stream(const c10::Stream& stream);
 
-// Whether `stream` is being captured: true until the capture ends, even if it is invalid.
+// Returns whether `stream` is being captured: true until the capture ends, even if it is invalid.
 OPENREG_API bool is_capturing(orStream_t stream);
 
 // Waits for `stream` and throws the first error of its kernels.
