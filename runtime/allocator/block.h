@@ -122,7 +122,7 @@ class BlockStore {
   // may be wrong for memory that other threads allocate or free at the same time.
   const Block* find(const void* pointer) const;
 
-  // The blocks into which slabs are cut, in address order. Requires the pool's lock.
+  // Returns the blocks into which slabs are cut, in address order. Requires the pool's lock.
   std::vector<const Block*> slab_blocks() const;
 
  private:

@@ -83,7 +83,7 @@ class OPENREG_API CachingAllocator {
   // stream.
   void record_stream(Block* block, orStream_t stream);
 
-  // The block's own stream and those of record_stream().
+  // Returns the block's own stream and those of record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
   // Private pools, see private_pool.h. From begin_allocate_to_pool() to end_allocate_to_pool(),
@@ -112,7 +112,7 @@ class OPENREG_API CachingAllocator {
   void set_settings(const Settings& settings);
   std::shared_ptr<const Settings> settings() const;
 
-  // A consistent snapshot of all segments with their blocks.
+  // Returns a consistent snapshot of all segments with their blocks.
   std::vector<SegmentDescription> segments();
 
   // Sets the observer that is called with each event from now on; null: none. Calls to a replaced

@@ -23,7 +23,7 @@ class OPENREG_API ContextScope {
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
 
-  // The context of this thread's innermost scope; null outside of all scopes.
+  // Returns the context of this thread's innermost scope; null outside of all scopes.
   static Context current();
 
  private:

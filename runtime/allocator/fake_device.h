@@ -69,8 +69,8 @@ class FakeSource : public Source {
 
   const std::map<void*, size_t>& segments() const { return segments_; }
   size_t reserved() const { return reserved_; }
-  // The number of a segment, or 0 if there is none at this address. Every allocated segment gets a
-  // new number, because a later segment may reuse the address of an earlier one.
+  // Returns the number of a segment, or 0 if there is none at this address. Every allocated segment
+  // gets a new number, because a later segment may reuse the address of an earlier one.
   int64_t serial(void* segment) const {
     const auto found = serials_.find(segment);
     return found != serials_.end() ? found->second : 0;
@@ -161,7 +161,7 @@ class FakeTimeline : public Timeline {
   int waits_ = 0;
 };
 
-// A stream handle that only a FakeTimeline knows.
+// Returns a stream handle that only a FakeTimeline knows.
 inline orStream_t fake_stream(uintptr_t number) {
   return reinterpret_cast<orStream_t>(number * 0x1000);
 }

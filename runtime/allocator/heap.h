@@ -29,7 +29,8 @@ class Bins {
  public:
   void insert(Block* range);
   void remove(Block* range);
-  // The smallest range of at least `size` bytes, to within a sixteenth; null if there is none.
+  // Returns the smallest range of at least `size` bytes, to within a sixteenth; null if there is
+  // none.
   Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
 
@@ -41,7 +42,7 @@ class Bins {
 
   static int bin_of(size_t size);
   int next_used(int bin) const;  // first non-empty bin from `bin` on, or -1
-  // The smallest range that fits among the first `max_searched` ranges of a bin.
+  // Returns the smallest range that fits among the first `max_searched` ranges of a bin.
   Block* search(int bin, size_t size, int max_searched, const SplitLimit& limit) const;
 
   std::array<Block*, kBins> heads_{};

@@ -90,7 +90,7 @@ class OPENREG_API Memcheck {
   Memcheck(const Memcheck&) = delete;
   Memcheck& operator=(const Memcheck&) = delete;
 
-  // The source for the program's allocator.
+  // Returns the source for the program's allocator.
   Source* ledger() { return &ledger_; }
 
   // Provides the memory of a block that the program's allocator has just allocated, on the block's
@@ -104,13 +104,14 @@ class OPENREG_API Memcheck {
   // block.
   void check(orStream_t stream);
   void check();
-  // The findings so far; each is returned once.
+  // Returns the findings so far; each is returned once.
   std::vector<Finding> take_findings();
 
   std::vector<Held> held() const;
-  // The address of the memory of one of the program's blocks; null if the program does not hold it.
+  // Returns the address of the memory of one of the program's blocks; null if the program does not
+  // hold it.
   const void* address_of(const Block* block);
-  // The streams on which check() queues scans.
+  // Returns the streams on which check() queues scans.
   std::vector<orStream_t> streams();
 
   // Returns the quarantine and other free memory to the device.
@@ -150,7 +151,8 @@ class OPENREG_API Memcheck {
   void launch_scan(const RecordPtr& record, bool poisoned, bool poison);
 
   Mark mark(orStream_t stream);
-  // The stream for kernels of a block: its own, or the default stream if its own was destroyed.
+  // Returns the stream for kernels of a block: its own, or the default stream if its own was
+  // destroyed.
   orStream_t home_of(const Record& record) const;
   bool is_captured(const Record& record) const;
 

@@ -52,8 +52,8 @@ class Pool {
 
   orStream_t stream() const { return stream_; }
 
-  // A block of at least `bytes` bytes for a request of `requested` bytes; null if the pool must
-  // grow first.
+  // Returns a block of at least `bytes` bytes for a request of `requested` bytes; null if the pool
+  // must grow first.
   Block* allocate(size_t bytes) { return allocate(bytes, bytes); }
   Block* allocate(size_t bytes, size_t requested) {
     if (bytes > kLargestClass) [[unlikely]] {

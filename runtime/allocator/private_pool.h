@@ -77,7 +77,7 @@ class PrivatePools {
     PrivatePools* const pools_ = nullptr;
     const PoolId id_ = kCommonPool;
   };
-  // The private pool for an allocation on `stream` by this thread, if any.
+  // Returns the private pool for an allocation on `stream` by this thread, if any.
   Visit visit(orStream_t stream);
 
   // The private pools with PoolTraits::last_resort, and a visit to one of them if it still exists.

@@ -23,7 +23,8 @@ struct SplitLimit {
   // No range is divided, and any range may serve a smaller request.
   static SplitLimit whole() { return {.largest = 0, .slack = std::numeric_limits<size_t>::max()}; }
 
-  // Whether a range of `size` bytes may serve a request of `wanted` bytes, which fits into it.
+  // Returns whether a range of `size` bytes may serve a request of `wanted` bytes, which fits into
+  // it.
   bool fits(size_t size, size_t wanted) const {
     return wanted < largest ? size < largest : size - wanted <= slack;
   }

@@ -30,7 +30,7 @@ class OPENREG_API Timeline {
   // kernel of that work failed, throws its Error after the wait.
   virtual Mark mark(orStream_t stream) = 0;
 
-  // Whether all work before the mark is done. Never waits; called with a lock held.
+  // Returns whether all work before the mark is done. Never waits; called with a lock held.
   virtual bool passed(Mark mark) = 0;
 
   // Waits until the mark has passed. Leaves the error of a failed kernel with its stream, where the

@@ -85,7 +85,7 @@ class Usage {
     segment_bytes_.down += static_cast<int64_t>(size);
   }
 
-  // Whether a quantity has exceeded its limit, so that the peaks must be settled.
+  // Returns whether a quantity has exceeded its limit, so that the peaks must be settled.
   bool crossed() const {
     return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
            requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
