@@ -39,7 +39,7 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 // The prefix of operation names.
 constexpr std::string_view kPrefix = "occl:";
 
-// ProcessGroupNCCL's name of an operation in profiles; tools look for these names.
+// Returns the name of an operation in profiles: that of ProcessGroupNCCL, which tools look for.
 std::string collective_name(OpType type, const std::string& name) {
   switch (type) {
     case OpType::ALLREDUCE:
