@@ -39,7 +39,7 @@ class alignas(64) Event : public HandleSlot {
 
   enum class Scope : uint8_t { kProcess, kShared, kImported };
   Scope scope() const { return scope_.load(std::memory_order_relaxed); }
-  // Returns the serial number of the event's slot on the page of the process that created the event.
+  // Returns the serial number of the event's slot on the page of the process that created it.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
   // The captured work. If nothing was captured, it is position 0, which every stream has passed. It

@@ -165,7 +165,8 @@ OPENREG_API orError_t orDeviceReset(void);
 // first.
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest);
 
-// 1: each launch waits for its kernel and returns its error. The setting is process-wide.
+// With 1, makes each launch wait for its kernel and return the kernel's error. The setting is
+// process-wide.
 OPENREG_API orError_t orSetLaunchBlocking(int blocking);
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking);
 

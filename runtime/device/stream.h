@@ -138,8 +138,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
     return before;
   }
 
-  // On the thread that runs commands of this stream: runs a queued kernel, with injected faults, or
-  // a host function.
+  // Runs a queued kernel, with injected faults, or a host function. Called on the thread that runs
+  // the commands of this stream.
   void RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
                        const char* name, ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, const char* name, ErrorSink* sink);
