@@ -38,7 +38,7 @@ OPENREG_API void start_stream_sanitizer(RaceAction action);
 void stop_stream_sanitizer();
 OPENREG_API RaceAction stream_sanitizer_action();
 
-// The number of races since the start that are kept: the first kRacesKept.
+// The largest number of races that are kept after a start; later ones are not.
 constexpr size_t kRacesKept = 1000;
 OPENREG_API std::vector<Race> found_races();
 
