@@ -127,7 +127,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
-                    "occl: all_gather_into_tensor_coalesced needs as many outputs as inputs, got ",
+                    "occl: all_gather_into_tensor_coalesced needs inputs and as many outputs, got ",
                     inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_gathered("all_gather_into_tensor_coalesced", inputs[i], outputs[i], getSize());
@@ -235,7 +235,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
-                    "occl: reduce_scatter_tensor_coalesced needs as many outputs as inputs, got ",
+                    "occl: reduce_scatter_tensor_coalesced needs inputs and as many outputs, got ",
                     inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_scattered("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], getSize());
