@@ -3,17 +3,21 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch_device_conformance.__main__ import main
+from torch_device_conformance.command import run as command
 from torch_device_conformance.report.report import load
 from torch_device_conformance.verdict.verdict import (
+    COMPOSITE,
     CRASH,
     FALLBACK,
     HANG,
     NATIVE,
     NOT_RUN,
+    WRONG,
     parse_case,
 )
 
@@ -38,6 +42,53 @@ def run(folder: Path, *arguments: str, device: str = "cpu") -> tuple[int, dict[s
     status = main(["--device", device, "--output", str(folder), *arguments])
     report = load(folder / "report.json")
     return status, {str(v.case): v for v in report.verdicts.values()}
+
+
+# Modes of a vendor: an entry that agrees, one that never does, and one that ends the process.
+MODES = """
+import itertools, os, torch
+from torch_device_conformance.comparison.comparison import Entry, Run
+
+class Planted(Entry):
+    drawn = False
+    sizes = itertools.count()
+
+    def __init__(self, name):
+        self.name = name
+
+    def supports(self, dtype):
+        return dtype == torch.float32
+
+    def tolerances(self, dtype):
+        return 0, 0
+
+    def samples(self, dtype, device):
+        return [None]
+
+    def run(self, sample, device, seed):
+        if self.name == "crash":
+            os.abort()
+        return Run({"output": torch.ones(next(self.sizes) if self.name == "differs" else 3)}, {})
+
+def entries():
+    return map(Planted, ("agrees", "crash", "differs"))
+
+SUITES = {"planted": {"plain": entries}}
+"""
+
+WAIVERS = """
+[[waiver]]
+cases = ["planted/*/differs"]
+verdicts = ["wrong"]
+reason = "planted"
+expires = "never"
+
+[[waiver]]
+cases = "planted/*/crash"
+verdicts = ["not-run"]
+reason = "planted"
+expires = "never"
+"""
 
 
 def only(*cases: str) -> list[str]:
@@ -111,6 +162,59 @@ def test_shards_make_one_report(tmp_path: Path) -> None:
     assert not each[0] & each[1]
     assert merged.verdicts.keys() == each[0] | each[1]
     assert NOT_RUN not in merged.counts()
+
+
+def test_modes_of_a_vendor_and_strict_waivers(tmp_path: Path) -> None:
+    modes, waivers = tmp_path / "vendor_modes.py", tmp_path / "waivers.toml"
+    modes.write_text(MODES)
+    flags = ["--modes", str(modes), *only("planted/*")]
+    status, found = run(tmp_path, *flags)
+    assert status == 1
+    assert {name: verdict.verdict for name, verdict in found.items()} == {
+        "planted/plain/float32/agrees": COMPOSITE,
+        "planted/plain/float32/crash": CRASH,
+        "planted/plain/float32/differs": WRONG,
+    }
+    waivers.write_text(WAIVERS)
+    flags += ["--waivers", str(waivers)]
+    status, found = run(tmp_path, *flags, "--strict")
+    assert status == 0
+    assert found["planted/plain/float32/crash"].verdict == NOT_RUN
+    waivers.write_text(WAIVERS.replace("differs", "[ad]*s"))
+    assert run(tmp_path, *flags)[0] == 0
+    assert run(tmp_path, *flags, "--strict")[0] == 1
+
+
+def test_modes_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    twice = tmp_path / "twice_modes.py"
+    twice.write_text('SUITES = {"op": {"eager": list}}')
+    for name, message in (("nowhere", "No module named"), (str(twice), "op/eager exists already")):
+        with pytest.raises(SystemExit) as refused:
+            main(["--device", "cpu", "--modes", name])
+        assert refused.value.code == 2
+        assert message in capsys.readouterr().err
+
+
+def test_modes_without_a_case_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    modes = tmp_path / "unused_modes.py"
+    modes.write_text("SUITES = {}")
+    with pytest.raises(SystemExit) as refused:
+        main(["--device", "cpu", "--modes", str(modes)])
+    assert refused.value.code == 2
+    assert "the tier quick has no cases of --modes" in capsys.readouterr().err
+
+
+def test_time_limit_leaves_cases_for_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = only("op/eager/float32/add", "op/eager/float32/mul", "op/eager/float32/sub")
+    with monkeypatch.context() as patch:
+        clock = iter(range(0, 10_000, 100))
+        patch.setattr(command, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+        status, found = run(tmp_path, *cases, "--minutes", "3")
+    assert status == 1
+    assert [v.verdict for v in found.values()].count(NOT_RUN) == 1
+    assert run(tmp_path, *cases, "--resume")[0] == 0
 
 
 def test_unknown_device_is_reported_in_one_line(

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The HTML page of a report works in a browser: it renders, filters, and shows evidence."""
 
+import datetime
 import json
 import re
 import shutil
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from torch_device_conformance.report.html import html
 from torch_device_conformance.report.report import Report
-from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.report.waivers import Waiver, Waivers
 from torch_device_conformance.verdict.verdict import (
     CRASH,
     FALLBACK,
@@ -31,7 +32,12 @@ VERDICTS = [
     Verdict(parse_case("op/eager/bfloat16/add"), WRONG, "far <apart>", largest=0.5, sample="[2]"),
     Verdict(parse_case("op/out/float32/add"), FALLBACK, routes={"aten::add.out": FALLBACK}),
     Verdict(parse_case("op/eager/float32/erf"), MISSING, "no kernel"),
+    Verdict(parse_case("op/eager/float32/sub"), NATIVE),
 ]
+
+WAIVERS = Waivers(
+    (Waiver(("op/eager/float32/sub",), (WRONG,), "planted", datetime.date.max),), strict=True
+)
 
 # Operates the page, and stores what it displays in the document, for --dump-dom to print.
 ACTIONS = """
@@ -44,7 +50,7 @@ seen.cards = [...document.querySelectorAll(".card b")].map(b => b.textContent);
 seen.all = rows();
 seen.cells = [...document.querySelectorAll("#body tr:first-child button")].map(b => b.textContent);
 set("search", "er"); seen.searched = rows(); set("search", "");
-set("verdict", "accused"); seen.accused = rows(); set("verdict", "");
+set("verdict", "fails"); seen.fails = rows(); set("verdict", "");
 set("mode", "out"); seen.mode = rows(); set("mode", "");
 document.querySelector("#body button").click();
 seen.open = $("dialog").open; seen.detail = $("detail").textContent; $("close").click();
@@ -70,7 +76,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "command": "python -m torch_device_conformance --device npu",
         "description": {"dispatch": {"aten::erf": MISSING}},
     }
-    page = html(Report(heading, {v.case: v for v in VERDICTS}), Waivers())
+    page = html(Report(heading, {v.case: v for v in VERDICTS}), WAIVERS)
     path: Path = tmp_path_factory.mktemp("page") / "report.html"
     path.write_text(page.replace("</body>", ACTIONS))
     command = [CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
@@ -87,14 +93,14 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_page_is_drawn(seen: dict[str, Any]) -> None:
     assert seen["title"] == "Conformance of npu"
-    assert seen["cards"] == ["1 / 2", "25.0 %", "25.0 %", "2", "6"]
-    assert seen["all"] == ["add", "erf"]
+    assert seen["cards"] == ["1 / 2", "40.0 %", "20.0 %", "4", "7"]
+    assert seen["all"] == ["add", "erf", "sub"]
     assert seen["cells"] == ["wrong", "fallback"]
 
 
 def test_filters(seen: dict[str, Any]) -> None:
     assert seen["searched"] == ["erf"]
-    assert seen["accused"] == ["add"]
+    assert seen["fails"] == ["add", "erf", "sub"]
     assert seen["mode"] == ["add"]
     assert seen["overloads"] == ["aten::add.Tensor", "aten::add.out", "aten::erf"]
 

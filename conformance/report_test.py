@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 import pytest
 from torch_device_conformance.command import compare, table
 from torch_device_conformance.command.files import write
-from torch_device_conformance.command.run import status
+from torch_device_conformance.command.run import conclusion, status
 from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.difference import difference
 from torch_device_conformance.report.generic_tests import configuration
@@ -43,6 +43,7 @@ from torch_device_conformance.verdict.verdict import (
 
 ADD = Case("op", "eager", "float32", "add")
 DIV = Case("op", "eager", "bfloat16", "div.floor_rounding")
+ERF, MUL, SUB = (Case("op", "eager", "float32", name) for name in ("erf", "mul", "sub"))
 ROW = Case("contract", "streams", "", "order")
 TODAY = datetime.date(2026, 5, 1)
 
@@ -61,6 +62,15 @@ def report(*verdicts: Verdict, **heading: object) -> Report:
         "shard": "1/1",
     }
     return Report({**base, "description": description, **heading}, {v.case: v for v in verdicts})
+
+
+WAIVERS = """
+[[waiver]]
+cases = ["op/eager/float32/add", "*/sub"]
+verdicts = ["wrong"]
+reason = "planted"
+expires = "never"
+"""
 
 
 @pytest.mark.parametrize("text", ["op/eager/float32/add", "contract/streams/order", "op/a/b/c/d"])
@@ -90,6 +100,7 @@ def test_verdict_survives_json() -> None:
         1.5,
     )
     assert from_record(json.loads(json.dumps(verdict.record()))) == verdict
+    assert from_record({**verdict.record(), "later": 1}) == verdict
     endless = Verdict(ADD, WRONG, largest=float("inf"))
     assert from_record(json.loads(json.dumps(endless.record()))) == endless
 
@@ -116,7 +127,7 @@ def test_percent_is_100_only_for_all() -> None:
 
 def test_report_survives_its_file(tmp_path: Path) -> None:
     first = report(Verdict(ADD, NATIVE, routes={"aten::add.Tensor": NATIVE}), Verdict(ROW, HANG))
-    save(tmp_path / "r.json", first)
+    save(tmp_path / "r.json", first, Waivers())
     again = load(tmp_path / "r.json")
     assert again.verdicts == first.verdicts
     assert again.heading == first.heading
@@ -163,6 +174,44 @@ def test_all_files_are_written(tmp_path: Path) -> None:
     ElementTree.parse(tmp_path / "badge.svg")
 
 
+def test_all_formats_agree_on_what_fails(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(WAIVERS)
+    verdicts = [
+        Verdict(ADD, WRONG, "known"),
+        Verdict(ERF, MISSING, "no kernel"),
+        Verdict(SUB, NATIVE),
+        Verdict(MUL, NATIVE),
+        Verdict(DIV, NOT_RUN),
+        Verdict(ROW, NO_REFERENCE),
+    ]
+    for strict, expected in ((False, {DIV}), (True, {DIV, ERF, SUB})):
+        waivers = waivers_file.load(tmp_path / "w.toml", strict)
+        write(tmp_path, report(*verdicts), waivers)
+        names = {str(case) for case in expected}
+        assert status(report(*verdicts), waivers) == 1
+        text = conclusion(report(*verdicts), waivers, tmp_path)
+        assert f"failed: {len(expected) - 1}; " in text
+        assert "1 cases were not run" in text
+        root = ElementTree.parse(tmp_path / "junit.xml").getroot()
+        assert {
+            c.get("name") for c in root.iter("testcase") if c.find("failure") is not None
+        } == names
+        content = json.loads((tmp_path / "report.json").read_text())
+        assert (content["strict"], content["failures"]) == (strict, len(expected))
+        assert {v["case"] for v in content["verdicts"] if v.get("fails")} == names
+        assert [v["waived"] for v in content["verdicts"] if "waived" in v] == ["planted"]
+        relay = json.loads((tmp_path / "relay.json").read_text())["test_results"]
+        assert relay["conclusion"] == "failure"
+        assert {failure["case"] for failure in relay["failures"]} == names
+        markdown = (tmp_path / "report.md").read_text()
+        assert f"## What fails: {len(expected)}\n" in markdown
+        assert "## Waived: 1\n\n- `op/eager/float32/add` wrong: planted" in markdown
+        assert ("#b7791f" if not strict else "#c0392b") in (tmp_path / "badge.svg").read_text()
+        assert load(tmp_path / "report.json").verdicts == {v.case: v for v in verdicts}
+        assert (page := (tmp_path / "report.html").read_text()).count('"fails":true') == len(names)
+        assert page.count('"waived":') == 1
+
+
 def test_schema_names_all_verdicts_and_fields(tmp_path: Path) -> None:
     import torch_device_conformance
 
@@ -170,9 +219,13 @@ def test_schema_names_all_verdicts_and_fields(tmp_path: Path) -> None:
     schema = json.loads((folder / "report/schema.json").read_text())
     verdict = schema["properties"]["verdicts"]["items"]["properties"]
     assert verdict["verdict"]["enum"] == list(MEANING)
-    save(tmp_path / "r.json", report(Verdict(ADD, WRONG, "m", "s", "x", 1.0, "values", 3)))
+    (tmp_path / "w.toml").write_text(WAIVERS)
+    verdicts = [Verdict(ADD, WRONG, "m", "s", "x", 1.0, "values", 3), Verdict(DIV, CRASH)]
+    save(tmp_path / "r.json", report(*verdicts), waivers_file.load(tmp_path / "w.toml"))
     content = json.loads((tmp_path / "r.json").read_text())
-    assert content["verdicts"][0].keys() <= verdict.keys()
+    assert set().union(*content["verdicts"]) <= verdict.keys()
+    assert {"fails", "waived"} <= set().union(*content["verdicts"])
+    assert content.keys() <= schema["properties"].keys()
     assert set(schema["required"]) <= content.keys() | {"finished", "seconds"}
 
 
@@ -188,7 +241,7 @@ def test_difference_shows_exactly_what_changed(
     assert [change.case for change in found.improvements] == [DIV]
     assert not found.others
     for name, content in (("a.json", before), ("b.json", after)):
-        save(tmp_path / name, content)
+        save(tmp_path / name, content, Waivers())
     assert compare.main([str(tmp_path / "a.json"), str(tmp_path / "b.json")]) == 1
     assert "op/eager/float32/add: native -> missing  no kernel" in capsys.readouterr().out
     assert compare.main([str(tmp_path / "a.json"), str(tmp_path / "a.json")]) == 0
@@ -214,16 +267,29 @@ expires = 2026-05-01
 def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WAIVER)
     verdict = Verdict(DIV, WRONG)
-    held = waivers_file.load(tmp_path / "w.toml", TODAY)
+    held = waivers_file.load(tmp_path / "w.toml", today=TODAY)
     assert held.reason(verdict) == "ticket 12"
     assert held.reason(Verdict(DIV, CRASH)) is None
     assert held.reason(Verdict(ADD, WRONG)) is None
     assert status(report(verdict), held) == 0
-    over = waivers_file.load(tmp_path / "w.toml", TODAY + datetime.timedelta(days=1))
+    over = waivers_file.load(tmp_path / "w.toml", today=TODAY + datetime.timedelta(days=1))
     assert over.reason(verdict) is None
     assert status(report(verdict), over) == 1
     assert over.complaints([verdict])[0].startswith("expired on 2026-05-01")
     assert held.complaints([Verdict(DIV, NATIVE)])[0].startswith("not needed")
+    assert held.complaints([Verdict(ADD, NATIVE)]) == []
+
+
+def test_strict_waivers_fail_for_what_passes_or_is_missing(tmp_path: Path) -> None:
+    (tmp_path / "w.toml").write_text(WAIVER.replace("2026-05-01", '"never"'))
+    for strict in (False, True):
+        held = waivers_file.load(tmp_path / "w.toml", strict)
+        assert not held.fails(Verdict(DIV, WRONG))
+        assert not held.fails(Verdict(ADD, NATIVE))
+        assert not held.fails(Verdict(DIV, NO_REFERENCE))
+        assert held.fails(Verdict(DIV, NATIVE)) == strict
+        assert held.fails(Verdict(ADD, MISSING)) == strict
+        assert held.fails(Verdict(ROW, MISSING))
 
 
 @pytest.mark.parametrize(
@@ -232,6 +298,7 @@ def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
         ('reason = "ticket 12"\n', "", "lacks reason"),
         ("expires = 2026-05-01\n", "", "lacks expires"),
         ('"wrong"', '"odd"', "unknown verdict odd"),
+        ('"wrong"', '"native"', "native needs no waiver"),
         ("2026-05-01", '"soon"', "expires must be a date"),
         ("ticket 12", " ", "empty reason"),
         ("[[waiver]]", "[[waiver", "w.toml"),
@@ -240,7 +307,7 @@ def test_waiver_applies_until_its_date(tmp_path: Path) -> None:
 def test_bad_waivers_are_refused(before: str, after: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "w.toml").write_text(WAIVER.replace(before, after))
     with pytest.raises(BadWaivers, match=message):
-        waivers_file.load(tmp_path / "w.toml", TODAY)
+        waivers_file.load(tmp_path / "w.toml", today=TODAY)
 
 
 def test_journal_keeps_verdicts_of_a_stopped_run(tmp_path: Path) -> None:
@@ -268,7 +335,7 @@ def test_configuration_of_torchs_tests() -> None:
 
 
 def test_table_of_a_readme(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    save(tmp_path / "r.json", report(Verdict(ADD, NATIVE)))
+    save(tmp_path / "r.json", report(Verdict(ADD, NATIVE)), Waivers())
     readme = tmp_path / "README.md"
     readme.write_text(f"before\n{table.BEGIN}\nold\n{table.END}\nafter\n")
     arguments = [str(tmp_path / "r.json"), str(readme)]

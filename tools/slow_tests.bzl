@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The tests that take longer than half a minute on two quiet cores.
+"""The tests that take longer than about 20 seconds on two quiet cores.
 
 `./bazelw test //...` leaves them out, so that it ends within ten minutes. They run by name, and all
 of them in `bash .ci/run slow`.
@@ -8,12 +8,16 @@ of them in `bash .ci/run slow`.
 SLOW_TESTS = [
     "//benchmarks:compile_test",
     "//benchmarks:eager_test",
+    "//benchmarks:soak_test",
+    "//conformance:command_test",
     "//conformance/broken:defects_test",
     "//docs:examples_test",
     "//examples/cpp_backend:acme_test",
+    "//examples/ddp:ddp_test",
     "//examples/digits:digits_test",
     "//tests:autoload_test",
     "//tests:broken_installation_test",
+    "//tests:compile_passes_test",
     "//tests:cpp_wrapper_test",
     "//tests:exit_test",
     "//tests:fallback_policy_test",
@@ -22,10 +26,14 @@ SLOW_TESTS = [
     "//tests:inductor_test",
     "//tests:memcheck_test",
     "//tests:memory_test",
+    "//tests:multiprocessing_test",
+    "//tests:package_test",
     "//tests:replay_test",
     "//tests:self_test_test",
     "//tests:tuning_test",
     "//tests/distributed:attention_test",
+    "//tests/distributed:collectives_on_two_hosts_test",
+    "//tests/distributed:context_parallel_test",
     "//tests/distributed:ddp_test",
     "//tests/distributed:dtensor_test",
     "//tests/distributed:elastic_test",
@@ -34,6 +42,8 @@ SLOW_TESTS = [
     "//tests/distributed:machines_test",
     "//tests/distributed:torch_bases_test",
     "//tests/distributed:torch_suite_2_test",
+    "//tests/distributed:work_on_two_hosts_test",
+    "//tests/distributed:work_test",
     "//tests/sweep:compiled_test",
     "//tests/sweep:sweep_test",
 ]

@@ -4,11 +4,9 @@
 from collections.abc import Iterator
 
 import pytest
+from torch_device_conformance.verdict.verdict import Case, Verdict
 
-from tests.sweep import known
-from tests.sweep.checks import cases, prepare
-from tests.sweep.outcome import Case, Outcome
-from tests.sweep.sweep import sweep
+from tests.sweep.verdicts import KNOWN, chosen, verdicts
 
 # Some operators of each kind: pointwise, reductions, indices, views, uncompiled operators, random.
 OPERATORS = (
@@ -51,21 +49,20 @@ OPERATORS = (
     "where",
 )
 
-CHOSEN = [case for case in cases(["op"], ["compiled"], ["float32"]) if case.name in OPERATORS]
+CHOSEN = chosen("op", ["compiled_inductor"], ["float32"], OPERATORS)
 
 
 @pytest.fixture(scope="module")
-def outcomes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Outcome]]:
+def found(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[Case, Verdict]]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path_factory.mktemp("inductor")))
-        yield {outcome.case: outcome for outcome in sweep(CHOSEN, 2, 120, prepare, "openreg", 1)}
+        yield verdicts(CHOSEN, 120)
 
 
-@pytest.mark.parametrize("chosen", CHOSEN, ids=str)
-def test_compiled_operator_agrees_with_the_cpu(chosen: Case, outcomes: dict[Case, Outcome]) -> None:
-    outcome = outcomes[chosen]
-    assert not known.surprising(outcome), outcome.message
-    assert outcome.samples == 1
+@pytest.mark.parametrize("case", CHOSEN, ids=str)
+def test_compiled_operator_agrees_with_the_cpu(case: Case, found: dict[Case, Verdict]) -> None:
+    assert not KNOWN.fails(found[case]), found[case].message
+    assert found[case].samples == 1
 
 
 def test_every_chosen_name_has_a_case() -> None:

@@ -96,8 +96,8 @@ def writes(tensors: Iterable[Tensor], before: Iterable[int]) -> dict[str, int]:
     }
 
 
-def foreach_operators(check: type[Foreach]) -> Iterable[Entry]:
-    """The entries of torch's databases of foreach operators, as instances of a check."""
+def foreach_operators(kind: type[Foreach]) -> Iterable[Entry]:
+    """The entries of torch's databases of foreach operators, in a mode."""
     infos = [
         *databases.foreach_unary_op_db,
         *databases.foreach_binary_op_db,
@@ -105,7 +105,7 @@ def foreach_operators(check: type[Foreach]) -> Iterable[Entry]:
         *databases.foreach_reduce_op_db,
         *databases.foreach_other_op_db,
     ]
-    return map(check, infos)
+    return map(kind, infos)
 
 
 # The lists of tensors that a fused optimizer changes in addition to parameters and gradients, and

@@ -24,10 +24,9 @@ from torch_device_conformance.comparison.comparison import (
     spread,
 )
 from torch_device_conformance.comparison.transfer import transfer
+from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors
 from torch_device_conformance.mode.derivatives import PASSES
-
-from tests.sweep.evaluation import DEVICE_NAME, KERNEL
 
 # Samples with more elements are skipped, because each is differentiated many times.
 LARGE = 1 << 18
@@ -128,8 +127,9 @@ class Collected:
                 torch.accelerator.synchronize(self._device)
         except Exception as error:
             settle(self._device)
-            words = OPERATOR.sub("aten::", KERNEL.sub("", describe(error)))
-            self._errors[what] = type(error).__name__ if DEVICE_NAME.search(words) else words
+            rules = wording()
+            words = OPERATOR.sub("aten::", rules.addition.sub("", describe(error)))
+            self._errors[what] = type(error).__name__ if rules.device.search(words) else words
         else:
             self._values |= {f"{what}, {number}": leaf for number, leaf in enumerate(found)}
 
@@ -173,7 +173,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # the CPU cannot run it: not a case of this check
+            except Exception:  # the CPU cannot run it: not a case of this mode
                 continue
             calls += recorder.calls
         return calls

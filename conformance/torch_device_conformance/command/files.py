@@ -16,12 +16,12 @@ JSON = "report.json"
 
 def write(folder: Path, report: Report, waivers: Waivers) -> None:
     """Writes the report into a folder in every format."""
-    save(folder / JSON, report)
+    save(folder / JSON, report, waivers)
     for name, text in (
         ("report.html", html(report, waivers)),
         ("report.md", markdown(report, waivers)),
         ("junit.xml", junit(report, waivers)),
-        ("badge.svg", badge(report)),
+        ("badge.svg", badge(report, waivers)),
         ("relay.json", relay(report, waivers)),
     ):
         (folder / name).write_text(text)

@@ -6,14 +6,12 @@ from pathlib import Path
 
 from torch_device_conformance.command.files import write
 from torch_device_conformance.command.flags import Flags, existing
-from torch_device_conformance.command.run import conclusion, status
+from torch_device_conformance.command.run import conclusion, status, waiver_flags, waivers_of
 from torch_device_conformance.execution.plan import cases
-from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.report import BadReport, Report, complete, load
-from torch_device_conformance.report.waivers import Waivers
 
 # The heading's fields that the shards of a run must have in common.
-COMMON = ("device", "tier", "seed")
+COMMON = ("device", "tier", "seed", "modes")
 
 
 def main(argv: Sequence[str]) -> int:
@@ -21,15 +19,13 @@ def main(argv: Sequence[str]) -> int:
     flags = Flags(" merge", "Merges the shards of a run into one report.")
     flags.add_argument("parts", type=existing, nargs="+", help="report.json of each shard")
     flags.add_argument("--output", type=Path, default=Path("conformance"), metavar="DIR")
-    flags.add_argument(
-        "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
-    )
+    waiver_flags(flags)
     options = flags.parse_args(argv)
     try:
         parts = [load(path) for path in options.parts]
-        waivers = waivers_file.load(options.waivers) if options.waivers else Waivers()
-    except (BadReport, waivers_file.BadWaivers) as error:
+    except BadReport as error:
         flags.error(str(error))
+    waivers = waivers_of(flags, options)
     first = parts[0].heading
     for path, part in zip(options.parts, parts, strict=True):
         for key in COMMON:
@@ -38,7 +34,9 @@ def main(argv: Sequence[str]) -> int:
     heading = {**first, "shard": "1/1", "seconds": sum(p.heading.get("seconds", 0) for p in parts)}
     verdicts = [verdict for part in parts for verdict in part.verdicts.values()]
     known = cases(str(first["tier"])) if first["tier"] in ("quick", "standard", "full") else ()
-    report = Report(heading, complete(known or [v.case for v in verdicts], verdicts))
+    # Modes of the shards beyond the kit's are in their verdicts alone.
+    every = dict.fromkeys([*known, *(verdict.case for verdict in verdicts)])
+    report = Report(heading, complete(every, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)
     write(options.output, report, waivers)
     print(conclusion(report, waivers, options.output))

@@ -74,8 +74,14 @@ def main(argv: Sequence[str]) -> int:
     settings = Settings("full", options.seed, threads(options.jobs))
     limits = Limits(options.jobs, options.timeout)
     path = options.file.absolute()
+    waivers = Waivers()
     verdicts = list(
-        progress(run(todo, limits, prepare, subject, settings, recording, path), len(todo), [])
+        progress(
+            run(todo, limits, prepare, subject, settings, recording, path),
+            len(todo),
+            [],
+            waivers,
+        )
     )
     heading = {
         "device": options.device,
@@ -89,11 +95,11 @@ def main(argv: Sequence[str]) -> int:
     }
     report = Report(heading, complete(todo, verdicts))
     options.output.mkdir(parents=True, exist_ok=True)
-    write(options.output, report, Waivers())
+    write(options.output, report, waivers)
     print(listing(routes(recording, description["dispatch"]), True))
     print()
-    print(conclusion(report, Waivers(), options.output))
-    return status(report, Waivers())
+    print(conclusion(report, waivers, options.output))
+    return status(report, waivers)
 
 
 def listing(found: Sequence[tuple[str, int, str]], known: bool) -> str:

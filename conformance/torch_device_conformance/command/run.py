@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The command that tests a device and writes a report."""
 
+import argparse
 import datetime
 import fnmatch
 import os
@@ -16,13 +17,14 @@ from torch_device_conformance.execution.judge import Settings, prepare, prepare_
 from torch_device_conformance.execution.plan import TIERS, cases
 from torch_device_conformance.execution.runner import Limits, run
 from torch_device_conformance.execution.worker import Died, Worker
+from torch_device_conformance.mode.modes import BadModes
 from torch_device_conformance.report import waivers as waivers_file
 from torch_device_conformance.report.generic_tests import configuration
 from torch_device_conformance.report.markdown import works
 from torch_device_conformance.report.report import BadReport, Journal, Report, complete
-from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.report.waivers import Waivers, failure
 from torch_device_conformance.subject.subject import Subject
-from torch_device_conformance.verdict.verdict import MISSING, NOT_RUN, Case, Verdict
+from torch_device_conformance.verdict.verdict import NOT_RUN, Case, Verdict
 from tqdm import tqdm
 
 DESCRIPTION = """Tests a device of PyTorch and reports what works, with evidence.
@@ -70,6 +72,13 @@ def parser() -> Flags:
     tiers = "; ".join(f"{name}: {tier.purpose}" for name, tier in TIERS.items())
     flags.add_argument("--tier", choices=list(TIERS), default="quick", help=tiers)
     flags.add_argument(
+        "--modes",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="module, or path of a .py file, with more modes for the tier full; may be repeated",
+    )
+    flags.add_argument(
         "--only",
         action="append",
         default=[],
@@ -97,9 +106,7 @@ def parser() -> Flags:
         help="folder of the report",
     )
     flags.add_argument("--resume", action="store_true", help="keep the verdicts in DIR")
-    flags.add_argument(
-        "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
-    )
+    waiver_flags(flags)
     flags.add_argument(
         "--emit-test-config",
         type=Path,
@@ -113,11 +120,35 @@ def parser() -> Flags:
     return flags
 
 
-def chosen(tier: str, only: Sequence[str], part: tuple[int, int]) -> list[Case]:
+def waiver_flags(flags: Flags) -> None:
+    """Adds the flags that say which verdicts fail a run."""
+    flags.add_argument(
+        "--waivers", type=existing, metavar="FILE", help="TOML file of accepted verdicts"
+    )
+    flags.add_argument(
+        "--strict",
+        action="store_true",
+        help="fail also for what is missing, and for a waived case that passes",
+    )
+
+
+def waivers_of(flags: Flags, options: argparse.Namespace) -> Waivers:
+    """What the flags say; a bad file ends the program."""
+    if not options.waivers:
+        return Waivers(strict=options.strict)
+    try:
+        return waivers_file.load(options.waivers, options.strict)
+    except waivers_file.BadWaivers as error:
+        flags.error(str(error))
+
+
+def chosen(
+    tier: str, modes: tuple[str, ...], only: Sequence[str], part: tuple[int, int]
+) -> list[Case]:
     """The cases of a run."""
-    found: Sequence[Case] = cases(tier)
+    found = cases(tier, modes)
     if only:
-        everything = dict.fromkeys([*found, *cases("full")])
+        everything = dict.fromkeys([*found, *cases("full", modes)])
         names = [name.strip() for name in only]
         found = [c for c in everything if any(fnmatch.fnmatchcase(str(c), n) for n in names)]
     number, parts = part
@@ -131,16 +162,19 @@ def main(argv: Sequence[str]) -> int:
     subject = Subject(
         options.device, tuple(options.imports), options.autoload, options.fallback_counter
     )
-    todo = chosen(options.tier, options.only, options.shard)
+    modes = tuple(options.modes)
+    try:
+        todo = chosen(options.tier, modes, options.only, options.shard)
+    except BadModes as error:
+        flags.error(str(error))
     if not todo:
         flags.error(f"no case matches {', '.join(options.only)}")
+    if modes and options.tier != "full" and not options.only:
+        flags.error(f"the tier {options.tier} has no cases of --modes; add --tier full or --only")
     if options.list:
         print("\n".join(map(str, todo)))
         return 0
-    try:
-        waivers = waivers_file.load(options.waivers) if options.waivers else Waivers()
-    except waivers_file.BadWaivers as error:
-        flags.error(str(error))
+    waivers = waivers_of(flags, options)
     try:
         with Worker[None, dict[str, Any]](prepare_description, subject, preloaded=True) as worker:
             description = worker.ask(None, 300)
@@ -154,9 +188,11 @@ def main(argv: Sequence[str]) -> int:
     heading = {
         "device": options.device,
         "command": f"python -m torch_device_conformance {subject.command()} "
+        f"{''.join(f'--modes {name} ' for name in modes)}"
         f"--tier {options.tier} --seed {options.seed}",
         "tier": options.tier if not options.only else f"{options.tier}, some cases",
         "seed": options.seed,
+        "modes": modes,
         "shard": "/".join(map(str, options.shard)),
         "description": description,
     }
@@ -170,12 +206,13 @@ def main(argv: Sequence[str]) -> int:
     have = [v for v in have if v.case in wanted]
     journal.start(have)
     begun = time.monotonic()
-    settings = Settings(options.tier, options.seed, threads(options.jobs), options.perf)
+    settings = Settings(options.tier, options.seed, threads(options.jobs), options.perf, modes)
     limits = Limits(options.jobs, options.timeout)
     found = list(have)
     late = 60 * options.minutes if options.minutes else float("inf")
-    verdicts = run(rest(todo, have), limits, prepare, subject, settings)
-    for verdict in progress(verdicts, len(todo), found):
+    left = [case for case in rest(todo, have) if not waivers.leaves_out(case)]
+    verdicts = run(left, limits, prepare, subject, settings)
+    for verdict in progress(verdicts, len(left) + len(have), found, waivers):
         journal.add(verdict)
         found.append(verdict)
         if time.monotonic() - begun > late:
@@ -205,13 +242,15 @@ def threads(jobs: int) -> int:
     return max(1, len(os.sched_getaffinity(0)) // jobs)
 
 
-def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -> Iterator[Verdict]:
-    """Shows the progress of a run and how many cases are wrong."""
-    wrong = sum(verdict.accuses for verdict in have)
+def progress(
+    verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict], waivers: Waivers
+) -> Iterator[Verdict]:
+    """Shows the progress of a run and how many cases fail it."""
+    failed = sum(map(waivers.fails, have))
     with tqdm(total=total, initial=len(have), unit="case", disable=None) as bar:
         for verdict in verdicts:
-            wrong += verdict.accuses
-            bar.set_postfix_str(f"{wrong} wrong, {verdict.case}"[:60], refresh=False)
+            failed += waivers.fails(verdict)
+            bar.set_postfix_str(f"{failed} failed, {verdict.case}"[:60], refresh=False)
             bar.update()
             yield verdict
 
@@ -219,13 +258,12 @@ def progress(verdicts: Iterator[Verdict], total: int, have: Sequence[Verdict]) -
 def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -> str:
     """The text that is printed at the end of a run."""
     lines = [works(report), ""]
-    accused = [v for v in report.accusations() if waivers.reason(v) is None]
-    for verdict in accused[:most]:
-        lines.append(f"{verdict.verdict:<16} {verdict.case}  {first_line(verdict)}")
-    if len(accused) > most:
-        lines.append(f"and {len(accused) - most} more")
-    for verdict in unmet(report, waivers):
-        lines.append(f"{MISSING:<16} {verdict.case}  {first_line(verdict)}")
+    failures = waivers.failures(report.verdicts.values())
+    failed = [verdict for verdict in failures if verdict.verdict != NOT_RUN]
+    for verdict in failed[:most]:
+        lines.append(f"{verdict.verdict:<16} {verdict.case}  {failure(verdict)[:160]}")
+    if len(failed) > most:
+        lines.append(f"and {len(failed) - most} more")
     lines += waivers.complaints(report.verdicts.values())
     slow = sorted(report.verdicts.values(), key=lambda v: -v.slowdown)[:SLOWEST]
     for verdict in slow:
@@ -235,31 +273,12 @@ def conclusion(report: Report, waivers: Waivers, folder: Path, most: int = 30) -
                 f"{verdict.device_us:.1f} us, {verdict.cpu_us:.1f} us"
             )
     passed, of = report.required()
-    lines.append(f"required rows: {passed} of {of}; wrong: {len(accused)}; report: {folder}")
-    left = report.counts()[NOT_RUN]
-    if left:
-        lines.append(f"{left} cases were not run; --resume runs them")
+    lines.append(f"required rows: {passed} of {of}; failed: {len(failed)}; report: {folder}")
+    if len(failures) > len(failed):
+        lines.append(f"{len(failures) - len(failed)} cases were not run; --resume runs them")
     return "\n".join(lines)
 
 
-def unmet(report: Report, waivers: Waivers) -> list[Verdict]:
-    """Required rows of the contract that are missing and not waived."""
-    return [
-        v
-        for v in report.verdicts.values()
-        if v.case.suite == "contract"
-        and v.required
-        and v.verdict == MISSING
-        and waivers.reason(v) is None
-    ]
-
-
 def status(report: Report, waivers: Waivers) -> int:
-    """1 if something is wrong, a required row is missing or a case was not run; otherwise 0."""
-    accused = any(waivers.reason(v) is None for v in report.accusations())
-    return int(accused or bool(unmet(report, waivers)) or report.counts()[NOT_RUN] > 0)
-
-
-def first_line(verdict: Verdict) -> str:
-    """The first line of a verdict's message."""
-    return verdict.message.partition("\n")[0][:160]
+    """1 if a verdict fails the run; otherwise 0."""
+    return int(any(map(waivers.fails, report.verdicts.values())))

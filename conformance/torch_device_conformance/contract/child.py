@@ -70,15 +70,24 @@ def run(
     return Ended(done.returncode, done.stdout.strip(), done.stderr.strip())
 
 
+def survive(ended: Ended, what: str) -> Ended:
+    """Returns the outcome of a process that did not crash.
+
+    Raises:
+        Finding: it crashed.
+    """
+    if ended.status < 0:
+        raise Finding(CRASH, f"{what}: signal {-ended.status}: {ended.errors[-600:]}")
+    return ended
+
+
 def succeed(ended: Ended, what: str) -> str:
     """Returns what a process printed; the process must have succeeded.
 
     Raises:
         Finding: it crashed or failed.
     """
-    if ended.status < 0:
-        raise Finding(CRASH, f"{what}: signal {-ended.status}: {ended.errors[-600:]}")
-    if ended.status:
+    if survive(ended, what).status:
         last = ended.errors.splitlines()[-1] if ended.errors else ""
         raise Finding(RAISES_WRONGLY, f"{what}: exit status {ended.status}: {last}")
     return ended.output

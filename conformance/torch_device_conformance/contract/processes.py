@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of processes: loading, fork and exit."""
 
-from torch_device_conformance.contract.child import run, succeed
+from torch_device_conformance.contract.child import run, succeed, survive
 from torch_device_conformance.contract.row import Backend, Finding, missing, require_equal, row
 from torch_device_conformance.verdict.verdict import CRASH, HANG
 
@@ -137,9 +137,7 @@ def exit_with_work(backend: Backend) -> None:
             y = x + 1
         sys.exit(5)
     """
-    ended = run(backend, lines)
-    if ended.status < 0:
-        raise Finding(CRASH, f"signal {-ended.status} at the end: {ended.errors[-500:]}")
+    ended = survive(run(backend, lines), "the end of a process")
     require_equal("exit status", ended.status, 5)
 
 
@@ -158,9 +156,7 @@ def unhandled_exception(backend: Backend) -> None:
         y = (x * 2).sum()
         raise LookupError("the program's own")
     """
-    ended = run(backend, lines)
-    if ended.status < 0:
-        raise Finding(CRASH, f"signal {-ended.status} at the end: {ended.errors[-500:]}")
+    ended = survive(run(backend, lines), "the end of a process")
     require_equal("exit status", ended.status, 1)
     require_equal(
         "last line of stderr", ended.errors.splitlines()[-1], "LookupError: the program's own"

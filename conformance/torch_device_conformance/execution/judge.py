@@ -35,7 +35,7 @@ from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.execution.plan import TIERS
 from torch_device_conformance.execution.runner import Request
 from torch_device_conformance.mode.eager import Forward
-from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries
+from torch_device_conformance.mode.modes import ACCELERATOR_DTYPES, entries, load
 from torch_device_conformance.subject.delay import delay_kernel
 from torch_device_conformance.subject.provenance import provenance
 from torch_device_conformance.subject.routes import Observer, dispatch_key, overloads, route
@@ -75,12 +75,16 @@ class Settings:
         seed: seed of samples and random operators.
         threads: number of CPU threads in each worker.
         timed: whether to time eager operators that pass, on both devices.
+        modes: modules with more modes.
+        traced: whether to trace operators for their routes.
     """
 
     tier: str = "quick"
     seed: int = 0
     threads: int = 1
     timed: bool = False
+    modes: tuple[str, ...] = ()
+    traced: bool = True
 
 
 class Judge:
@@ -97,7 +101,8 @@ class Judge:
         self.subject = subject
         self.device = subject.load()
         self.depth: Depth = TIERS[settings.tier].depth(settings.seed)
-        self._timed = settings.timed
+        self._timed, self._traced = settings.timed, settings.traced
+        load(settings.modes)
         self._observer = Observer(subject, self.device)
 
     def __call__(self, request: Request) -> Verdict:
@@ -122,7 +127,8 @@ class Judge:
         evidence = judge(entry, dtype, self.device, self.depth, made)
         verdict = verdict_of(evidence)
         routes: dict[str, str] = {}
-        traced = traced and case.mode not in REFUSALS and evidence.status != CPU_FAILS
+        traced = traced and self._traced and case.mode not in REFUSALS
+        traced = traced and evidence.status != CPU_FAILS
         if evidence.status == AGREES:
             verdict = NATIVE
             if traced:

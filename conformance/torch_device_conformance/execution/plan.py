@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch_device_conformance.comparison.comparison import Depth
 from torch_device_conformance.contract.rows import rows
-from torch_device_conformance.mode.modes import DTYPES, SUITES, entries
+from torch_device_conformance.mode.modes import DTYPES, SUITES, entries, load
 from torch_device_conformance.verdict.verdict import Case
 
 # Order of preference for tiers that test one dtype per entry.
@@ -39,13 +39,13 @@ class Tier:
 
     Attributes:
         purpose: when to run it, and how long it takes.
-        parts: all cases except the contract, which is in every tier.
+        parts: all cases except the contract, which is in every tier; None for all modes.
         samples: maximum number of samples of an entry; None for all.
         distributions: whether to compare the distributions of random operators.
     """
 
     purpose: str
-    parts: tuple[Part, ...]
+    parts: tuple[Part, ...] | None
     samples: int | None
     distributions: bool
 
@@ -95,7 +95,7 @@ TIERS: Mapping[str, Tier] = {
     ),
     "full": Tier(
         "for each release: hours, in shards",
-        tuple(Part(suite, tuple(modes), DTYPES) for suite, modes in SUITES.items()),
+        None,
         samples=None,
         distributions=True,
     ),
@@ -103,10 +103,20 @@ TIERS: Mapping[str, Tier] = {
 
 
 @functools.cache
-def cases(tier: str) -> Sequence[Case]:
-    """The cases of a tier, always in the same order, starting with the contract."""
+def cases(tier: str, modes: tuple[str, ...] = ()) -> Sequence[Case]:
+    """The cases of a tier, always in the same order, starting with the contract.
+
+    Args:
+        tier: name of the tier.
+        modes: modules whose modes the tier `full` has, too.
+
+    Raises:
+        BadModes: a module cannot be used.
+    """
+    load(modes)
     found = dict.fromkeys(rows())
-    for part in TIERS[tier].parts:
+    every = (Part(suite, tuple(names), DTYPES) for suite, names in SUITES.items())
+    for part in TIERS[tier].parts or every:
         for mode in part.modes:
             for name, entry in entries(part.suite, mode).items():
                 known = [d for d in part.dtypes or FIRST if entry.supports(getattr(torch, d))]

@@ -46,18 +46,16 @@ class Request:
     traced: bool = True
 
 
-def shards(cases: Sequence[Case]) -> Iterator[Sequence[Case]]:
-    """Splits cases into groups for one process each: an area of the contract or SHARD entries."""
+def groups(cases: Sequence[Case]) -> list[list[Case]]:
+    """Splits cases into areas of the contract, which come first, and single entries."""
     areas: dict[str, list[Case]] = {}
     rest = []
     for case in cases:
         if case.suite == "contract":
             areas.setdefault(case.mode, []).append(case)
         else:
-            rest.append(case)
-    yield from areas.values()
-    for start in range(0, len(rest), SHARD):
-        yield rest[start : start + SHARD]
+            rest.append([case])
+    return [*areas.values(), *rest]
 
 
 def run(
@@ -80,23 +78,17 @@ def run(
     waiting: queue.SimpleQueue[Sequence[Case]] = queue.SimpleQueue()
     done: queue.SimpleQueue[Verdict | BaseException] = queue.SimpleQueue()
     stop = threading.Event()
-    for shard in shards(cases):
-        waiting.put(shard)
+    for group in groups(cases):
+        waiting.put(group)
 
     def work() -> None:
         try:
-            while not stop.is_set():
-                try:
-                    shard = waiting.get_nowait()
-                except queue.Empty:
-                    return
-                _run_shard(shard, limits, done.put, stop, prepare, *arguments)
+            _run_groups(waiting, limits, done.put, stop, prepare, *arguments)
         except BaseException as error:  # otherwise the reader would wait forever
             done.put(error)
 
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(limits.jobs)]
-    for thread in threads:
-        thread.start()
+    for _ in range(min(limits.jobs, len(cases))):
+        threading.Thread(target=work, daemon=True).start()
     try:
         for _ in cases:
             verdict = done.get()
@@ -107,8 +99,8 @@ def run(
         stop.set()
 
 
-def _run_shard(
-    shard: Sequence[Case],
+def _run_groups(
+    waiting: queue.SimpleQueue[Sequence[Case]],
     limits: Limits,
     report: Callable[[Verdict], None],
     stop: threading.Event,
@@ -116,21 +108,33 @@ def _run_shard(
     *arguments: Any,
 ) -> None:
     worker: Worker[Request, Verdict] | None = None
+    served = 0
     try:
-        for case in shard:
-            if stop.is_set():
+        while True:
+            try:
+                group = waiting.get_nowait()
+            except queue.Empty:
                 return
-            worker = worker or Worker(prepare, *arguments, preloaded=True)
-            worker, verdict = _ask(worker, Request(case), limits)
-            if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
-                # torch's execution trace crashes on some sparse tensors. Retry without it.
-                again = Worker(prepare, *arguments, preloaded=True)
-                worker, untraced = _ask(again, Request(case, traced=False), limits)
-                if untraced.verdict not in (CRASH, HANG):
-                    verdict = replace(
-                        untraced, message=f"{untraced.message} (routes are unknown)".strip()
-                    )
-            report(verdict)
+            # An area of the contract has a process of its own.
+            if worker and (served >= SHARD or group[0].suite == "contract"):
+                worker.close()
+                worker = None
+            for case in group:
+                if stop.is_set():
+                    return
+                if worker is None:
+                    worker, served = Worker(prepare, *arguments, preloaded=True), 0
+                worker, verdict = _ask(worker, Request(case), limits)
+                served = SHARD if case.suite == "contract" else served + 1
+                if verdict.verdict in (CRASH, HANG) and case.suite != "contract":
+                    # torch's execution trace crashes on some sparse tensors. Retry without it.
+                    again = Worker(prepare, *arguments, preloaded=True)
+                    worker, untraced = _ask(again, Request(case, traced=False), limits)
+                    if untraced.verdict not in (CRASH, HANG):
+                        verdict = replace(
+                            untraced, message=f"{untraced.message} (routes are unknown)".strip()
+                        )
+                report(verdict)
     finally:
         if worker:
             worker.close()

@@ -3,8 +3,10 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
+from typing import TypeAlias
 
 from torch_device_conformance.comparison.comparison import Entry
+from torch_device_conformance.comparison.wording import use
 from torch_device_conformance.database.modules import modules
 from torch_device_conformance.database.operators import Operator, operators
 from torch_device_conformance.database.optimizers import optimizers
@@ -17,6 +19,10 @@ from torch_device_conformance.mode.inputs import Layouts
 from torch_device_conformance.mode.mixed_devices import MixedDevices
 from torch_device_conformance.mode.streams import OtherStream
 from torch_device_conformance.mode.writes import InPlace, Out
+from torch_device_conformance.subject.subject import import_module_or_file
+
+# By suite and name: what makes the entries of a mode.
+Suites: TypeAlias = Mapping[str, Mapping[str, Callable[[], Iterable[Entry]]]]
 
 # The mode for dtypes that OpInfo lists only for CUDA.
 ACCELERATOR_DTYPES = "accelerator_dtypes"
@@ -38,8 +44,8 @@ OPERATOR_MODES: Mapping[str, type[Operator]] = {
     "compiled_inductor": Compiled,
 }
 
-# Modes by suite and name.
-SUITES: Mapping[str, Mapping[str, Callable[[], Iterable[Entry]]]] = {
+# The modes of this process. `load` adds to them.
+SUITES: dict[str, dict[str, Callable[[], Iterable[Entry]]]] = {
     "op": {mode: functools.partial(operators, kind) for mode, kind in OPERATOR_MODES.items()},
     "module": {"train": modules},
     "optim": {"steps": optimizers},
@@ -63,6 +69,37 @@ DTYPES = (
     "uint32",
     "uint64",
 )
+
+
+class BadModes(ValueError):
+    """A module of modes cannot be used; the message says why."""
+
+
+def load(names: Iterable[str]) -> None:
+    """Adds the modes of modules to this process; a second time has no effect.
+
+    A module has SUITES, of the type `Suites`, and perhaps WORDING, a `Wording`. It must not load
+    the device, because the process that plans a run imports it, too.
+
+    Args:
+        names: modules, or paths of .py files.
+
+    Raises:
+        BadModes: a module cannot be imported, has no modes, or has one that exists already.
+    """
+    for name in names:
+        try:
+            module = import_module_or_file(name)
+            suites: Suites = module.SUITES
+        except Exception as error:
+            raise BadModes(f"--modes {name}: {type(error).__name__}: {error}") from error
+        for suite, modes in suites.items():
+            known = SUITES.setdefault(suite, {})
+            for mode, make in modes.items():
+                if known.setdefault(mode, make) is not make:
+                    raise BadModes(f"--modes {name}: the mode {suite}/{mode} exists already")
+        if hasattr(module, "WORDING"):
+            use(module.WORDING)
 
 
 @functools.cache

@@ -4,7 +4,8 @@
 from xml.sax.saxutils import escape
 
 from torch_device_conformance.report.report import Report, percent
-from torch_device_conformance.verdict.verdict import COMPOSITE, NATIVE
+from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.verdict.verdict import COMPOSITE, MISSING, NATIVE, NOT_RUN
 
 # Approximate width of a character in a font of 11 pixels.
 CHARACTER = 6.6
@@ -22,15 +23,16 @@ aria-label="{label}: {value}">
 """
 
 
-def badge(report: Report) -> str:
-    """The badge."""
+def badge(report: Report, waivers: Waivers) -> str:
+    """The badge: green, amber if something is missing or was not run, red if something is wrong."""
     passed, of = report.required()
     operators = [v for v in report.counted() if v.case.suite == "op"]
     own = sum(v.verdict in (NATIVE, COMPOSITE) for v in operators)
     value = f"contract {percent(passed, of)}"
     if operators:
         value += f", operators {percent(own, len(operators))}"
-    color = "#c0392b" if report.accusations() else "#2e8b57" if passed == of else "#b7791f"
+    failed = {verdict.verdict for verdict in waivers.failures(report.verdicts.values())}
+    color = "#c0392b" if failed - {MISSING, NOT_RUN} else "#b7791f" if failed else "#2e8b57"
     label = f"torch {report.heading['device']}"
     split = round(len(label) * CHARACTER + 14)
     width = split + round(len(value) * CHARACTER + 14)

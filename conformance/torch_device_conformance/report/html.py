@@ -3,12 +3,11 @@
 
 import json
 from pathlib import Path
-from typing import Any
 
 from torch_device_conformance.contract.rows import rows
-from torch_device_conformance.report.report import Report
+from torch_device_conformance.report.report import Report, records
 from torch_device_conformance.report.waivers import Waivers
-from torch_device_conformance.verdict.verdict import ACCUSATIONS, MEANING
+from torch_device_conformance.verdict.verdict import MEANING, parse_case
 
 DATA = "/*DATA*/"
 
@@ -16,26 +15,16 @@ DATA = "/*DATA*/"
 def html(report: Report, waivers: Waivers) -> str:
     """The page."""
     known = rows()
-    pairs: dict[tuple[str, str], int] = {}
-    found = []
-    for verdict in report.verdicts.values():
-        fields: dict[str, Any] = verdict.record()
-        if "routes" in fields:
-            fields["routes"] = [
-                pairs.setdefault(pair, len(pairs)) for pair in sorted(fields["routes"].items())
-            ]
-        reason = waivers.reason(verdict)
-        if reason is not None:
-            fields["waived"] = reason
-        row = known.get(verdict.case)
+    found = records(report, waivers)
+    for record in found["verdicts"]:
+        row = known.get(parse_case(record["case"]))
         if row is not None:
-            fields["row"] = {
+            record["row"] = {
                 "requires": row.requires,
                 "implement": row.implement,
                 "without": row.without,
                 "shown_by": row.shown_by,
             }
-        found.append(fields)
     overloads = [
         [name, entry["route"], entry["modes"]] for name, entry in report.overloads().items()
     ]
@@ -46,10 +35,8 @@ def html(report: Report, waivers: Waivers) -> str:
     data = {
         "heading": heading,
         "meaning": dict(MEANING),
-        "accusations": sorted(ACCUSATIONS),
         "required": report.required(),
-        "routes": list(pairs),
-        "verdicts": found,
+        **found,
         "overloads": overloads,
     }
     text = json.dumps(data, separators=(",", ":")).replace("</", "<\\/")

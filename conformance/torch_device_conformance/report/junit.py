@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report as JUnit XML for CI systems. Each accusation is a failure."""
+"""A report as JUnit XML for CI systems. What fails the run is a failure."""
 
 from xml.etree import ElementTree
 
 from torch_device_conformance.report.report import Report
-from torch_device_conformance.report.waivers import Waivers
-from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE, NOT_RUN, Verdict
+from torch_device_conformance.report.waivers import Waivers, failure
+from torch_device_conformance.verdict.verdict import MISSING, NO_REFERENCE
 
 
 def junit(report: Report, waivers: Waivers) -> str:
-    """The XML. What is missing, waived or not run is skipped with a reason, never passed."""
+    """The XML. What is missing or waived is skipped with a reason, never passed."""
     root = ElementTree.Element("testsuites", name=f"conformance of {report.heading['device']}")
     suites: dict[str, ElementTree.Element] = {}
     for verdict in report.verdicts.values():
@@ -26,28 +26,21 @@ def junit(report: Report, waivers: Waivers) -> str:
             name=str(verdict.case),
             time=f"{verdict.seconds:.4f}",
         )
-        message = clean(verdict.message.partition("\n")[0])
+        message = clean(f"{verdict.verdict}: {failure(verdict)}")
         reason = waivers.reason(verdict)
         if reason is not None:
             ElementTree.SubElement(case, "skipped", message=f"waived: {reason}")
-        elif verdict.accuses or (verdict.verdict == MISSING and is_required_row(verdict)):
-            failure = ElementTree.SubElement(
-                case, "failure", type=verdict.verdict, message=f"{verdict.verdict}: {message}"
-            )
-            failure.text = clean("\n".join(filter(None, [verdict.sample, verdict.stack])))
-        elif verdict.verdict in (MISSING, NOT_RUN):
-            ElementTree.SubElement(case, "skipped", message=f"{verdict.verdict}: {message}")
+        elif waivers.fails(verdict):
+            element = ElementTree.SubElement(case, "failure", type=verdict.verdict, message=message)
+            element.text = clean("\n".join(filter(None, [verdict.sample, verdict.stack])))
+        elif verdict.verdict == MISSING:
+            ElementTree.SubElement(case, "skipped", message=message)
     for suite in suites.values():
         suite.set("tests", str(len(suite)))
         for kind, key in (("failure", "failures"), ("skipped", "skipped")):
             suite.set(key, str(len(suite.findall(f"testcase/{kind}"))))
     ElementTree.indent(root)
     return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
-
-
-def is_required_row(verdict: Verdict) -> bool:
-    """Whether a verdict is about a required row of the contract."""
-    return verdict.case.suite == "contract" and verdict.required
 
 
 def clean(text: str) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 
 from torch_device_conformance.contract.rows import rows
 from torch_device_conformance.report.report import Report, percent
-from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.report.waivers import Waivers, failure
 from torch_device_conformance.verdict.verdict import (
     COMPOSITE,
     FALLBACK,
@@ -61,7 +61,8 @@ def works(report: Report) -> str:
         groups.setdefault((verdict.case.suite, verdict.case.mode), []).append(verdict)
     for (suite, mode), verdicts in groups.items():
         if suite != "contract":
-            lines.append([f"{SUITES[suite]}: {mode.replace('_', ' ')}", *cells(verdicts)])
+            title = f"{SUITES.get(suite, suite)}: {mode.replace('_', ' ')}"
+            lines.append([title, *cells(verdicts)])
     contract = [v for v in report.counted() if v.case.suite == "contract"]
     for title, chosen in (
         ("runtime contract: required", [v for v in contract if v.required]),
@@ -102,21 +103,15 @@ def markdown(report: Report, waivers: Waivers, most: int = 50) -> str:
         "## Runtime contract",
         contract(report),
     ]
-    accused = report.accusations()
-    if accused:
-        parts.append(f"## What is wrong: {len(accused)}")
-        parts.append(
-            "\n".join(
-                f"- `{v.case}` {v.verdict}: {first_line(v)}"
-                + (f" (waived: {reason})" if (reason := waivers.reason(v)) else "")
-                for v in accused[:most]
-            )
-        )
-        if len(accused) > most:
-            parts.append(f"and {len(accused) - most} more")
+    everything = report.verdicts.values()
+    for title, listed in (
+        ("What fails", [(v, failure(v)) for v in waivers.failures(everything)]),
+        ("Waived", [(v, reason) for v in everything if (reason := waivers.reason(v))]),
+    ):
+        if listed:
+            parts.append(f"## {title}: {len(listed)}")
+            lines = [f"- `{v.case}` {v.verdict}: {text[:200]}" for v, text in listed[:most]]
+            parts.append("\n".join(lines))
+        if len(listed) > most:
+            parts.append(f"and {len(listed) - most} more")
     return "\n\n".join(parts) + "\n"
-
-
-def first_line(verdict: Verdict) -> str:
-    """The first line of a message, escaped for a table."""
-    return verdict.message.partition("\n")[0][:200].replace("|", "\\|")

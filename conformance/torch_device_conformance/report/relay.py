@@ -8,14 +8,14 @@ import json
 from typing import Any
 
 from torch_device_conformance.report.report import Report
-from torch_device_conformance.report.waivers import Waivers
+from torch_device_conformance.report.waivers import Waivers, failure
 from torch_device_conformance.version import SCHEMA, VERSION
 
 
 def relay(report: Report, waivers: Waivers) -> str:
     """The block as JSON."""
     passed, of = report.required()
-    accused = [v for v in report.accusations() if waivers.reason(v) is None]
+    failed = waivers.failures(report.verdicts.values())
     provenance = report.heading.get("description", {}).get("provenance", {})
     block: dict[str, Any] = {
         "test_results": {
@@ -29,10 +29,10 @@ def relay(report: Report, waivers: Waivers) -> str:
             "verdicts": dict(report.counts()),
             "total": len(report.counted()),
             "failures": [
-                {"case": str(v.case), "verdict": v.verdict, "message": v.message[:300]}
-                for v in accused[:100]
+                {"case": str(v.case), "verdict": v.verdict, "message": failure(v)[:300]}
+                for v in failed[:100]
             ],
-            "conclusion": "failure" if accused or passed < of else "success",
+            "conclusion": "failure" if failed else "success",
         }
     }
     return json.dumps(block, indent=1) + "\n"

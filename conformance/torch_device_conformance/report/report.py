@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""A report: a heading and the verdicts of a run. All other formats are generated from its JSON.
+"""A report: a heading and the verdicts of a run, and its JSON.
 
 report/schema.json has the version of the schema. A reader accepts every minor version of the major
 version that it supports.
@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from torch_device_conformance.report.waivers import Waivers
 from torch_device_conformance.verdict.verdict import (
     FALLBACK,
     NOT_RUN,
@@ -49,10 +50,6 @@ class Report:
         return Counter(
             v.verdict for v in self.verdicts.values() if suite is None or v.case.suite == suite
         )
-
-    def accusations(self) -> list[Verdict]:
-        """The verdicts that show forbidden behavior of the subject."""
-        return [verdict for verdict in self.verdicts.values() if verdict.accuses]
 
     def required(self) -> tuple[int, int]:
         """The number of required rows that pass, and the number of required rows."""
@@ -91,23 +88,38 @@ def complete(cases: Iterable[Case], verdicts: Iterable[Verdict]) -> dict[Case, V
     return {case: have.get(case) or Verdict(case, NOT_RUN) for case in cases}
 
 
-def save(path: Path, report: Report) -> None:
-    """Writes a report as JSON, atomically."""
+def records(report: Report, waivers: Waivers) -> dict[str, Any]:
+    """The verdicts of a report as JSON objects, with whether each fails the run or is waived.
+
+    Returns:
+        The fields `verdicts` and `routes` of the schema: verdicts refer to routes by position.
+    """
     pairs: dict[tuple[str, str], int] = {}
-    records = []
+    found = []
     for verdict in report.verdicts.values():
         record = verdict.record()
         if "routes" in record:
             record["routes"] = [
                 pairs.setdefault(pair, len(pairs)) for pair in sorted(record["routes"].items())
             ]
-        records.append(record)
+        reason = waivers.reason(verdict)
+        if reason is not None:
+            record["waived"] = reason
+        if waivers.fails(verdict):
+            record["fails"] = True
+        found.append(record)
+    return {"routes": [list(pair) for pair in pairs], "verdicts": found}
+
+
+def save(path: Path, report: Report, waivers: Waivers) -> None:
+    """Writes a report as JSON, atomically."""
     content = {
         "schema": SCHEMA,
         **report.heading,
         "counts": dict(report.counts()),
-        "routes": [list(pair) for pair in pairs],
-        "verdicts": records,
+        "strict": waivers.strict,
+        "failures": len(waivers.failures(report.verdicts.values())),
+        **records(report, waivers),
     }
     part = path.with_name(f"{path.name}.part")
     with part.open("w") as file:
@@ -128,10 +140,11 @@ def load(path: Path) -> Report:
         if version.partition(".")[0] != SCHEMA.partition(".")[0]:
             raise BadReport(f"{path} has schema {version}, and this kit reads {SCHEMA}")
         pairs = content.pop("routes")
-        records: Sequence[dict[str, Any]] = content.pop("verdicts")
-        content.pop("counts")
+        found: Sequence[dict[str, Any]] = content.pop("verdicts")
+        for key in ("counts", "strict", "failures"):
+            content.pop(key, None)
         verdicts = {}
-        for record in records:
+        for record in found:
             routes = dict(pairs[number] for number in record.get("routes", ()))
             verdict = from_record({**record, "routes": routes})
             verdicts[verdict.case] = verdict

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Waivers: known verdicts that are accepted until a date, with a reason.
+"""Waivers: known verdicts that are accepted until a date, with a reason; and what fails a run.
 
 The format is TOML::
 
@@ -9,17 +9,27 @@ The format is TOML::
     reason = "the solver of driver 3.1 rounds to float16: ticket 1234"
     expires = 2027-03-31
 
-A waiver that has expired or that no case needs is reported.
+`cases` may be a list of patterns, and `expires` may be "never". A case with the waived verdict
+"not-run" is not run. A waiver that has expired or that no case needs is reported.
 """
 
 import datetime
 import fnmatch
+import re
 import tomllib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-from torch_device_conformance.verdict.verdict import MEANING, Verdict
+from torch_device_conformance.verdict.verdict import (
+    MEANING,
+    MISSING,
+    NOT_RUN,
+    PASSES,
+    Case,
+    Verdict,
+)
 
 
 class BadWaivers(ValueError):
@@ -31,51 +41,100 @@ class Waiver:
     """Cases whose verdicts are accepted.
 
     Attributes:
-        cases: shell pattern for whole case identifiers.
+        cases: shell patterns for whole case identifiers.
         verdicts: the accepted verdicts.
         reason: why they are accepted.
         expires: the last valid day.
     """
 
-    cases: str
+    cases: tuple[str, ...]
     verdicts: tuple[str, ...]
     reason: str
     expires: datetime.date
 
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return _any_of(self.cases)
+
+    def names(self, case: Case) -> bool:
+        """Whether a pattern matches a case."""
+        return self._pattern.match(str(case)) is not None
+
     def covers(self, verdict: Verdict, today: datetime.date) -> bool:
         """Whether the waiver applies to a verdict on a day."""
         return (
-            today <= self.expires
-            and verdict.verdict in self.verdicts
-            and fnmatch.fnmatchcase(str(verdict.case), self.cases)
+            today <= self.expires and verdict.verdict in self.verdicts and self.names(verdict.case)
         )
 
 
 @dataclass(frozen=True)
 class Waivers:
-    """The waivers of a file."""
+    """The waivers of a file.
+
+    Attributes:
+        waivers: in the order of the file.
+        strict: whether a missing operator fails the run, and a waived case that passes.
+        today: the day that decides which waivers have expired.
+    """
 
     waivers: Sequence[Waiver] = ()
+    strict: bool = False
     today: datetime.date = datetime.date.max
+
+    @cached_property
+    def _pattern(self) -> re.Pattern[str]:
+        return _any_of([pattern for waiver in self.waivers for pattern in waiver.cases])
+
+    def names(self, case: Case) -> bool:
+        """Whether a waiver names a case. Most cases have none, so that one pattern decides."""
+        return bool(self.waivers) and self._pattern.match(str(case)) is not None
 
     def reason(self, verdict: Verdict) -> str | None:
         """The reason why a verdict is waived, or None."""
+        if not self.names(verdict.case):
+            return None
         return next((w.reason for w in self.waivers if w.covers(verdict, self.today)), None)
 
+    def leaves_out(self, case: Case) -> bool:
+        """Whether a case is not to be run."""
+        return self.reason(Verdict(case, NOT_RUN)) is not None
+
+    def fails(self, verdict: Verdict) -> bool:
+        """Whether a verdict fails the run: the exit status, and every format of the report."""
+        if verdict.passes:
+            return self.strict and self.names(verdict.case)
+        if self.reason(verdict) is not None:
+            return False
+        if verdict.verdict == MISSING:
+            return self.strict or (verdict.case.suite == "contract" and verdict.required)
+        return verdict.accuses or verdict.verdict == NOT_RUN
+
+    def failures(self, verdicts: Iterable[Verdict]) -> list[Verdict]:
+        """The verdicts that fail the run; cases that were not run come last."""
+        found = [verdict for verdict in verdicts if self.fails(verdict)]
+        return sorted(found, key=lambda verdict: verdict.verdict == NOT_RUN)
+
     def complaints(self, verdicts: Iterable[Verdict]) -> list[str]:
-        """Lists the waivers that have expired, and those that no verdict needs."""
+        """Lists the waivers that have expired, and those of cases that do not need them."""
         found = list(verdicts)
         lines = []
         for waiver in self.waivers:
+            what = f"{', '.join(waiver.cases)} ({waiver.reason})"
+            named = [verdict for verdict in found if waiver.names(verdict.case)]
             if waiver.expires < self.today:
-                lines.append(f"expired on {waiver.expires}: {waiver.cases} ({waiver.reason})")
-            elif not any(waiver.covers(verdict, self.today) for verdict in found):
-                lines.append(f"not needed: {waiver.cases} ({waiver.reason})")
+                lines.append(f"expired on {waiver.expires}: {what}")
+            elif named and not any(waiver.covers(verdict, self.today) for verdict in named):
+                lines.append(f"not needed: {what}")
         return lines
 
 
-def load(path: Path, today: datetime.date | None = None) -> Waivers:
+def load(path: Path, strict: bool = False, today: datetime.date | None = None) -> Waivers:
     """Reads waivers.
+
+    Args:
+        path: the file.
+        strict: as in `Waivers`.
+        today: by default the current day.
 
     Raises:
         BadWaivers: the file is not valid, or a waiver lacks its reason or date.
@@ -93,11 +152,26 @@ def load(path: Path, today: datetime.date | None = None) -> Waivers:
         unknown = set(fields["verdicts"]) - MEANING.keys()
         if unknown:
             raise BadWaivers(f"{where}: unknown verdict {', '.join(sorted(unknown))}")
-        if not isinstance(fields["expires"], datetime.date):
-            raise BadWaivers(f"{where}: expires must be a date such as 2027-03-31")
+        passing = PASSES.intersection(fields["verdicts"])
+        if passing:
+            raise BadWaivers(f"{where}: {', '.join(sorted(passing))} needs no waiver")
+        cases = [fields["cases"]] if isinstance(fields["cases"], str) else fields["cases"]
+        expires = datetime.date.max if fields["expires"] == "never" else fields["expires"]
+        if not isinstance(expires, datetime.date):
+            raise BadWaivers(f'{where}: expires must be a date such as 2027-03-31, or "never"')
         if not str(fields["reason"]).strip():
             raise BadWaivers(f"{where} has an empty reason")
-        found.append(
-            Waiver(fields["cases"], tuple(fields["verdicts"]), fields["reason"], fields["expires"])
-        )
-    return Waivers(tuple(found), today or datetime.date.today())
+        found.append(Waiver(tuple(cases), tuple(fields["verdicts"]), fields["reason"], expires))
+    return Waivers(tuple(found), strict, today or datetime.date.today())
+
+
+def failure(verdict: Verdict) -> str:
+    """Why a verdict fails a run, in one line."""
+    if verdict.passes:
+        return "passes although a waiver names it"
+    return verdict.message.partition("\n")[0]
+
+
+def _any_of(patterns: Iterable[str]) -> re.Pattern[str]:
+    """A regular expression that matches what one of some shell patterns matches."""
+    return re.compile("|".join(map(fnmatch.translate, patterns)))

@@ -105,20 +105,29 @@ def import_backend(name: str) -> ModuleType:
         NoSubject: the module does not exist, or its import fails.
     """
     try:
-        if not name.endswith(".py"):
-            return importlib.import_module(name)
-        path = Path(name).absolute()
-        if path.stem in sys.modules:
-            return sys.modules[path.stem]
-        spec = importlib.util.spec_from_file_location(path.stem, path)
-        if spec is None or spec.loader is None or not path.exists():
-            raise ImportError(f"file {path} does not exist")
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[path.stem] = module
-        spec.loader.exec_module(module)
-        return module
+        return import_module_or_file(name)
     except Exception as error:
         raise NoSubject(f"--import {name}: {type(error).__name__}: {error}") from error
+
+
+def import_module_or_file(name: str) -> ModuleType:
+    """Imports a module by its name or by its file's path, once.
+
+    Raises:
+        ImportError: the module does not exist.
+    """
+    if not name.endswith(".py"):
+        return importlib.import_module(name)
+    path = Path(name).absolute()
+    if path.stem in sys.modules:
+        return sys.modules[path.stem]
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None or not path.exists():
+        raise ImportError(f"file {path} does not exist")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
 
 
 def object_at(place: str) -> Any:

@@ -5,7 +5,7 @@ Verdicts are sent between processes and stored in reports. They do not need torc
 """
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 NATIVE = "native"
@@ -57,7 +57,7 @@ class Case:
     """What is tested: a row of the contract, or an entry of a database in one mode.
 
     Attributes:
-        suite: "op", "module", "optim", "contract" or "model".
+        suite: "op", "module", "optim", "contract", "model", or one of --modes.
         mode: mode of the operator, or area of the contract.
         dtype: dtype name of the samples; empty for the contract.
         name: name of the entry or the row.
@@ -147,18 +147,22 @@ class Verdict:
 
     def record(self) -> dict[str, Any]:
         """The verdict as a JSON object, without empty fields."""
-        fields = asdict(self)
-        fields["case"] = str(self.case)
+        found = asdict(self)
+        found["case"] = str(self.case)
         kept = {"case", "verdict", "required", "seconds", "expected_by"}
-        fields["seconds"] = round(self.seconds, 4)
+        found["seconds"] = round(self.seconds, 4)
         if self.largest is not None and self.largest in (float("inf"),):
-            fields["largest"] = "inf"
-        return {key: value for key, value in fields.items() if key in kept or value}
+            found["largest"] = "inf"
+        return {key: value for key, value in found.items() if key in kept or value}
+
+
+# The fields of a record. A later minor version of the schema may add others.
+_FIELDS = frozenset(field.name for field in fields(Verdict))
 
 
 def from_record(record: Mapping[str, Any]) -> Verdict:
-    """The inverse of `Verdict.record`."""
-    fields = dict(record)
-    largest = fields.get("largest")
-    fields["largest"] = None if largest is None else float(largest)
-    return Verdict(**{**fields, "case": parse_case(fields["case"])})
+    """The inverse of `Verdict.record`. Other fields are ignored."""
+    found = {key: value for key, value in record.items() if key in _FIELDS}
+    largest = found.get("largest")
+    found["largest"] = None if largest is None else float(largest)
+    return Verdict(**{**found, "case": parse_case(found["case"])})

@@ -43,8 +43,8 @@ at::Tensor empty(at::IntArrayRef sizes, std::optional<at::ScalarType> dtype,
                  std::optional<at::Layout> layout, std::optional<at::Device> device,
                  std::optional<bool> pin_memory, std::optional<at::MemoryFormat> format) {
   TORCH_CHECK(layout.value_or(at::kStrided) == at::kStrided && !pin_memory.value_or(false),
-              "acme: expected layout torch.strided, but got ",
-              layout.value_or(at::kStrided));
+              "acme: expected torch.strided and no pinned memory, but got ",
+              layout.value_or(at::kStrided), ", pin_memory=", pin_memory.value_or(false));
   const DeviceScope scope(device);
   return at::detail::empty_generic(sizes, allocator(), kKeys, c10::dtype_or_default(dtype), format);
 }

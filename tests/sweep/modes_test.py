@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Each check of the sweep finds what only it can find, and accepts correct operators."""
+"""Each mode finds what only it can find, and accepts correct operators."""
 
 import re
 import warnings
@@ -13,10 +13,17 @@ from torch._subclasses.fake_tensor import FakeTensor
 from torch.autograd import forward_ad
 from torch.testing._internal.common_dtype import _dispatch_dtypes
 from torch.testing._internal.opinfo.core import ErrorInput, OpInfo, SampleInput
+from torch_device_conformance.comparison.comparison import judge
+from torch_device_conformance.comparison.evidence import AGREES, CPU_FAILS, DIFFERS, Evidence
+from torch_device_conformance.mode import modes
 
-from tests.sweep.checks import OPERATOR_CHECKS
-from tests.sweep.evaluation import evaluate
-from tests.sweep.outcome import AGREES, CPU_FAILS, DIFFERS, Case, Outcome
+from tests.sweep.modes import OPERATOR_MODES
+from tests.sweep.verdicts import MODES
+
+modes.load(MODES)
+
+# Those of the kit have their planted mistakes here, too.
+MODE_TYPES = {**modes.OPERATOR_MODES, **OPERATOR_MODES}
 
 Function = Callable[..., Any]
 
@@ -46,10 +53,9 @@ def planted(function: Function, **kwargs: Any) -> OpInfo:
     )
 
 
-def outcome(check: str, op: OpInfo, dtype: str = "float32") -> Outcome:
-    """The outcome of one check of the entry."""
-    entry = OPERATOR_CHECKS[check](op)
-    return evaluate(Case("op", check, dtype, entry.name), entry, torch.device("openreg"))
+def outcome(mode: str, op: OpInfo, dtype: torch.dtype = torch.float32) -> Evidence:
+    """The outcome of an entry in a mode."""
+    return judge(MODE_TYPES[mode](op), dtype, torch.device("openreg"))
 
 
 def on_device(wrong: Function, right: Function) -> Function:
@@ -164,28 +170,30 @@ def uncast(function: Function) -> Function:
     return outside
 
 
-# Its samples have other arguments; it has a separate test.
+# The samples of the first have other arguments; it has a separate test. The second compares dtypes
+# that only accelerators support.
 HOST_MEMORY = "host_memory"
+ELSEWHERE = {HOST_MEMORY, modes.ACCELERATOR_DTYPES}
 
 
-@pytest.mark.parametrize("check", sorted({*OPERATOR_CHECKS} - {HOST_MEMORY}))
-def test_right_operator_agrees(check: str) -> None:
+@pytest.mark.parametrize("mode", sorted({*MODE_TYPES} - ELSEWHERE))
+def test_right_operator_agrees(mode: str) -> None:
     right = planted(
         # The gradient of a norm is an operator with an output mask.
         normalize
-        if check == "optional"
+        if mode == "optional"
         else lambda x, out=None: (
             refuse(ValueError, "empty")(x) if out is None else to_out(x, out=out)
         ),
         inplace_variant=lambda x: x.mul_(2),
     )
-    known = outcome(check, right, "float64" if check == "dtypes" else "float32")
+    known = outcome(mode, right, torch.float64 if mode == "dtypes" else torch.float32)
     assert (known.status, known.message) == (AGREES, "")
     assert known.samples > 0
 
 
 @pytest.mark.parametrize(
-    ("check", "wrong", "right", "message"),
+    ("mode", "wrong", "right", "message"),
     [
         ("aliases", lambda x: x + 0, lambda x: x[:1], "relation of output 0 is"),
         ("aliases", lambda x: x.clone()[:1], lambda x: x[:1], "relation of output 0 is"),
@@ -224,33 +232,38 @@ def test_right_operator_agrees(check: str) -> None:
         ("undefined", Split.apply, split, r"gradient of \(0,\), 0: Tensor-likes are not close"),
         ("versions", Forgetful.apply, torch.square, "backward after a change of 0 is ''"),
         ("versions", lambda x: x.detach().add_(0) * 1, lambda x: x.detach() * 1, "version of arg"),
-        ("aot_eager", lambda x: x * (3 if torch.compiler.is_compiling() else 2), double, "close"),
-        ("aot_eager", torch._dynamo.disable(double), double, "torch captured no graph"),
+        (
+            "compiled_aot",
+            lambda x: x * (3 if torch.compiler.is_compiling() else 2),
+            double,
+            "close",
+        ),
+        ("compiled_aot", torch._dynamo.disable(double), double, "torch captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],
 )
 def test_planted_mistake_is_found(
-    check: str, wrong: Function, right: Function, message: str
+    mode: str, wrong: Function, right: Function, message: str
 ) -> None:
-    found = outcome(check, planted(on_device(wrong, right)))
+    found = outcome(mode, planted(on_device(wrong, right)))
     assert found.status == DIFFERS
     assert re.search(message, found.message)
 
 
 @pytest.mark.parametrize(
-    ("check", "condition"),
+    ("mode", "condition"),
     [
-        ("layouts", lambda x: x.stride() == (2 * x.shape[1], 2)),
-        ("layouts", lambda x: x.stride() == (1, x.shape[0]) and x.storage_offset() == 1),
-        ("layouts", lambda x: x.stride(0) == 0),
+        ("noncontiguous", lambda x: x.stride() == (2 * x.shape[1], 2)),
+        ("noncontiguous", lambda x: x.stride() == (1, x.shape[0]) and x.storage_offset() == 1),
+        ("noncontiguous", lambda x: x.stride(0) == 0),
         ("sizes", lambda x: x.dim() == 0),
         ("conjugates", Tensor.is_conj),
         ("conjugates", Tensor.is_neg),
         ("vmap", torch._C._functorch.is_batchedtensor),
     ],
 )
-def test_mistake_for_some_tensors_is_found(check: str, condition: Callable[[Tensor], bool]) -> None:
-    found = outcome(check, planted(when(condition)), "complex64")
+def test_mistake_for_some_tensors_is_found(mode: str, condition: Callable[[Tensor], bool]) -> None:
+    found = outcome(mode, planted(when(condition)), torch.complex64)
     assert found.status == DIFFERS
     assert re.search("Tensor-likes are not close|Scalars are not close", found.message)
 
@@ -276,7 +289,7 @@ def test_dtype_that_only_the_device_accepts_is_found() -> None:
             raise RuntimeError("\"planted\" not implemented for 'Double'")
         return x * 1
 
-    found = outcome("dtypes", planted(on_device(lambda x: x * 1, strict)), "float64")
+    found = outcome("dtypes", planted(on_device(lambda x: x * 1, strict)), torch.float64)
     assert found.status == DIFFERS
     assert "raises nothing, not RuntimeError" in found.message
 
@@ -285,7 +298,7 @@ def test_permanent_failure_on_the_cpu_does_not_count() -> None:
     def fail(x: Tensor) -> Tensor:
         raise ValueError("never")
 
-    found = outcome("layouts", planted(fail))
+    found = outcome("noncontiguous", planted(fail))
     assert (found.status, found.message) == (CPU_FAILS, "ValueError: never")
 
 

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""The conformance kit for tests: the cases of the tier full and the modes here, and verdicts."""
+
+from collections.abc import Collection, Iterable, Sequence
+from pathlib import Path
+
+from torch_device_conformance.execution.judge import Settings, prepare
+from torch_device_conformance.execution.plan import cases
+from torch_device_conformance.execution.runner import Limits, run
+from torch_device_conformance.report.waivers import load
+from torch_device_conformance.subject.subject import Subject
+from torch_device_conformance.verdict.verdict import Case, Verdict
+
+MODES = ("tests.sweep.modes",)
+
+# A case that they name must have one of their verdicts.
+KNOWN = load(Path(__file__).with_name("known.toml"), strict=True)
+
+
+def every_case() -> Sequence[Case]:
+    """The cases of the tier full, with the modes of the sweep."""
+    return cases("full", MODES)
+
+
+def chosen(
+    suite: str, modes: Collection[str], dtypes: Collection[str], names: Collection[str]
+) -> list[Case]:
+    """The cases with one of these modes, dtypes and names that can be run."""
+    return [
+        case
+        for case in every_case()
+        if case.suite == suite
+        and case.mode in modes
+        and case.dtype in dtypes
+        and case.name in names
+        and not KNOWN.leaves_out(case)
+    ]
+
+
+def results(dtypes: Collection[str], names: Collection[str]) -> list[Case]:
+    """Operators with their gradients; without, where the CPU has none for the dtype."""
+    both = chosen("op", ("eager", "backward"), dtypes, names)
+    derived = {(case.dtype, case.name) for case in both if case.mode == "backward"}
+    return [c for c in both if c.mode == "backward" or (c.dtype, c.name) not in derived]
+
+
+def verdicts(todo: Iterable[Case], seconds: float = 60) -> dict[Case, Verdict]:
+    """The verdicts about cases on the device, by two processes, with all samples."""
+    settings = Settings("full", modes=MODES, traced=False)
+    ran = run(list(todo), Limits(2, seconds), prepare, Subject("openreg"), settings)
+    return {verdict.case: verdict for verdict in ran}
