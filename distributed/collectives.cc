@@ -77,7 +77,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
   const at::Tensor input = only_tensor("all_gather", inputs);
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == size,
-                    "occl: all_gather needs one list of ", size, " outputs");
+                    "occl: all_gather needs one list of ", size, " outputs, got ", outputs.size(),
+                    " lists, the first with ", outputs.empty() ? 0 : outputs[0].size());
   const std::vector<at::Tensor>& to = outputs[0];
   for (const at::Tensor& output : to) {
     check_compatible("all_gather", input, output);
@@ -101,7 +102,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_coalesced(
   TORCH_CHECK_VALUE(
       outputs.size() == size && !inputs.empty(),
       "occl: all_gather_coalesced needs at least one input and a list of outputs for each of ",
-      size, " ranks");
+      size, " ranks, got ", inputs.size(), " inputs and ", outputs.size(), " lists");
   std::vector<at::Tensor> all_outputs;
   for (const std::vector<at::Tensor>& of_rank : outputs) {
     TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "occl: all_gather_coalesced got ",
@@ -153,7 +154,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::gather(
                         ? outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(getSize())
                         : outputs.empty(),
                     "occl: gather needs one list of ", getSize(),
-                    " outputs on the destination rank and no list on other ranks");
+                    " outputs on the destination rank and no list on other ranks, got ",
+                    outputs.size(), " lists on rank ", getRank());
   check_contiguous("gather", input);
   std::vector<at::Tensor> to = is_root ? outputs[0] : std::vector<at::Tensor>();
   for (const at::Tensor& output : to) {
@@ -183,7 +185,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
                         ? inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(getSize())
                         : inputs.empty(),
                     "occl: scatter needs one list of ", getSize(),
-                    " inputs on the source rank and no list on other ranks");
+                    " inputs on the source rank and no list on other ranks, got ", inputs.size(),
+                    " lists on rank ", getRank());
   at::Tensor flat;
   if (is_root) {
     std::vector<at::Tensor> parts;
@@ -214,7 +217,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
   const at::Tensor output = only_tensor("reduce_scatter", outputs);
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == size,
-                    "occl: reduce_scatter needs one list of ", size, " inputs");
+                    "occl: reduce_scatter needs one list of ", size, " inputs, got ", inputs.size(),
+                    " lists, the first with ", inputs.empty() ? 0 : inputs[0].size());
   const std::vector<at::Tensor>& from = inputs[0];
   for (const at::Tensor& input : from) {
     check_compatible("reduce_scatter", input, output);
@@ -259,7 +263,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
   check_contiguous("all_to_all_single", output);
   if (even) {
     TORCH_CHECK_VALUE(input.numel() % getSize() == 0, "occl: all_to_all_single: ", input.numel(),
-                      " elements are not divisible by ", getSize(), " ranks");
+                      " elements are not divisible by ", getSize(),
+                      " ranks: pass input_split_sizes and output_split_sizes");
     return run(OpType::ALLTOALL_BASE, "occl:all_to_all", options.asyncOp, {input}, {output},
                [=](Transport& all, auto&) { all.all_to_all(output, input); });
   }
@@ -297,7 +302,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOptions& options) {
-  // All ranks must choose a device of the same communicator.
+  // All ranks must use the same communicator, so the group's first device is preferred to the
+  // current one.
   const c10::DeviceIndex index =
       !options.device_ids.empty()      ? static_cast<c10::DeviceIndex>(options.device_ids[0])
       : getBoundDeviceId().has_value() ? getBoundDeviceId()->index()
@@ -311,7 +317,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOpti
 
 namespace {
 
-// "occl:send 0->1": the format that torch's flight recorder and its analysis use.
+// Returns an operation's name, for instance "occl:send 0->1", in the format that torch's flight
+// recorder and its analysis use.
 std::string message(const char* kind, int rank, const char* arrow, int peer) {
   return std::string("occl:") + kind + " " + std::to_string(rank) + arrow + std::to_string(peer);
 }

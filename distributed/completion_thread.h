@@ -21,18 +21,19 @@ class CompletionThread {
  public:
   using Function = std::function<void(const WorkOCCL&)>;
 
-  // When functions are called: in the order of the add() calls, or each as soon as its operation
-  // is done.
+  // The order in which functions are called: that of the add() calls, or that in which the
+  // operations end.
   enum class Order { kOfCalls, kOfCompletion };
 
   explicit CompletionThread(Order order);
-  // Does not wait, because a function may need something that the caller holds, such as the GIL.
-  // No function is called again.
+  // Does not wait, because a function may need something that the caller holds, such as the GIL. No
+  // further function is called.
   ~CompletionThread();
   CompletionThread(const CompletionThread&) = delete;
   CompletionThread& operator=(const CompletionThread&) = delete;
 
-  // The thread of Work.get_future_result in this process. A forked child gets its own.
+  // Returns the thread that completes Work.get_future_result in this process. A forked child gets
+  // its own.
   static CompletionThread& for_results();
 
   // Calls the function when the work has finished or failed, and keeps the work alive until then.

@@ -23,10 +23,11 @@ float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
 namespace openreg {
 namespace {
 
-// Our own instance of torch's template, separate from torch's recorder, which Gloo uses.
+// An instance of torch's template for our events, separate from the recorder that Gloo uses.
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
-// A dump reads events outside of the recorder's own lock, so they must not be destroyed meanwhile.
+// Held while events are read or detached. A dump reads events without the recorder's own lock, so
+// they must not be destroyed meanwhile.
 std::mutex events_mutex;
 
 }  // namespace

@@ -33,7 +33,7 @@ namespace openreg {
 struct OperationEvents {
   std::optional<c10::Event> start;
   c10::Event end;
-  int source = -1;  // the rank that sent the received message
+  int source = -1;  // the sender's rank, if the operation received a message
 
   // Returns whether the operation has finished. Returns false if that is unknown: the operation was
   // captured, or its stream has failed.
@@ -48,6 +48,7 @@ struct RecordedGroup {
   std::shared_ptr<c10d::ProcessGroupStatus> status;
 };
 
+// An operation as the recorder stores it.
 struct RecordedOperation {
   std::string name;  // "all_reduce", "send 0->1"
   bool point_to_point;

@@ -53,7 +53,7 @@ at::Tensor divide(at::Tensor numbers, int by) {
   return numbers;
 }
 
-// Divides the sum by the number of ranks and rounds integers toward zero.
+// Divides the sum by the number of ranks. Integers are rounded toward zero.
 at::Tensor average(const at::Tensor& sum, int ranks) {
   switch (sum.scalar_type()) {  // the CPU cannot divide the first three types
     case at::kUInt16:

@@ -19,7 +19,8 @@ c10d::ReduceOp within_machine(const c10d::ReduceOp& op, at::ScalarType type);
 // true for an average of floats of 8 or 16 bits.
 bool sum_is_wider(const c10d::ReduceOp& op, at::ScalarType type);
 
-// Reduces the rows of `parts` (on the CPU) in order. An average divides by `ranks`.
+// Reduces the rows of `parts`, which is on the CPU, in order and returns the result. An average
+// divides by `ranks`.
 at::Tensor reduce_on_host(const at::Tensor& parts, const c10d::ReduceOp& op, int ranks);
 
 }  // namespace openreg

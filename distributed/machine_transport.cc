@@ -34,7 +34,7 @@ at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().device(at::kCPU).dtype(type).pinned_memory(true));
 }
 
-// The elements in memory order.
+// Returns a one-dimensional view of the elements in memory order.
 at::Tensor flat(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
@@ -100,8 +100,8 @@ void MachineTransport::on_host(std::function<void(LeaderExchange&)> function) {
     OPENREG_CHECK(error);
   }
   (void)task.release();
-  // These messages fail if the function failed: an exception of a host function is not an error of
-  // its stream.
+  // Send an empty message to this rank, which fails if the function has failed. The stream then
+  // reports the error: an exception of a host function alone is not an error of its stream.
   const at::Tensor nothing = at::empty({0}, at::TensorOptions().device(device_).dtype(at::kByte));
   TransportGroup group(local());
   local().send(nothing, static_cast<int>(topology_.position), 0);
@@ -119,7 +119,6 @@ void MachineTransport::between_leaders(const std::string& what,
   }
 }
 
-// Enqueues a collective after the previous one.
 void MachineTransport::in_order(const std::function<void()>& enqueue) {
   const c10::Stream stream = current_stream(device_.index());
   TORCH_CHECK(!is_capturing(native_stream(stream)),
@@ -164,7 +163,8 @@ void MachineTransport::by_rank(const at::Tensor& output, const at::Tensor& by_ma
   }
 }
 
-// Each leader reduces one part of the result, and all leaders get all parts.
+// Sums within each machine; then each leader reduces one part of the result, and all leaders
+// exchange their parts.
 void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (sum_is_wider(op, tensor.scalar_type())) {
     const at::Tensor wide = tensor.to(at::kFloat);
@@ -222,7 +222,7 @@ void MachineTransport::broadcast(const at::Tensor& output, const at::Tensor& inp
   });
 }
 
-// An all-reduce whose result only the root keeps.
+// Runs an all-reduce whose result only the root keeps.
 void MachineTransport::reduce(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op, int root) {
   check_rank("reduce", root);
@@ -292,7 +292,7 @@ void MachineTransport::all_to_all(const at::Tensor& output, const at::Tensor& in
     const int64_t ranks = topology_.ranks(), most = topology_.most(), count = input.numel() / ranks;
     at::Tensor result;
     if (topology_.leads()) {
-      // From each rank here to each rank there.
+      // Collect the data by sender on this machine and receiver in the group.
       const at::Tensor gathered = at::empty({here(), ranks, count}, input.options());
       local().gather(gathered, input, 0);
       const at::Tensor sorted = at::zeros({machines(), most, most, count}, input.options());

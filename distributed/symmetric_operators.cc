@@ -25,7 +25,8 @@ namespace {
 
 using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 
-// An operand of a symmetric memory operator: the window of its tensor and the offset in it.
+// An operand of a symmetric memory operator: the window of its tensor, and the tensor's offset in
+// the window's buffer.
 class Operand {
  public:
   Operand(const char* name, const at::Tensor& tensor, const std::string& group)
@@ -34,7 +35,9 @@ class Operand {
     TORCH_CHECK_VALUE(own_ != nullptr, name,
                       ": the tensor is not symmetric memory: allocate it with "
                       "torch.distributed._symmetric_memory.empty() or empty_strided_p2p()");
-    TORCH_CHECK_VALUE(tensor.is_contiguous(), name, ": the symmetric tensor must be contiguous");
+    TORCH_CHECK_VALUE(tensor.is_contiguous(), name,
+                      ": the symmetric tensor must be contiguous, got sizes ", tensor.sizes(),
+                      " and strides ", tensor.strides());
     offset_ = own_->offset_of(tensor);
   }
 
@@ -42,7 +45,7 @@ class Operand {
   orStream_t stream() const { return own_->stream(); }
   size_t offset() const { return offset_; }
   int64_t ranks() const { return own_->get_world_size(); }
-  // The tensor of a rank at the same offset as `mine`.
+  // Returns the tensor in the memory of rank `peer` at the offset of `mine`.
   at::Tensor tensor(int peer, const at::Tensor& mine) const {
     return own_->get_buffer(peer, mine.sizes(), mine.scalar_type(),
                             static_cast<int64_t>(offset_ / mine.element_size()));
@@ -87,7 +90,7 @@ at::Tensor one_shot(const char* name, const at::Tensor& buffer, const at::Tensor
     check_contiguous(name, *local);
     check_compatible(name, *local, buffer);
     TORCH_CHECK_VALUE(local->numel() <= buffer.numel(), name, ": the input has ", local->numel(),
-                      " elements, the symmetric tensor ", buffer.numel());
+                      " elements, but the symmetric tensor holds only ", buffer.numel());
   }
   check_occl(occlWindowAllReduceOneShot(
       operand.window(), operand.offset(), static_cast<size_t>(given.numel()), type_of(given),
@@ -151,8 +154,8 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
     if (!expected.empty()) {
       expected.back() /= ranks;
     }
-    TORCH_CHECK_VALUE(output.sizes() == expected, kName, ": the output is ", output.sizes(),
-                      ", expected is ", expected);
+    TORCH_CHECK_VALUE(output.sizes() == expected, kName, ": the output has shape ", output.sizes(),
+                      ", expected ", expected);
   }
   check_output(kName, output, input, input.numel() / ranks);
   if (input.numel() == 0) {
@@ -165,7 +168,7 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
   return output;
 }
 
-// Exchanges rows of the first dimension, whose counts the device reads from `splits`.
+// Exchanges rows along the first dimension. The device reads their numbers from `splits`.
 void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& splits,
                      at::Tensor out_splits_offsets, std::string group) {
   constexpr const char* kName = "all_to_all_vdev";
@@ -173,13 +176,16 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   const Operand numbers(kName, splits, group);
   TORCH_CHECK_VALUE(input.dim() >= 1 && out.dim() == input.dim() &&
                         out.sizes().slice(1) == input.sizes().slice(1),
-                    kName, ": rows of ", input.sizes(), " do not fit into ", out.sizes());
+                    kName, ": the input has shape ", input.sizes(), " and the output ", out.sizes(),
+                    ": they may differ only in the first dimension");
   check_output(kName, out, input, out.numel());
   TORCH_CHECK_VALUE(splits.scalar_type() == at::kLong && splits.numel() == rows.ranks() &&
                         out_splits_offsets.scalar_type() == at::kLong &&
                         out_splits_offsets.numel() == 2 * rows.ranks(),
                     kName, ": in_splits must have ", rows.ranks(),
-                    " int64 elements and out_splits_offsets twice as many");
+                    " int64 elements and out_splits_offsets twice as many, got ", splits.numel(),
+                    " of ", splits.scalar_type(), " and ", out_splits_offsets.numel(), " of ",
+                    out_splits_offsets.scalar_type());
   check_contiguous(kName, out_splits_offsets);
   const int64_t row = c10::multiply_integers(input.sizes().slice(1));
   const occlRows sizes{static_cast<size_t>(row) * input.element_size(),
@@ -187,7 +193,7 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   check_occl(occlWindowAllToAllV(rows.window(), rows.offset(), numbers.window(), numbers.offset(),
                                  &sizes, out.mutable_data_ptr(),
                                  out_splits_offsets.mutable_data_ptr(), rows.stream()));
-  (void)numbers.stream();  // keeps its memory until the exchange is done
+  (void)numbers.stream();  // keeps the memory of the splits until the exchange is done
 }
 
 // Returns the tensors of all ranks at the offset of this rank's tensor.
@@ -202,7 +208,7 @@ std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string
 
 // -------------------------------------------------------------------------------- single words
 
-// torch's bindings of the same names call these functions with this signature.
+// These functions have the signatures with which torch's bindings of the same names call them.
 at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t count) {
   TORCH_CHECK_VALUE(input.dim() == 1 && input.is_contiguous() &&
                         (input.scalar_type() == at::kUInt32 || input.scalar_type() == at::kInt),
@@ -210,12 +216,12 @@ at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t c
                     "int32: it is ",
                     input.scalar_type(), " of ", input.sizes());
   TORCH_CHECK_VALUE(offset >= 0 && count >= 1 && count <= input.numel() - offset,
-                    "memset32_: ", count, " words at ", offset, " of a tensor that has ",
-                    input.numel());
+                    "memset32_: cannot write ", count, " words at offset ", offset,
+                    " of a tensor that has ", input.numel(), " words");
   TORCH_CHECK_VALUE(
       value >= std::numeric_limits<int32_t>::min() && value <= std::numeric_limits<uint32_t>::max(),
-      "memset32_: ", value, " has more than 32 bits");
-  // Fill signed words, which have the same bits.
+      "memset32_: the value ", value, " does not fit in 32 bits");
+  // Fills the tensor as int32, which has the same bits as uint32.
   input.view(at::kInt).narrow(0, offset, count).fill_(static_cast<int32_t>(value));
   return input;
 }

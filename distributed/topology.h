@@ -20,8 +20,8 @@ struct Topology {
 
   // The ranks of each machine. Machines are in the order of their first ranks, their leaders.
   std::vector<std::vector<int>> machines;
-  size_t machine = 0;   // of this rank
-  size_t position = 0;  // of this rank on its machine
+  size_t machine = 0;   // index of this rank's machine
+  size_t position = 0;  // index of this rank on its machine
 
   const std::vector<int>& local() const { return machines[machine]; }
   int rank() const { return local()[position]; }

@@ -28,7 +28,7 @@ namespace openreg::occl {
 
 using Clock = std::chrono::steady_clock;
 
-// A mapped file of another process.
+// A mapping of a shared file, which this or another process has created. Owns the mapping.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -53,7 +53,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // joined.
   static Status MakeId(occlUniqueId* id);
 
-  // Joins, and waits until all ranks have joined.
+  // Joins the communicator of `id` as `rank` and waits until all ranks have joined.
   static Status Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
                      std::shared_ptr<Communicator>* joined);
   ~Communicator();
@@ -76,22 +76,24 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Publishes the operation of this rank, enters a barrier and waits until all ranks have arrived.
   // Fails if they run different operations. The data of this rank's slot is published with it.
   Status CheckedBarrier(const Descriptor& mine, Clock::time_point deadline);
-  // A barrier within an operation.
+  // Waits until all ranks have arrived. Called within an operation, after CheckedBarrier().
   Status Barrier(Clock::time_point deadline);
 
-  // The slots of the next barrier (to write one's own) and of the last barrier (to read).
+  // Return the slot of the next barrier, to write this rank's data, and those of the last barrier,
+  // to read the data of all ranks.
   unsigned char* NextSlot() { return segment()->slots[rank_][(barriers_ + 1) % 2]; }
   const unsigned char* LastSlot(int rank) const { return segment()->slots[rank][barriers_ % 2]; }
   const Descriptor& LastDescriptor(int rank) const {
     return segment()->states[rank].descriptors[barriers_ % 2];
   }
-  // An address in the memory of a rank's device.
+  // Returns the address of position `place` in the memory of a rank's device.
   const unsigned char* Memory(int rank, uint64_t place) const {
     return devices_[static_cast<size_t>(rank)].memory() + place;
   }
 
-  // Waits for other ranks; `who` returns a rank that has not arrived, or -1. Fails if that rank has
-  // exited or left, if the communicator has failed, or at the deadline, with the text of `what`.
+  // Waits until `done` returns true. `who` returns a rank that has not arrived, or -1. Fails if
+  // that rank has exited or left, if the communicator has failed, or at the deadline; `what` then
+  // returns the text that describes what is missing.
   Status WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
                    Clock::time_point deadline, const std::function<std::string()>& what);
   void Notify() { segment()->changes.Notify(); }
@@ -107,7 +109,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
 
   // ------------------------------------------------------------------------ memory
 
-  // occlCommSuspend, after all operations of this rank are done.
+  // Implement occlCommSuspend, after all operations of this rank are done, and occlCommResume.
   Status Suspend();
   Status Resume();
   occlMemoryStats_t MemoryStats();
@@ -134,8 +136,9 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
-  // Called before and after a batch. With `in_order`, makes `stream` wait for the previous batch if
-  // that was on another stream. The program must order captured work itself, because it runs later.
+  // Called before and after the launch of a batch. With `in_order`, makes `stream` wait for the
+  // previous batch if that was on another stream. Captured work is exempt: it runs later, and the
+  // program must order it.
   Status OrderAfterLast(orStream_t stream, bool in_order);
   Status RecordLast(orStream_t stream);
   // Returns whether a graph captures the batch that OrderAfterLast() has begun.
@@ -158,7 +161,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status CheckAgreement(const Descriptor& mine) const;
   std::string DescribeLate(int rank) const;
   int Label(int rank) const;
-  // "all-reduce of float32[8], sum".
+  // Returns the text for errors, for instance "all-reduce of float32[8], sum".
   std::string Describe(const Descriptor& descriptor) const;
 
   int rank_ = 0;
@@ -174,10 +177,10 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> suspended_{false};
 
   std::mutex run_mutex_;
-  uint64_t barriers_ = 0;  // passed by this rank; guarded by run_mutex_
+  uint64_t barriers_ = 0;  // number that this rank has passed; guarded by run_mutex_
   std::mutex mailbox_mutex_;
   std::mutex receive_mutex_;
-  std::vector<uint64_t> messages_;  // sent to each rank; guarded by mailbox_mutex_
+  std::vector<uint64_t> messages_;  // number sent to each rank; guarded by mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
   std::mutex finished_mutex_;

@@ -32,7 +32,7 @@ extern "C" {
 
 typedef struct occlComm* occlComm_t;
 
-// Identifies a future communicator. It may be sent to the other ranks by any means.
+// Identifies a future communicator. A program may send it to the other ranks by any means.
 typedef struct occlUniqueId {
   unsigned char internal[128];
 } occlUniqueId;
@@ -67,7 +67,7 @@ typedef enum occlDataType {
   occlFloat8e5m2 = 13,
   occlComplex64 = 14,
   occlComplex128 = 15,
-  occlBool = 16,  // a byte, 0 or 1: sums are "or", products "and"
+  occlBool = 16,  // a byte, 0 or 1: a sum is "or", a product "and"
   occlByte = 17,  // a byte of any type, to be moved and not reduced
   occlNumTypes = 18,
   occlMaxType = 0x7fffffff  // makes every int a value of the enum, so that it can be checked
@@ -95,7 +95,8 @@ typedef struct occlConfig {
 
 OPENREG_API occlResult_t occlGetVersion(int* version);
 OPENREG_API const char* occlGetErrorString(occlResult_t result);
-// The message of this thread's last failed call: what was asked, what was found, what to do.
+// Returns the message of this thread's last failed call: what was asked, what was found, what to
+// do.
 OPENREG_API const char* occlGetLastError(void);
 
 // ----------------------------------------------------------------------------- communicators
@@ -142,7 +143,7 @@ OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm);
 // thread waits in a function of the communicator. Unlike NCCL's, the handle therefore stays valid
 // until occlCommDestroy.
 OPENREG_API occlResult_t occlCommAbort(occlComm_t comm);
-// Like occlCommAbort, with a reason that appears in the error of each rank.
+// Does the same with a reason, which appears in the error of each rank.
 OPENREG_API occlResult_t occlCommAbortWithReason(occlComm_t comm, const char* reason);
 
 // Sets `error` to occlSuccess or to the reason why the communicator failed. `text` (may be null)
@@ -195,20 +196,20 @@ OPENREG_API occlResult_t occlGather(const void* send, void* receive, size_t coun
 OPENREG_API occlResult_t occlScatter(const void* send, void* receive, size_t count,
                                      occlDataType_t type, int root, occlComm_t comm,
                                      orStream_t stream);
-// Completes on the device when all ranks have arrived.
+// Enqueues an operation that completes on the device when all ranks have arrived.
 OPENREG_API occlResult_t occlBarrier(occlComm_t comm, orStream_t stream);
 
 // Point to point. The n-th receive from a rank with a tag matches that rank's n-th send to this
-// rank with the same tag. occlAnyRank receives from the rank that sends first. A send is done when
-// it has been received. `source` (may be null) receives the sender's rank before the operation is
-// done, and must live until then.
+// rank with the same tag. occlAnyRank matches the rank that sends first. A send is done when it has
+// been received. `source` (may be null) receives the sender's rank before the operation is done,
+// and must live until then.
 #define occlAnyRank (-1)
 OPENREG_API occlResult_t occlSend(const void* send, size_t count, occlDataType_t type, int peer,
                                   int tag, occlComm_t comm, orStream_t stream);
 OPENREG_API occlResult_t occlRecv(void* receive, size_t count, occlDataType_t type, int peer,
                                   int tag, occlComm_t comm, orStream_t stream, int* source);
 
-// The calls between the two are enqueued by the thread's last occlGroupEnd, as one kernel for each
+// Group the calls between them: the thread's last occlGroupEnd enqueues them as one kernel for each
 // communicator and stream. Its sends and receives run concurrently, so that two ranks may send to
 // each other.
 OPENREG_API occlResult_t occlGroupStart(void);

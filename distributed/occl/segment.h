@@ -2,8 +2,8 @@
 //
 // segment.h - the memory that all ranks of a communicator share.
 //
-// An anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose pages
-// are allocated when they are used. It contains no pointers. A rank writes only to its own
+// It is an anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose
+// pages are allocated at their first use. It contains no pointers. A rank writes only to its own
 // RankState, its own slots and the mailboxes of its messages; the first rank that finds the
 // communicator broken writes `failure`.
 #ifndef DISTRIBUTED_OCCL_SEGMENT_H_
@@ -41,7 +41,8 @@ enum class Operation : uint32_t {
   kSuspend,
 };
 
-// The operation of a rank. Ranks must agree on all members except the last three.
+// Describes the operation of a rank. Ranks must agree on all members except `send`, `receive` and
+// `scale`.
 struct Descriptor {
   Operation operation;
   occlDataType_t type;
@@ -56,7 +57,7 @@ struct Descriptor {
 struct alignas(64) RankState {
   enum : uint32_t { kAbsent, kJoined, kLeft };
   std::atomic<uint32_t> presence;
-  orIpcFileHandle device;         // the memory of its device
+  orIpcFileHandle device;         // the file with the memory of its device
   std::atomic<uint64_t> arrived;  // number of barriers that it has reached
   Descriptor descriptors[2];      // for even and odd barriers
 };
@@ -72,7 +73,7 @@ struct alignas(64) Mailbox {
   uint64_t place;  // offset in the file of the sender's device
 };
 
-// Why the communicator has failed.
+// The reason why the communicator has failed, and the rank that found it.
 struct Failure {
   enum : uint32_t { kNone, kBeingWritten, kWritten };
   std::atomic<uint32_t> state;
@@ -86,10 +87,10 @@ struct Segment {
   std::atomic<uint32_t> ranks;  // the number of ranks, set by the first one
   std::atomic<uint32_t> joined;
 
-  // Notified whenever something here has changed that a rank may wait for.
+  // Notified whenever something in the segment has changed that a rank may wait for.
   alignas(64) EventCount changes;
 
-  alignas(64) std::atomic<uint64_t> arrivals;  // at barriers, by all ranks
+  alignas(64) std::atomic<uint64_t> arrivals;  // number of arrivals of all ranks at barriers
   Failure failure;
   RankState states[kMaxRanks];
   Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // by sender and receiver

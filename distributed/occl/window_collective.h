@@ -14,7 +14,7 @@ namespace openreg::occl::window {
 
 struct Collective {
   Request request;
-  size_t bytes = 0;  // of this rank's buffer
+  size_t bytes = 0;  // size of this rank's input
 };
 
 Status Check(const Window& window, const Request& request, Collective* made);

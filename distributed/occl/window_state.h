@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // window_state.h - the implementation of a window: the memory of all ranks as kernels see it, and
-// how operations wait for each other. Words of the memory are signals; a waiter sleeps on a futex
+// how operations wait for each other. Signals are words of that memory; a waiter sleeps on a futex
 // in the memory that contains the words.
 //
 // Owned by its handle and by enqueued operations. Threads: those of the kernels; any thread may
