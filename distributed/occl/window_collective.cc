@@ -143,10 +143,11 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
                  const occlRows& rows) {
   const size_t words = static_cast<size_t>(window.ranks()) * sizeof(int64_t);
   if (splits.ranks() != window.ranks() || splits.rank() != window.rank()) {
-    return Error(occlInvalidArgument, "the rows are shared by " + std::to_string(window.ranks()) +
-                                          " ranks and the splits by " +
-                                          std::to_string(splits.ranks()) +
-                                          ": they must be shared by the same ranks");
+    return Error(occlInvalidArgument,
+                 "the rows and the splits must be shared by the same ranks: this is rank " +
+                     std::to_string(window.rank()) + " of " + std::to_string(window.ranks()) +
+                     " for the rows and rank " + std::to_string(splits.rank()) + " of " +
+                     std::to_string(splits.ranks()) + " for the splits");
   }
   const auto fits = [](size_t bytes, size_t from, size_t count, size_t size) {
     return from <= bytes && (size == 0 || count <= (bytes - from) / size);
@@ -156,10 +157,9 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
       splits_offset % sizeof(int64_t) != 0) {
     return Error(occlInvalidArgument,
                  std::to_string(rows.input_rows) + " rows of " + std::to_string(rows.bytes) +
-                     " bytes at byte " + std::to_string(offset) + ", or " + std::to_string(words) +
-                     " bytes of splits at byte " + std::to_string(splits_offset) +
-                     ", exceed the symmetric memory of " + std::to_string(window.buffer_bytes()) +
-                     " and " + std::to_string(splits.buffer_bytes()) + " bytes");
+                     " bytes at byte " + std::to_string(offset) + " or the splits at byte " +
+                     std::to_string(splits_offset) +
+                     " (which must be a multiple of 8) do not fit into the symmetric memory");
   }
   return {};
 }
