@@ -51,7 +51,7 @@ TEST_F(ActivityTest, WorkQueuedBeforeTracingEndsIsRecorded) {
   EXPECT_STREQ(kernels[0].name, "late");
 }
 
-// A kernel runs on the launching thread when tracing ends. The flush waits for the end of that
+// Tracing ends while a kernel runs on the launching thread. The flush waits for the end of that
 // call.
 TEST_F(ActivityTest, ACallInProgressWhenTracingEndsIsRecorded) {
   Gate gate;
@@ -109,7 +109,7 @@ TEST_F(ActivityTest, AFlushReturnsWhenTracingStartsAgain) {
 
 TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   Profiler::Get().Start();
-  EXPECT_OK(orActivityDisableTracing());  // a pause
+  EXPECT_OK(orActivityDisableTracing());  // the profiler pauses
   const auto requested = [](void**, size_t*) {};
   const auto completed = [](void*, size_t) {};
   EXPECT_FAILS(orActivityRegisterCallbacks(requested, completed), orErrorNotPermitted,
@@ -122,7 +122,7 @@ TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
 }
 
-// A thread may launch at its very end: in the destructor of an object that it created before its
+// A thread may launch while it exits: in the destructor of an object that it created before its
 // first record.
 TEST_F(ActivityTest, RecordsALaunchDuringThreadExit) {
   struct LaunchesAtEnd {

@@ -17,7 +17,7 @@ class Capture {
  public:
   struct Branch {
     Stream* stream;
-    std::vector<uint32_t> heads;  // nodes that the stream's next command depends on
+    std::vector<uint32_t> heads;  // the nodes on which the stream's next command depends
   };
 
   Branch& Of(const Stream* stream) {
@@ -25,7 +25,7 @@ class Capture {
                          [&](const Branch& branch) { return branch.stream == stream; });
   }
 
-  // Stores the first reason, but fails with this one.
+  // Invalidates the capture and fails with this reason. Only the first reason is stored.
   [[gnu::format(printf, 3, 4)]] orError_t Invalidate(orError_t error, const char* format, ...) {
     char text[512];
     va_list arguments;
@@ -39,7 +39,7 @@ class Capture {
     return Fail(error, "%s. The capture is invalid now; end it (orStreamEndCapture)", text);
   }
 
-  // Checks for a call that would add to the capture.
+  // Checks that the capture can still record. Fails with the stored reason otherwise.
   orError_t CheckValid(const char* function) const {
     return valid() ? orSuccess
                    : Fail(orErrorCaptureInvalidated,

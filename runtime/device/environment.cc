@@ -19,8 +19,8 @@
 namespace openreg::device {
 namespace {
 
-// First number in a file of a control group; the maximum value if there is no file or it says
-// "max".
+// Returns the first number in a file of a control group, or the maximum value if there is no file
+// or the file says "max".
 size_t ReadLimit(const std::string& path) {
   std::ifstream file(path);
   size_t limit = 0;
@@ -30,9 +30,9 @@ size_t ReadLimit(const std::string& path) {
   return std::numeric_limits<size_t>::max();
 }
 
-// The lowest limit of a group and its parents. In a container, the path from the kernel may lie
-// outside of the mounted hierarchy. Then only the root is found, which is the container's own
-// group.
+// Returns the lowest limit of a group and its parents. In a container, the path that the operating
+// system reports may lie outside of the mounted hierarchy. Then only the root is found, which is
+// the container's own group.
 size_t GroupLimit(const std::string& mount, std::string group, const char* file) {
   size_t limit = std::numeric_limits<size_t>::max();
   for (;;) {
@@ -60,7 +60,7 @@ Environment Read() {
         std::from_chars(text.data(), text.data() + text.size(), result.device_count);
     if (error != std::errc() || end != text.data() + text.size() || result.device_count < 1 ||
         result.device_count > OPENREG_MAX_DEVICES) {
-      refuse("OPENREG_DEVICE_COUNT", value, "a number from 1 to 16");
+      refuse("OPENREG_DEVICE_COUNT", value, "a number of devices from 1 to 16");
       return result;
     }
   }

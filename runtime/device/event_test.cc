@@ -107,7 +107,7 @@ TEST_F(EventTest, OutlivesTheStreamItCaptured) {
   gate.Open();
   EXPECT_OK(orStreamSynchronize(consumer));
   EXPECT_OK(orEventSynchronize(event));
-  // The next user of the slot does not make the event incomplete.
+  // The next user of the stream's slot does not make the event incomplete.
   ASSERT_OK(orDeviceSynchronize());
   for (int round = 0; round < 4; ++round) {
     const orStream_t next = CreateStream();

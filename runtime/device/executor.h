@@ -43,15 +43,15 @@ class ExecutorQueue {
 
   // Runs commands until one of the outcomes applies.
   virtual Outcome DrainOnExecutor() = 0;
-  // Returns whether the next command needs the team.
+  // Returns whether the next command needs the executor's team.
   virtual bool NextWantsTeam() const = 0;
   // Returns whether the stream is being destroyed.
   virtual bool Closing() const = 0;
 
-  // Spins for a while; returns true when the executor has something to do.
+  // Spins for a while. Returns true as soon as the executor has something to do.
   virtual bool SpinForCommand() const = 0;
-  // From this call until EndSleep, a producer wakes the executor. Returns false if it must not
-  // sleep.
+  // Announces that the executor is about to sleep: until EndSleep, a producer wakes it. Returns
+  // false if it must not sleep.
   virtual bool BeginSleep() = 0;
   virtual void EndSleep() = 0;
 
@@ -76,7 +76,7 @@ class Executor {
   // Wakes the executor after a command was queued on the stream that it watches.
   void Notify();
 
-  // The number of streams that wait for the executor, and whether there is one.
+  // Return the number of streams that wait for the executor, and whether there is one.
   uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
   bool wanted() const { return waiting() != 0; }
 
@@ -86,7 +86,7 @@ class Executor {
     parallel_running_.store(running, std::memory_order_relaxed);
   }
 
-  // Ends the thread. Must be called after Stopping() became true.
+  // Ends the thread. Must be called after Stopping() has become true.
   void ShutDown();
 
  private:

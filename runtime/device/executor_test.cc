@@ -18,7 +18,7 @@ namespace {
 
 class ExecutorTest : public DeviceTest {
  protected:
-  // Launches a callable with `flags`.
+  // Launches `function` as a kernel with these flags.
   template <class Function>
   static void Launch(orStream_t stream, uint32_t flags, Function* function) {
     const orLaunchAttributes attributes{"test", flags, 0};
@@ -78,7 +78,7 @@ TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnTheExecutor) {
   EXPECT_EQ(threads.size(), 2u);
 }
 
-// Whether the thread is asleep in the kernel of the operating system.
+// Returns whether the operating system reports the thread as asleep.
 bool IsAsleep(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string stat;

@@ -348,7 +348,7 @@ TEST_F(GraphTest, KernelsOfAnInlineReplaySeeTheDeviceOfTheirStream) {
   EXPECT_EQ(device, other());
 }
 
-// An argument of a captured launch whose destructor waits.
+// An argument of a captured launch whose destructor waits for a stream and frees memory.
 struct WaitsAtItsEnd {
   orStream_t stream;
   std::atomic<orError_t>* waited;

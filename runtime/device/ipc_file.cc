@@ -48,7 +48,7 @@ class Mappings {
     return mappings;
   }
 
-  // Maps the file and takes ownership of it; on failure, closes it.
+  // Maps the file and takes ownership of its descriptor, which it closes on failure.
   orError_t Add(const char* function, const FileHandle& handle, int file, bool own, void** memory) {
     const int access = handle.of_device != 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     void* const mapped = mmap(nullptr, handle.size, access, MAP_SHARED | MAP_NORESERVE, file, 0);
@@ -126,7 +126,8 @@ OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device) {
     return error;
   }
   if (handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcGetDeviceFile: handle is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcGetDeviceFile: handle is null: pass the address of an orIpcFileHandle");
   }
   if (const orError_t error = CheckDevice("orIpcGetDeviceFile", device); error != orSuccess) {
     return error;
@@ -144,7 +145,8 @@ OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer) {
     return error;
   }
   if (offset == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcGetFileOffset: offset is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcGetFileOffset: offset is null: pass the address of a size_t");
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const int device = arena.DeviceOf(address);

@@ -12,7 +12,7 @@ class KernelTest : public DeviceTest {
  protected:
   static orError_t Nothing(void*) { return orSuccess; }
 
-  // Whether a kernel that is launched with these flags runs on this thread.
+  // Returns whether a kernel that is launched with these flags runs on this thread.
   static bool RunsHere(orStream_t stream, uint32_t flags) {
     std::thread::id ran_on;
     std::thread::id* where = &ran_on;

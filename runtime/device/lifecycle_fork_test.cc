@@ -12,8 +12,8 @@
 
 #include "runtime/device/process_fixture.h"
 
-// The child of a fork has only one of its parent's threads: memory that the others hold would look
-// like leaks.
+// Turns leak detection off in a forked child. The child has only one of its parent's threads:
+// memory that the others hold would look like leaks.
 static bool in_forked_child = false;
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the leak checker looks for
 extern "C" [[gnu::visibility("default")]] int __lsan_is_turned_off() { return in_forked_child; }
@@ -169,7 +169,7 @@ void ForksBeforeUse() {
 
 TEST_F(ForkTest, ForkingBeforeTheFirstUseIsAllowed) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
 
-// Runs in a separate process, because each process has only one first use.
+// Runs in separate processes, because each process has only one first use.
 void ForksDuringTheFirstUse() {
   for (int round = 0; round < 60; ++round) {
     const int status = Fork([round] {

@@ -145,7 +145,7 @@ void FreesBesideTheFirstUse() {
   std::exit(0);
 }
 
-// ThreadSanitizer detects unsynchronized reads.
+// Under ThreadSanitizer the test also detects unsynchronized reads.
 TEST_F(ProcessTest, FreesMayRunDuringTheFirstUse) { EXPECT_PROCESS(FreesBesideTheFirstUse, 0, ""); }
 
 void LaunchesAfterAFirstUseThatFailed() {

@@ -100,16 +100,17 @@ typedef enum orError_t {
   orErrorCaptureWrongThread = 22   // another thread began the capture
 } orError_t;
 
-// Static strings; "unrecognized error" if `error` is not an orError_t.
+// Return static strings, or "unrecognized error" if `error` is not an orError_t.
 OPENREG_API const char* orGetErrorName(orError_t error);    // "orErrorInvalidValue"
 OPENREG_API const char* orGetErrorString(orError_t error);  // "invalid argument"
 
-// The last error of the calling thread. orGetLastError resets it to orSuccess; orPeekAtLastError
-// does not.
+// Return the last error of the calling thread. orGetLastError resets it to orSuccess;
+// orPeekAtLastError does not.
 OPENREG_API orError_t orGetLastError(void);
 OPENREG_API orError_t orPeekAtLastError(void);
 
-// One sentence about the last failed call of this thread; valid until the next call that fails.
+// Returns one sentence about the last failed call of this thread, which is valid until the next
+// call that fails.
 OPENREG_API const char* orGetLastErrorDetail(void);
 
 OPENREG_API orError_t orGetVersion(int* version);
@@ -150,7 +151,8 @@ OPENREG_API orError_t orSetDevice(int device);
 
 OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device);
 
-// Free bytes of the current device that orMalloc can still allocate, and its capacity.
+// Gets the number of bytes of the current device that orMalloc can still allocate, and its
+// capacity.
 OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 
 // Waits for all streams of the current device; returns and clears the first error among them.
@@ -160,9 +162,9 @@ OPENREG_API orError_t orDeviceSynchronize(void);
 // memory. Pending errors are dropped. All earlier handles and pointers become invalid.
 OPENREG_API orError_t orDeviceReset(void);
 
-// The range of priorities for orStreamCreateWithPriority; a lower number is a higher priority. When
-// several streams wait for the executor of parallel kernels, the one with the highest priority goes
-// first.
+// Gets the range of priorities for orStreamCreateWithPriority; a lower number is a higher priority.
+// When several streams wait for the executor of parallel kernels, the one with the highest priority
+// goes first.
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest);
 
 // With 1, makes each launch wait for its kernel and return the kernel's error. The setting is
@@ -205,17 +207,18 @@ typedef struct orPointerAttributes {
 OPENREG_API orError_t orMalloc(void** pointer, size_t size);
 OPENREG_API orError_t orFree(void* pointer);
 
-// Pinned host memory. Asynchronous copies from and to it return before they are done. The host may
-// read and write it; kernels see it at the same address. orHostRegister pins memory that the caller
-// owns; if any byte of it is already pinned, it returns orErrorAlreadyRegistered. orFreeHost and
-// orHostUnregister take the start address of the matching call. No pages are locked.
+// Allocate, free, register and unregister pinned host memory. Asynchronous copies from and to it
+// return before they are done. The host may read and write it; kernels see it at the same address.
+// orHostRegister pins memory that the caller owns; if any byte of it is already pinned, it returns
+// orErrorAlreadyRegistered. orFreeHost and orHostUnregister take the start address of the matching
+// call. No pages are locked.
 OPENREG_API orError_t orMallocHost(void** pointer, size_t size);
 OPENREG_API orError_t orFreeHost(void* pointer);
 OPENREG_API orError_t orHostRegister(void* pointer, size_t size);
 OPENREG_API orError_t orHostUnregister(void* pointer);
 
-// Succeeds for every readable pointer, including interior pointers. A device address outside of
-// every live allocation returns orErrorInvalidDevicePointer.
+// Describes the memory at a pointer. Succeeds for every readable pointer, including interior
+// pointers. A device address outside of every live allocation returns orErrorInvalidDevicePointer.
 OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer);
 
 // Copies and fills. Each range must lie inside one live allocation or in unmanaged host memory, and
@@ -261,14 +264,14 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
 // kernels fails, the next synchronization of its device returns the error.
 OPENREG_API orError_t orStreamDestroy(orStream_t stream);
 
-// The default stream of a device, which always exists and cannot be destroyed.
+// Gets the default stream of a device, which always exists and cannot be destroyed.
 OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device);
 
 OPENREG_API orError_t orStreamGetPriority(orStream_t stream, int* priority);
 OPENREG_API orError_t orStreamGetDevice(orStream_t stream, int* device);
 
-// orSuccess if all commands are done, otherwise orErrorNotReady. orErrorShutdown if the commands
-// will never run because the process is exiting. Does not return errors of kernels.
+// Returns orSuccess if all commands are done, otherwise orErrorNotReady. Returns orErrorShutdown if
+// the commands will never run because the process is exiting. Does not return errors of kernels.
 OPENREG_API orError_t orStreamQuery(orStream_t stream);
 OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 
@@ -298,12 +301,12 @@ OPENREG_API orError_t orEventGetDevice(orEvent_t event, int* device);
 // device; otherwise the call returns orErrorInvalidDevice. An event that was never recorded is
 // complete.
 OPENREG_API orError_t orEventRecord(orEvent_t event, orStream_t stream);
-// orSuccess or orErrorNotReady; orErrorShutdown if the work was dropped because the process is
-// exiting.
+// Returns orSuccess or orErrorNotReady, or orErrorShutdown if the work was dropped because the
+// process is exiting.
 OPENREG_API orError_t orEventQuery(orEvent_t event);
 OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending error of its stream
 
-// Milliseconds between two timed events that are complete.
+// Gets the milliseconds between two timed events that are complete.
 //   orErrorNotReady       one of the events is not complete
 //   orErrorNotSupported   one of the events has no timing
 //   orErrorInvalidValue   one of them was never recorded, or they belong to different devices
@@ -381,7 +384,7 @@ OPENREG_API orError_t orLaunchKernel(orStream_t stream, orKernel_t kernel, const
 typedef void (*orHostFn_t)(void* data);
 OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, void* data);
 
-// 1 while the calling thread runs a host function, or a kernel if kernels run on the host.
+// Returns 1 while the calling thread runs a host function, or a kernel if kernels run on the host.
 OPENREG_API int orInKernel(void);
 
 // ------------------------------------------------------------------------------------------ graphs
@@ -448,8 +451,8 @@ typedef enum orStreamCaptureStatus {
   orStreamCaptureStatusInvalidated = 2
 } orStreamCaptureStatus;
 
-// `id` (may be null) receives a number that is unique to the capture within the process, or 0 if
-// there is no capture. Never invalidates a capture.
+// Gets the state of the stream's capture. `id` (may be null) receives a number that is unique to
+// the capture within the process, or 0 if there is no capture. Never invalidates a capture.
 OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t stream, orStreamCaptureStatus* status,
                                              uint64_t* id);
 
@@ -460,7 +463,8 @@ OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t stream, orStreamCaptureS
 // first error of the graph's kernels.
 OPENREG_API orError_t orGraphLaunch(orGraph_t graph, orStream_t stream);
 
-// Does not wait: the graph's resources are released when its queued replays have run.
+// Destroys the graph. Does not wait: the graph's resources are released when its queued replays
+// have run.
 OPENREG_API orError_t orGraphDestroy(orGraph_t graph);
 
 OPENREG_API orError_t orGraphGetNodeCount(orGraph_t graph, size_t* count);
@@ -535,8 +539,8 @@ OPENREG_API int orActivityIsEnabled(void);
 // their streams.
 OPENREG_API orError_t orActivityFlushAll(void);
 
-// The number of records that this process has written to buffers, and the number that it dropped
-// for lack of a buffer.
+// Gets the number of records that this process has written to buffers, and the number that it
+// dropped for lack of a buffer.
 OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped);
 
 // Ids chosen by the program. Records of a thread's calls, and of their work, carry the id on top of

@@ -169,7 +169,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
   ASSERT_EQ(remote.Ask("new 100000 33"), "ok 0");
   unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 100000"));
   const auto untaken = remote.Give<orIpcMemoryHandle>("export 0 0 100000");
-  // The exporter's queued work is not done.
+  // The exporter ends before its queued work is done.
   ASSERT_EQ(remote.Ask("gate"), "ok ");
   const auto late = remote.Give<orIpcMemoryHandle>("export 0 64 64");
   void* other = Import(late);
@@ -329,7 +329,7 @@ TEST_F(SharedMemoryTest, NothingIsReleasedOnACapturedStream) {
 }
 
 TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
-  // Uses all slots except a few.
+  // Use all slots except a few.
   std::vector<orEvent_t> events(SharedPage::kSlots - 4);
   for (orEvent_t& event : events) {
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));

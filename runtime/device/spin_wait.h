@@ -12,12 +12,12 @@
 
 namespace openreg::device {
 
-// Long enough to bridge the host's time between two launches, short enough not to show up as CPU
-// load.
+// The time for which threads spin: long enough to bridge the host's time between two launches,
+// short enough not to show up as CPU load.
 inline constexpr std::chrono::microseconds kSpin{20};
 
-// Spins until `ready` returns true, for at most kSpin. Does not spin if that would take a core away
-// from a parallel kernel or from the thread it waits for.
+// Spins until `ready` returns true, for at most kSpin, and returns whether it did. Does not spin if
+// that would take a core away from a parallel kernel or from the thread it waits for.
 template <class Ready>
 bool SpinUntil(Ready ready) {
   if (ready()) {

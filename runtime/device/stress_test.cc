@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Eight threads use all features at once. The result of their computations is known, and the
-// sanitizers check their synchronization.
+// Tests in which eight threads use all features at once. The results of their computations are
+// known, and the sanitizers check their synchronization.
 //
 // The test of shared streams runs for OPENREG_STRESS_SECONDS, if that is set:
 //

@@ -23,7 +23,7 @@ class Stream;
 struct ThreadState {
   Stream* running;          // the stream whose kernel or callback this thread runs, or null
   ErrorSink* sink;          // receives the error of that kernel
-  const char* kernel_name;  // of that kernel
+  const char* kernel_name;  // the name of that kernel
   bool kernel_failed;       // that kernel called orKernelFail
   bool has_team;            // that kernel may use a team
   bool of_device;           // started by StartThread
@@ -42,7 +42,7 @@ extern constinit thread_local ThreadState thread_state __attribute__((tls_model(
 // if the operating system refuses.
 bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* argument);
 
-// Number of CPU cores that this process may use.
+// Returns the number of CPU cores that this process may use.
 int CoreCount();
 
 // Returns whether spinning makes sense: only with more than one core.

@@ -20,7 +20,7 @@ struct Work {
 
   Command::Kind kind;
   Command::Place place;
-  bool may_inline = false;     // on the launching thread if the stream is idle
+  bool may_inline = false;     // may run on the launching thread if the stream is idle
   bool synchronous = false;    // a copy that is done when the call returns
   uint32_t work_ns = 0;        // with a team: estimated time on one thread
   const char* name = nullptr;  // static storage
@@ -30,9 +30,9 @@ struct Work {
   };
   union {
     const void* arguments = nullptr;
-    void* data;  // of the function
+    void* data;  // the argument of the function
   };
-  size_t size = 0;  // of the arguments
+  size_t size = 0;  // of the arguments in bytes
 
   // For captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and why
   // the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
