@@ -60,7 +60,7 @@ Environment Read() {
         std::from_chars(text.data(), text.data() + text.size(), result.device_count);
     if (error != std::errc() || end != text.data() + text.size() || result.device_count < 1 ||
         result.device_count > OPENREG_MAX_DEVICES) {
-      refuse("OPENREG_DEVICE_COUNT", value, "a number of devices from 1 to 16");
+      refuse("OPENREG_DEVICE_COUNT", value, "a number from 1 to 16");
       return result;
     }
   }
