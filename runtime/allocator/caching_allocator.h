@@ -108,7 +108,7 @@ class OPENREG_API CachingAllocator {
   // returned.
   void empty_cache(PoolId id = kCommonPool);
 
-  // Takes effect with the next allocation; existing blocks do not change.
+  // Changes the settings from the next allocation on; existing blocks do not change.
   void set_settings(const Settings& settings);
   std::shared_ptr<const Settings> settings() const;
 
@@ -151,7 +151,7 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
-  // The requested bytes, and the bytes after rounding by Settings::divisions.
+  // The requested bytes of an allocation, and the bytes after rounding by Settings::divisions.
   struct Size {
     size_t requested;
     size_t bytes;
@@ -171,7 +171,7 @@ class OPENREG_API CachingAllocator {
   Source* const source_;
   Timeline* const timeline_;
 
-  // Null if there is no observer.
+  // Returns the observer, or null if there is none.
   Observer* observer() const {
     return (modes_.load(std::memory_order_relaxed) & kObserve) != 0
                ? observer_.load(std::memory_order_acquire)

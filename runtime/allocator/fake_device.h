@@ -2,9 +2,9 @@
 //
 // FakeSource and FakeTimeline - memory and streams for tests and benchmarks of the allocator.
 //
-// FakeSource is host memory with a limited capacity. It is mapped, so that untouched pages cost
-// nothing. In FakeTimeline a stream is two numbers: the pieces of work queued and the pieces done.
-// A test changes both explicitly; waiting for a mark does the work.
+// FakeSource provides host memory with a limited capacity. It is mapped, so that untouched pages
+// cost nothing. In FakeTimeline a stream is two numbers: the pieces of work queued and the pieces
+// done. A test changes both explicitly; waiting for a mark does the work.
 #ifndef RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 #define RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 
@@ -24,7 +24,8 @@
 
 namespace openreg::allocator {
 
-// Like DeviceSource, it leaves locking to the allocator; its map would expose a race.
+// A source that, like DeviceSource, leaves locking to the allocator, so that its map would expose a
+// race.
 class FakeSource : public Source {
  public:
   explicit FakeSource(size_t capacity = size_t{1} << 40) : capacity_(capacity) {}

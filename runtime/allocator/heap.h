@@ -24,12 +24,12 @@
 
 namespace openreg::allocator {
 
-// Free ranges by size.
+// The free ranges of a heap by size.
 class Bins {
  public:
   void insert(Block* range);
   void remove(Block* range);
-  // Returns the smallest range of at least `size` bytes, to within a sixteenth; null if there is
+  // Returns the smallest range of at least `size` bytes, to within a sixteenth, or null if there is
   // none.
   Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
@@ -37,7 +37,7 @@ class Bins {
  private:
   static constexpr int kBinsPerDoubling = 16;
   static constexpr int kBins = 37 * kBinsPerDoubling;  // up to 2^48 bytes
-  // How many ranges of one bin are examined before a larger range is taken.
+  // The number of ranges of one bin that are examined before a larger range is taken.
   static constexpr int kMaxSearched = 32;
 
   static int bin_of(size_t size);
@@ -54,8 +54,8 @@ class Heap {
   Heap(PoolType type, BlockStore* store, Usage* usage)
       : type_(type), store_(store), usage_(usage) {}
 
-  // Returns a range of `size` bytes (a multiple of kRangeGranule), or slightly more; null if none
-  // fits. The range does not count as in use until hold(). The caller sets its state.
+  // Returns a range of `size` bytes (a multiple of kRangeGranule), or slightly more, or null if
+  // none fits. The range does not count as in use until hold(). The caller sets its state.
   Block* allocate(size_t size);
   // Frees the range, after its last release(). Its block may be merged into another one.
   void free(Block* range);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // Tests of memcheck on the emulated device. Faults are made by fills that exceed their block: the
-// driver checks bounds of whole segments only.
+// driver checks the bounds of whole segments only.
 #include "runtime/allocator/memcheck.h"
 
 #include <gtest/gtest.h>
@@ -320,7 +320,7 @@ TEST_F(MemcheckTest, ABlockFreedBeforeACaptureIsNotPartOfTheGraph) {
   }
 }
 
-// While an object of this class exists, no thread can be started.
+// A scope in which no thread can be started.
 class NoMoreThreads {
  public:
   NoMoreThreads() {
@@ -353,7 +353,7 @@ TEST_F(MemcheckTest, ARefusedScanLosesNothing) {
   char* second = allocate(3 * kMiB);
   ASSERT_EQ(orDeviceSynchronize(), orSuccess);
   write(first + 100, 1, side);  // a fault that must be found nevertheless
-  // While a kernel runs inline, the next one is queued and needs a worker thread.
+  // Run a kernel inline: meanwhile the next one is queued and needs a worker thread.
   std::atomic<bool> entered{false};
   std::atomic<bool> open{false};
   std::thread launcher([&] {
@@ -462,7 +462,7 @@ TEST_F(MemcheckTest, TheQuarantineDoesNotMakeTheDeviceSmaller) {
 }
 
 TEST_F(MemcheckTest, ItsOwnOutOfMemoryErrorLeavesAConsistentState) {
-  // Only the zones do not fit.
+  // The block fits into the device, but not with its zones.
   EXPECT_THROW(allocate(kDeviceMemory), OutOfMemoryError);
   EXPECT_EQ(program_->stats().stat[kAllocation][kAggregate].current, 0);
   free(allocate(kMiB));

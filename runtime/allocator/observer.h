@@ -30,7 +30,7 @@ enum class Action : uint8_t {
 
 struct Event {
   Action action = Action::kAlloc;
-  uintptr_t address = 0;  // of kOutOfMemory: the bytes that the device could still provide
+  uintptr_t address = 0;  // with kOutOfMemory: the bytes that the device could still provide
   size_t size = 0;        // bytes of the request or of the segment
   orStream_t stream = nullptr;
   PoolId pool = kCommonPool;

@@ -36,8 +36,8 @@
 namespace openreg::allocator {
 
 struct PoolTraits {
-  bool last_resort = false;  // its free memory serves others, too, before they run out of memory
-  bool whole = false;        // each block is a segment: nothing is split, or joined with others
+  bool last_resort = false;  // its free memory serves others before they run out of memory
+  bool whole = false;        // each block is a segment: nothing is split or joined
 };
 
 class PrivatePools {
@@ -58,7 +58,8 @@ class PrivatePools {
   std::set<PoolId> without_use() const;
   bool redirecting() const;
 
-  // Prevents the private pool that an allocation uses from ending during the allocation.
+  // A scope that prevents the private pool that an allocation uses from ending during the
+  // allocation.
   class Visit {
    public:
     Visit() = default;
@@ -80,7 +81,8 @@ class PrivatePools {
   // Returns the private pool for an allocation on `stream` by this thread, if any.
   Visit visit(orStream_t stream);
 
-  // The private pools with PoolTraits::last_resort, and a visit to one of them if it still exists.
+  // Return the private pools with PoolTraits::last_resort, and a visit to one of them if it still
+  // exists.
   std::vector<PoolId> last_resorts() const;
   Visit visit_by_id(PoolId id);
 
@@ -111,7 +113,8 @@ class PrivatePools {
 
   mutable std::mutex mutex_;
   std::map<PoolId, PrivatePool> pools_;
-  // Replaced as a whole, so that filters can be called without the mutex.
+  // The redirections. The vector is replaced as a whole, so that filters can be called without the
+  // mutex.
   std::shared_ptr<const Redirects> redirects_ = std::make_shared<const Redirects>();
   std::vector<Pool*> spare_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Private pools through the CachingAllocator.
+// Tests of private pools through the CachingAllocator.
 #include "runtime/allocator/private_pool.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class PrivatePoolTest : public testing::Test {
     allocator_.release_pool(id);
     return block;
   }
-  // The description of the segment that contains the block.
+  // Returns the description of the segment that contains the block.
   SegmentDescription segment_of(const Block* block) {
     for (SegmentDescription& segment : allocator_.segments()) {
       const auto* base = static_cast<char*>(segment.base);
@@ -152,7 +152,7 @@ TEST_F(PrivatePoolTest, ALastResortServesOthersBeforeTheyFail) {
   allocator_.free(lent);
   // Streams never share memory.
   EXPECT_THROW(allocator_.allocate(50 * kMiB, other_), OutOfMemoryError);
-  // Another private pool may borrow, too.
+  // Another private pool may borrow the memory, too.
   lent = allocate_in(kOtherPool, 50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   allocator_.free(lent);
@@ -176,7 +176,7 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
   }
   EXPECT_EQ(source_.segments().size(), blocks.size());
   allocator_.set_settings({});  // does not change that
-  // Free ones serve requests that fit, as they are.
+  // Free segments serve requests that fit, without being split.
   void* const address = blocks.back()->pointer;
   allocator_.free(blocks.back());
   blocks.back() = allocate_in(kPool, 10 * kMiB, stream_);
@@ -187,7 +187,7 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
   }
   allocator_.release_pool(kPool);
   EXPECT_TRUE(source_.segments().empty());
-  // The records of its streams serve other pools, which split.
+  // The Pool objects of its streams serve other private pools, whose blocks may be split.
   allocator_.use_pool(kOtherPool);
   Block* first = allocate_in(kOtherPool, 3 * kMiB, stream_);
   Block* second = allocate_in(kOtherPool, 3 * kMiB, stream_);
@@ -417,7 +417,7 @@ TEST_F(PrivatePoolTest, ThreadsUsePrivatePoolsAndCommonMemory) {
   EXPECT_TRUE(allocator_.segments().empty());
 }
 
-// The list of segments is complete: blocks are adjacent and fill their segment.
+// Checks that the list of segments is complete: blocks are adjacent and fill their segment.
 TEST_F(PrivatePoolTest, SegmentsAreListedWithAllTheirBlocks) {
   Block* small = allocator_.allocate(700, stream_);
   Block* gone = allocator_.allocate(700, stream_);

@@ -28,7 +28,7 @@ TEST_F(ReclaimTest, RecordedStreamsDelayTheReuseOfABlock) {
   EXPECT_EQ(stat(kActive).current, 2);
   EXPECT_EQ(timeline_.marks_in_use(), 0U);
 
-  // The recorded streams were dropped by free().
+  // free() has dropped the recorded streams, so the block waits for none.
   allocator_.free(block);
   EXPECT_EQ(allocator_.allocate(1000, stream_), block);
 }

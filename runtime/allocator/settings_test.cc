@@ -71,8 +71,8 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   Block* whole = allocator_.allocate(60 * kMiB, stream_);
   allocator_.free(whole);
   set({.split = {.largest = 40 * kMiB, .slack = 4 * kMiB}});
-  // It is split neither for a small request nor for a large one that would waste more than the
-  // slack.
+  // The block is split neither for a small request nor for a large one that would waste more than
+  // the slack.
   Block* small = allocator_.allocate(5 * kMiB, stream_);
   EXPECT_EQ(reserved(), 80 * kMiB);
   Block* near = allocator_.allocate(57 * kMiB, stream_);
@@ -189,7 +189,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCau
   EXPECT_EQ(figures.cached, 160 * kMiB);
   EXPECT_EQ(figures.largest_free, 16 * kMiB);
   EXPECT_NE(text.find("max_split_size_mb"), std::string::npos) << text;
-  // The same if other streams have the memory in one piece.
+  // The text is the same if other streams have the memory in one piece.
   text = out_of_memory(&allocator_, 12 * kMiB, fake_stream(2), &figures);
   EXPECT_EQ(text.find("max_split_size_mb"), std::string::npos) << text;
   EXPECT_NE(text.find("other streams"), std::string::npos) << text;
