@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Devices in torch's terms: c10::DeviceIndex over the driver's current device.
+// device.h - devices in torch's terms: c10::DeviceIndex over the driver's current device.
 //
 // The driver keeps the current device, per thread; nothing is cached here. Threads: any. Functions
 // that are not noexcept throw c10::Error.
@@ -40,9 +40,9 @@ OPENREG_API bool is_initialized() noexcept;
 // use it. torch's Python name for this is _is_in_bad_fork.
 OPENREG_API bool in_forked_child() noexcept;
 
-// Makes `device` current for the lifetime of the scope. Use it where torch is available;
-// allocator::DeviceScope is the equivalent below torch. Cheaper than c10::DeviceGuard: no virtual
-// call.
+// Makes `device` current for the lifetime of the scope. Use this class where torch is available;
+// allocator::DeviceScope is the equivalent below torch. It is cheaper than c10::DeviceGuard,
+// because it makes no virtual call.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex device)

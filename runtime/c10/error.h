@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Errors of the device as PyTorch exceptions.
+// error.h - converts errors of the device to PyTorch exceptions.
 //
 // The device (runtime/device) returns an orError_t and a message; torch needs a C++ exception whose
 // type determines the Python exception. Only this file converts one to the other. If kernels can

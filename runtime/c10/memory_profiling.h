@@ -17,7 +17,8 @@
 
 namespace openreg {
 
-// Returns true from the first session on. Without the profiler's library it always returns true.
+// A function that returns whether a profiler session has begun in this process. Without the
+// profiler's library it always returns true.
 OPENREG_API extern std::atomic<bool (*)()> profiler_was_used;
 
 // Returns whether torch's profiler records memory on this thread.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Shutdown of the device while other threads are still inside a call.
+// shutdown.h - shuts the device down while other threads are still inside a call.
 //
 // After the interpreter has exited, no thread may return to it: CPython ends a thread that asks for
 // the GIL by unwinding it, through code that must not be unwound, and the process aborts. A thread

@@ -24,8 +24,8 @@ static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
 thread_local CurrentStreams* current_streams = nullptr;
 
-// Deletes the array at thread exit. Later launches by other thread-local objects use the default
-// streams.
+// Owns the array and deletes it at thread exit. Later launches by other thread-local objects use
+// the default streams.
 struct CurrentStreamsOwner {
   CurrentStreamsOwner() { current_streams = std::make_unique<CurrentStreams>().release(); }
   ~CurrentStreamsOwner() {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Streams: c10::Stream <-> orStream_t, and the current stream of each thread and device.
+// stream.h - converts streams (c10::Stream to orStream_t and back), and keeps the current stream of
+// each thread and device.
 //
 // A StreamId is 0 for the default stream and otherwise the driver's handle, so that translation is
 // a cast. torch's streams come from a pool of kStreamsPerPool streams per device and priority,
