@@ -29,7 +29,8 @@ struct MemoryHistorySettings {
   bool clear = false;  // discard what was recorded before
 };
 
-// Records on all devices. Earlier allocations are unknown. Stopping discards the history.
+// Start and stop recording on all devices. Earlier allocations are unknown to the history. Stopping
+// discards it.
 OPENREG_API void start_memory_history(const MemoryHistorySettings& settings);
 OPENREG_API void stop_memory_history();
 
@@ -48,7 +49,7 @@ OPENREG_API CallStack stack_of(const allocator::Context& context);
 allocator::ContextLevel history_contexts() noexcept;
 StackKind history_stacks() noexcept;
 
-// Called after the allocator of `device` was created: observes it if the history is on.
+// Observes the allocator of `device` if the history is on. Called after the allocator was created.
 void observe_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
 
 }  // namespace openreg

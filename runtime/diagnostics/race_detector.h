@@ -33,7 +33,7 @@
 
 namespace openreg {
 
-// A stream of a device, by the driver's handle.
+// A stream of a device, identified by the driver's handle.
 struct StreamName {
   uint64_t handle;
   int device;
@@ -53,7 +53,7 @@ struct Extent {
 
 // A launch, shared by all its uses of memory.
 struct WatchedLaunch {
-  std::string name;  // of the operator
+  std::string name;  // name of the operator
   StreamName stream;
   CallStack stack;
 };
@@ -79,7 +79,8 @@ struct Race {
 
 class RaceDetector {
  public:
-  // The most uses that a block's history keeps. Older ones are dropped, so a race may be missed.
+  // The largest number of uses that a block's history keeps. Older ones are dropped, so a race may
+  // be missed.
   static constexpr size_t kHistory = 64;
 
   // Records a launch with the memory that it is about to use. Returns its races with earlier uses.
@@ -98,10 +99,10 @@ class RaceDetector {
 
   void record(uint64_t event, StreamName stream);
   void forget(uint64_t event);
-  // `stream` waits for the event; `later` waits for all work of `earlier`.
+  // Record that `stream` waits for the event, and that `later` waits for all work of `earlier`.
   void wait(StreamName stream, uint64_t event);
   void order(StreamName earlier, StreamName later);
-  // The host waits for an event, a stream, or all streams of a device.
+  // Record that the host waits for an event, a stream, or all streams of a device.
   void join(uint64_t event);
   void join(StreamName stream);
   void join_device(int device);
