@@ -102,7 +102,7 @@ class MachineTransport final : public Transport {
   std::unique_ptr<LeaderExchange> exchange_;
   c10::Event last_;  // recorded at the end of the last collective
   int groups_ = 0;
-  std::vector<Message> messages_;  // of the current group
+  std::vector<Message> messages_;  // messages of the open group
 };
 
 }  // namespace openreg

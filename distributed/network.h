@@ -35,7 +35,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
 
 class Network {
  public:
-  // `data` must be contiguous and on the CPU. It may be empty.
+  // A message to or from a rank. `data` must be contiguous and on the CPU. It may be empty.
   struct Message {
     int peer;
     int tag;

@@ -37,8 +37,8 @@ struct SymmetricPeers {
   std::string group;
   int rank = 0;
   std::vector<int> global_ranks;
-  std::vector<void*> buffers;      // by rank
-  std::vector<void*> signal_pads;  // by rank
+  std::vector<void*> buffers;      // indexed by rank
+  std::vector<void*> signal_pads;  // indexed by rank
   // The imported memory of the peers, with the device that owns it.
   std::vector<std::pair<void*, c10::DeviceIndex>> imports;
   occlWindow_t window = nullptr;

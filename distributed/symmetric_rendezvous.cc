@@ -132,7 +132,7 @@ class History {
     Phase last;
   };
   std::mutex mutex_;
-  std::map<std::string, Entry> entries_;  // by group
+  std::map<std::string, Entry> entries_;  // indexed by the name of the group
 };
 
 class Rendezvous {

@@ -30,12 +30,12 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
 
   virtual void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) = 0;
-  // `input` is used on `root` only.
+  // Copies `input` of `root` to `output` of all ranks. Other ranks ignore `input`.
   virtual void broadcast(const at::Tensor& output, const at::Tensor& input, int root) = 0;
-  // `output` is used on `root` only.
+  // Reduces `input` of all ranks into `output` of `root`. Other ranks ignore `output`.
   virtual void reduce(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
                       int root) = 0;
-  // `output` receives the inputs of all ranks, one after the other.
+  // Copies the inputs of all ranks, one after the other, to `output`.
   virtual void all_gather(const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op) = 0;
@@ -43,13 +43,15 @@ class Transport {
   // An all-to-all with parts of any size: the i-th input goes to rank i.
   virtual void exchange(const std::vector<at::Tensor>& outputs,
                         const std::vector<at::Tensor>& inputs) = 0;
-  // `output` is used on `root` only.
+  // Copies the inputs of all ranks, one after the other, to `output` of `root`. Other ranks ignore
+  // `output`.
   virtual void gather(const at::Tensor& output, const at::Tensor& input, int root) = 0;
-  // `input` is used on `root` only.
+  // Copies the i-th part of `input` of `root` to rank i. Other ranks ignore `input`.
   virtual void scatter(const at::Tensor& output, const at::Tensor& input, int root) = 0;
   virtual void barrier() = 0;
   virtual void send(const at::Tensor& tensor, int peer, int tag) = 0;
-  // `source` (may be null) must live until the operation is done.
+  // Receives a message. `source` (may be null) receives the sender's rank of a message from any
+  // rank, and must live until the operation is done.
   virtual void receive(const at::Tensor& tensor, int peer, int tag, int* source) = 0;
 
   // The operations between begin_group() and end_group() run as one.

@@ -107,7 +107,7 @@ class Batch {
 
   const std::shared_ptr<Communicator> communicator_;
   std::vector<Step> steps_;
-  std::atomic<int> owners_{2};  // at first the launching call and the kernel
+  std::atomic<int> owners_{2};  // number of owners: the launching call and the kernel
 };
 
 }  // namespace openreg::occl

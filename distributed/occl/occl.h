@@ -39,8 +39,8 @@ typedef struct occlUniqueId {
 
 typedef enum occlResult {
   occlSuccess = 0,
-  occlDeviceError = 1,      // from a device function
-  occlSystemError = 2,      // from the operating system
+  occlDeviceError = 1,      // a device function failed
+  occlSystemError = 2,      // a system call failed
   occlInternalError = 3,    // a bug in this library
   occlInvalidArgument = 4,  // an argument that is never valid
   occlInvalidUsage = 5,     // a call that is not valid now, or differs from another rank's
@@ -80,7 +80,7 @@ typedef enum occlRedOp {
   occlMax = 2,
   occlMin = 3,
   occlAvg = 4,
-  occlBitAnd = 5,  // for integers and bool
+  occlBitAnd = 5,  // the bit operations support integers and bool
   occlBitOr = 6,
   occlBitXor = 7,
   occlNumOps = 8,  // values from here on are from occlRedOpCreatePreMulSum
@@ -131,7 +131,7 @@ OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
 // The memory that a communicator uses in this process, in bytes.
 typedef struct occlMemoryStats {
   size_t persistent;   // shared by all ranks, and kept by occlCommSuspend
-  size_t suspendable;  // of this rank's slots; 0 after occlCommSuspend
+  size_t suspendable;  // memory of this rank's slots; 0 after occlCommSuspend
   size_t mapped;       // addresses of the other ranks' devices; 0 after occlCommSuspend
   int suspended;       // 1 between occlCommSuspend and occlCommResume
 } occlMemoryStats_t;
@@ -170,29 +170,31 @@ OPENREG_API occlResult_t occlRedOpDestroy(occlRedOp_t op, occlComm_t comm);
 OPENREG_API occlResult_t occlAllReduce(const void* send, void* receive, size_t count,
                                        occlDataType_t type, occlRedOp_t op, occlComm_t comm,
                                        orStream_t stream);
-// `send` is used on `root` only, `receive` on all ranks.
+// Copies `send` of `root` to `receive` of all ranks. Other ranks ignore `send`.
 OPENREG_API occlResult_t occlBroadcast(const void* send, void* receive, size_t count,
                                        occlDataType_t type, int root, occlComm_t comm,
                                        orStream_t stream);
-// `receive` is used on `root` only.
+// Reduces `send` of all ranks into `receive` of `root`. Other ranks ignore `receive`.
 OPENREG_API occlResult_t occlReduce(const void* send, void* receive, size_t count,
                                     occlDataType_t type, occlRedOp_t op, int root, occlComm_t comm,
                                     orStream_t stream);
-// `receive` has nranks * count elements.
+// Copies `send` of all ranks, in the order of ranks, to `receive`, which has nranks * count
+// elements.
 OPENREG_API occlResult_t occlAllGather(const void* send, void* receive, size_t count,
                                        occlDataType_t type, occlComm_t comm, orStream_t stream);
-// `send` has nranks * count elements.
+// Reduces `send`, which has nranks * count elements, and stores this rank's part in `receive`.
 OPENREG_API occlResult_t occlReduceScatter(const void* send, void* receive, size_t count,
                                            occlDataType_t type, occlRedOp_t op, occlComm_t comm,
                                            orStream_t stream);
-// Both buffers have nranks * count elements and must not overlap.
+// Sends the i-th part of `send` to rank i. Both buffers have nranks * count elements and must not
+// overlap.
 OPENREG_API occlResult_t occlAllToAll(const void* send, void* receive, size_t count,
                                       occlDataType_t type, occlComm_t comm, orStream_t stream);
-// `receive` (on `root`) has nranks * count elements.
+// Copies `send` of all ranks to `receive` of `root`, which has nranks * count elements.
 OPENREG_API occlResult_t occlGather(const void* send, void* receive, size_t count,
                                     occlDataType_t type, int root, occlComm_t comm,
                                     orStream_t stream);
-// `send` (on `root`) has nranks * count elements.
+// Copies the i-th part of `send` of `root`, which has nranks * count elements, to rank i.
 OPENREG_API occlResult_t occlScatter(const void* send, void* receive, size_t count,
                                      occlDataType_t type, int root, occlComm_t comm,
                                      orStream_t stream);

@@ -51,7 +51,7 @@ struct Descriptor {
   uint64_t count;
   uint64_t send;  // offset in the file of the rank's device
   uint64_t receive;
-  unsigned char scale[16];  // of `type`, or zeros if not scaled
+  unsigned char scale[16];  // a value of `type`, or zeros if not scaled
 };
 
 struct alignas(64) RankState {
@@ -59,7 +59,7 @@ struct alignas(64) RankState {
   std::atomic<uint32_t> presence;
   orIpcFileHandle device;         // the file with the memory of its device
   std::atomic<uint64_t> arrived;  // number of barriers that it has reached
-  Descriptor descriptors[2];      // for even and odd barriers
+  Descriptor descriptors[2];      // those for even and for odd barriers
 };
 
 // A message that waits for its receiver.
@@ -93,7 +93,7 @@ struct Segment {
   alignas(64) std::atomic<uint64_t> arrivals;  // number of arrivals of all ranks at barriers
   Failure failure;
   RankState states[kMaxRanks];
-  Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // by sender and receiver
+  Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // indexed by sender and receiver
   alignas(4096) unsigned char slots[kMaxRanks][2][kSlotBytes];
 };
 

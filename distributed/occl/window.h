@@ -59,7 +59,7 @@ typedef struct occlWindowMember {
 typedef struct occlWindowConfig {
   size_t buffer_bytes;
   size_t signal_pad_bytes;
-  int64_t timeout_ms;  // of operations without their own timeout; 0: 30 minutes
+  int64_t timeout_ms;  // default of operations; 0: 30 minutes
 } occlWindowConfig_t;
 
 // Creates the window of rank `rank`. `members` has `ranks` entries and is copied. The call does not
@@ -117,9 +117,9 @@ OPENREG_API occlResult_t occlWindowReduceScatter(occlWindow_t window, size_t off
 // `output_splits` receives the number of rows from each rank, followed by their start positions, as
 // int64.
 typedef struct occlRows {
-  size_t bytes;        // of one row
-  size_t input_rows;   // in the buffer
-  size_t output_rows;  // capacity
+  size_t bytes;        // size of one row
+  size_t input_rows;   // number of rows in the buffer
+  size_t output_rows;  // number of rows for which `output` has space
 } occlRows;
 OPENREG_API occlResult_t occlWindowAllToAllV(occlWindow_t window, size_t offset,
                                              occlWindow_t splits, size_t splits_offset,

@@ -61,7 +61,8 @@ struct Slab {
   Slab* next = nullptr;
 };
 
-// 128 bytes; the fields that allocate and free touch come first.
+// The record of a piece of memory. It has 128 bytes; the fields that allocate and free touch come
+// first.
 struct alignas(64) Block {
   // Members for the owner of the block; constant from allocate() to free().
   void* pointer = nullptr;

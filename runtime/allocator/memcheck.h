@@ -97,7 +97,8 @@ class OPENREG_API Memcheck {
   // stream. Throws OutOfMemoryError if there is none even after the quarantine was returned.
   void* allocate(const Block* block);
   void record_stream(const Block* block, orStream_t stream);
-  // Must be called before the block is freed in the program's allocator.
+  // Queues a scan of a block and puts its memory in quarantine. Must be called before the block is
+  // freed in the program's allocator.
   void free(const Block* block);
 
   // Queues scans of all blocks, held and in quarantine: on one stream, or on the stream of each
@@ -182,20 +183,20 @@ class OPENREG_API Memcheck {
   std::mutex mutex_;
   std::deque<RecordPtr> awaiting_;    // freed; other streams or a capture may still use them
   std::deque<RecordPtr> quarantine_;  // the oldest first
-  size_t quarantined_ = 0;            // bytes
+  size_t quarantined_ = 0;            // size of the quarantine in bytes
 
   // Taken after mutex_; held briefly.
   mutable std::mutex held_mutex_;
   std::unordered_map<const Block*, RecordPtr> held_;
-  std::vector<RecordPtr> freed_;  // not processed by collect() yet
+  std::vector<RecordPtr> freed_;  // blocks that collect() has not processed yet
 
   mutable std::mutex mirrors_mutex_;
   struct Mirror {
     void* memory;
     size_t size;
   };
-  std::map<const void*, Mirror> mirrors_;  // by the ledger's segment
-  std::atomic<size_t> mirrored_{0};        // bytes
+  std::map<const void*, Mirror> mirrors_;  // indexed by the ledger's segment
+  std::atomic<size_t> mirrored_{0};        // size of all mirrors in bytes
 };
 
 }  // namespace openreg::allocator

@@ -16,8 +16,8 @@
 
 namespace openreg::allocator {
 
-// Events of one address are reported in the order in which they happen: memory is reported free
-// before another caller can get it.
+// What happened. Events of one address are reported in the order in which they happen: memory is
+// reported free before another caller can get it.
 enum class Action : uint8_t {
   kAlloc,
   kFreeRequested,

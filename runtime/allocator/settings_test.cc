@@ -170,7 +170,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimit) {
 }
 
 TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCause) {
-  // 200 MiB in segments of 20 MiB, each with a small tensor and 16 MiB free.
+  // Allocate 200 MiB in segments of 20 MiB, each with a small tensor and 16 MiB free.
   std::vector<Block*> held;
   std::vector<Block*> filled;
   for (int i = 0; i < 10; ++i) {

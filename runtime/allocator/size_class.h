@@ -17,7 +17,7 @@ namespace openreg::allocator {
 inline constexpr size_t kKiB = 1024;
 inline constexpr size_t kMiB = 1024 * kKiB;
 
-inline constexpr size_t kAlignment = 64;  // of every block: a cache line, an AVX-512 register
+inline constexpr size_t kAlignment = 64;  // every block's: a cache line, an AVX-512 register
 inline constexpr size_t kLargestClass = 256 * kKiB;
 inline constexpr int kSizeClasses = 44;
 inline constexpr size_t kRangeGranule = 2 * kKiB;

@@ -317,7 +317,7 @@ void Graph::reset() {
   } else if (state_ == State::kCaptured) {
     if (wait_for_replays()) {
       const orError_t error = orGraphDestroy(graph_);
-      // the handle is invalid after a device reset
+      // The handle is invalid after a device reset.
       TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle, orGetLastErrorDetail());
     } else {
       pool_ = kNoPool;

@@ -122,7 +122,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   void free_used() {
     std::vector<Used> done;
     {
-      // recording an event may wait for space in a queue
+      // The holder may be recording an event, which may wait for space in a queue.
       const auto lock = LockForWait(used_mutex_);
       const auto first = std::partition(used_.begin(), used_.end(), [this](Used& used) {
         return !std::ranges::all_of(used.events,

@@ -95,7 +95,7 @@ class Executor {
   void Sleep(ExecutorQueue* kept);
 
   std::mutex mutex_;
-  std::vector<ExecutorQueue*> pending_;  // by priority, then by arrival
+  std::vector<ExecutorQueue*> pending_;  // ordered by priority, then by arrival
   bool joinable_ = false;
   pthread_t thread_{};
   std::atomic<bool> started_{false};

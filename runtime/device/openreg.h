@@ -80,7 +80,7 @@ typedef enum orError_t {
   orErrorInvalidValue = 3,   // an argument is out of its range
   orErrorInvalidDevice = 4,  // device index outside of 0 .. count-1
   orErrorInvalidHandle = 5,  // stream or event that was destroyed or never existed
-  orErrorInvalidDevicePointer = 6,  // not inside a live allocation of the required kind
+  orErrorInvalidDevicePointer = 6,  // pointer outside of any live allocation of the required kind
   orErrorInvalidCopy = 7,     // a copy or fill that exceeds its allocation, or a wrong direction
   orErrorOutOfMemory = 8,     // the device's capacity is used up
   orErrorSystem = 9,          // the operating system refused a request; the detail names the limit
@@ -312,19 +312,11 @@ OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending
 //   orErrorInvalidValue   one of them was never recorded, or they belong to different devices
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, orEvent_t end);
 
-// Events shared by processes of one user. The handle of an event with orEventInterprocess may be
-// sent by any means and opened any number of times. Opening it creates an event of the device with
-// the same index in the opening process, to be destroyed with orEventDestroy. That process may
+// Share events between processes of one user. The handle of an event with orEventInterprocess may
+// be sent by any means and opened any number of times. Opening it creates an event of the device
+// with the same index in the opening process, to be destroyed with orEventDestroy. That process may
 // query the event and wait for it, on the host and on its streams, but cannot record it
 // (orErrorNotSupported). Each wait is for the work that the event had captured when the wait began.
-//   orErrorInvalidValue   the bytes are not a handle; the handle is from this process; the event
-//                         has no orEventInterprocess; before the handle was opened, its process
-//                         ended or destroyed the event
-//   orErrorInvalidDevice  this process has no device of that index
-//   orErrorInvalidHandle  from a query or wait: the process that made the event destroyed it
-//   orErrorProcessEnded   from a query or wait: that process ended before it completed the work. A
-//                         wait on a stream then fails as a kernel does: the stream's next
-//                         synchronization returns the error.
 typedef struct orIpcEventHandle {
   unsigned char reserved[64];
 } orIpcEventHandle;
@@ -490,23 +482,23 @@ typedef enum orActivityKind {
 typedef struct orActivity {
   orActivityKind kind;
   uint32_t correlation;  // shared by a call and its work; starts at 1
-  const char* name;      // of the function or of the kernel (may be null); never freed
+  const char* name;      // name of the function or kernel (may be null); never freed
   uint64_t start_ns;     // CLOCK_MONOTONIC, as are all times here
   uint64_t end_ns;
   uint64_t queued_ns;        // when the call queued the work; 0 for a call
   uint64_t external_id;      // the id that the calling thread pushed last; 0: none
   uint64_t user_id;          // the same for orActivityIdUser
-  uint64_t bytes;            // of a copy, a fill or an allocation
-  uint64_t object;           // of a call: its event, graph or pointer, if any
+  uint64_t bytes;            // size of a copy, a fill or an allocation
+  uint64_t object;           // the event, graph or pointer of a call, if any
   int32_t thread;            // gettid() of the caller
-  int32_t device;            // of the stream; -1 for a call without a stream
+  int32_t device;            // device of the stream; -1 for a call without a stream
   int32_t stream;            // index in this process; the first one of each device is its default
                              // stream; -1 for a call without a stream
   int32_t graph;             // number of the graph, from 1; 0: not part of a graph
   int32_t node;              // index of the node in the graph, from 0
-  orMemcpyKind copy;         // of a copy
-  orMemoryType source;       // of a copy
-  orMemoryType destination;  // of a copy or a fill
+  orMemcpyKind copy;         // kind of a copy
+  orMemoryType source;       // memory that a copy reads
+  orMemoryType destination;  // memory that a copy or a fill writes
 } orActivity;
 
 // Records are written to buffers that the profiler owns; a thread writes to one buffer at a time.

@@ -74,7 +74,7 @@ struct Command {
   enum Place : uint8_t {
     kOnWorker,  // it may wait or take long
     kAnywhere,
-    kMoldable,   // on the executor with its team if that pays off, otherwise anywhere
+    kMoldable,   // the executor with its team if that pays off, otherwise any
     kOnExecutor  // it needs the team
   };
   Kind kind;
@@ -176,7 +176,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   [[gnu::cold, gnu::noinline]] bool StartWorker();
 
   bool AcquireToken();
-  bool AcquireSoon(uint32_t token);  // for an inline launch that found the token taken
+  bool AcquireSoon(uint32_t token);  // called by an inline launch that found the token taken
   void RunKernel(orKernelFunction_t kernel, void* arguments, const char* name, ErrorSink* sink);
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);

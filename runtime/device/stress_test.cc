@@ -45,7 +45,8 @@ class StressTest : public DeviceTest {
   // An invented estimate, so that a few moldable kernels are worth a team.
   static constexpr uint32_t kWork = 100'000;
 
-  // Not atomic: the stream must run kernels one at a time and make their writes visible.
+  // The number is not atomic: the stream must run kernels one at a time and make their writes
+  // visible.
   static orError_t Increment(void* arguments) {
     ++**static_cast<int64_t**>(arguments);
     return orSuccess;

@@ -34,12 +34,12 @@ struct Work {
   };
   size_t size = 0;  // of the arguments in bytes
 
-  // For captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and why
-  // the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
+  // Used by captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and
+  // why the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 
-  // For records: describes a copy or fill.
+  // Used by records: the description of a copy or fill.
   const orCopyDescription* copy = nullptr;
 
   bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }

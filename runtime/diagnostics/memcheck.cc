@@ -38,7 +38,7 @@ constexpr size_t kPlaces = 20;
 // The data that the leak report needs and that must be collected while the interpreter still runs,
 // because only the interpreter can format stacks. Never destroyed, because the process is exiting.
 struct ExitState {
-  std::map<const void*, std::string> stacks;  // of the blocks held at that time, by context
+  std::map<const void*, std::string> stacks;  // stacks of the blocks held at that time, by context
   std::set<uintptr_t> reachable;              // addresses of blocks
 };
 std::atomic<ExitState*> exit_state{nullptr};

@@ -108,7 +108,7 @@ class RaceDetector {
   void join_device(int device);
 
  private:
-  using Clock = std::vector<uint64_t>;  // by the index of a stream; 0 beyond its end
+  using Clock = std::vector<uint64_t>;  // indexed by stream; 0 beyond its end
 
   struct PastUse {
     Extent extent;
@@ -136,8 +136,8 @@ class RaceDetector {
   void retire_overlapped(uintptr_t begin, uintptr_t end);
 
   std::unordered_map<uint64_t, size_t> indices_;
-  std::vector<int> devices_;   // by the index of a stream
-  std::vector<Clock> clocks_;  // by the index of a stream
+  std::vector<int> devices_;   // indexed by stream
+  std::vector<Clock> clocks_;  // indexed by stream
   Clock host_;
   std::unordered_map<uint64_t, Clock> events_;
   Blocks blocks_;
