@@ -82,7 +82,7 @@ void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (result.type()->isSubtypeOf(*c10::TensorType::get())) {
       stack->emplace_back(MakeTensor(at::kFloat));
     } else {
-      stack->emplace_back(0);  // attention also returns lengths
+      stack->emplace_back(0);  // attention also returns the lengths of the sequences
     }
   }
   g_call = call;
@@ -373,7 +373,7 @@ TEST_F(AutocastTest, CastsAWeightOnceInARegion) {
   CallWith("mm", make);
   EXPECT_EQ(g_casts, 1);
 
-  at::autocast::clear_cache();  // as at the end of the outermost region
+  at::autocast::clear_cache();  // what the end of the outermost region does
   CallWith("mm", make);
   EXPECT_EQ(g_casts, 2);
 

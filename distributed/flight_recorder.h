@@ -42,7 +42,7 @@ struct OperationEvents {
 
 // The names and the status under which the recorder stores the operations of a group.
 struct RecordedGroup {
-  size_t id;  // unique in this process
+  size_t id;  // identifies the group in this process
   std::string name;
   std::string description;
   std::shared_ptr<c10d::ProcessGroupStatus> status;
@@ -52,8 +52,8 @@ struct RecordedGroup {
 struct RecordedOperation {
   std::string name;  // "all_reduce", "send 0->1"
   bool point_to_point;
-  uint64_t sequence;  // counts the group's collectives, or its point-to-point operations
-  uint64_t number;    // counts all operations of the group
+  uint64_t sequence;                        // its index among the group's collectives or messages
+  uint64_t number;                          // its index among all operations of the group
   std::optional<size_t> id = std::nullopt;  // id of its record; none if nothing is recorded
 };
 

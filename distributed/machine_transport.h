@@ -52,7 +52,7 @@ class MachineTransport final : public Transport {
   void barrier() override;
   void send(const at::Tensor& tensor, int peer, int tag) override;
   void receive(const at::Tensor& tensor, int peer, int tag, int* source) override;
-  // Messages of a group run concurrently; collectives run one after the other.
+  // Group the messages, which then run concurrently; collectives run one after the other.
   void begin_group() override { ++groups_; }
   void end_group() override;
   void drop_group() override;

@@ -29,7 +29,7 @@ class MessageStreams {
   struct Key {
     c10::DeviceIndex device;
     bool sends;
-    int peer;  // -1: any rank
+    int peer;  // the other rank; -1: any rank
     auto operator<=>(const Key&) const = default;
   };
 

@@ -70,7 +70,7 @@ class Network {
   void receive_checked(const Message& message, const Wait& header, const at::Tensor& words);
   c10::intrusive_ptr<c10d::Backend> gloo();
 
-  std::atomic<int64_t> timeout_;  // milliseconds
+  std::atomic<int64_t> timeout_;  // in milliseconds
   std::atomic<uint32_t> sent_{0};
   std::mutex mutex_;                        // guards the next two members
   c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(): no message may start

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kNumber = 16;  // digits of a random number
+constexpr size_t kNumber = 16;  // number of digits of a random number
 
 std::string random_number() {
   static constexpr char kDigits[] = "0123456789abcdef";

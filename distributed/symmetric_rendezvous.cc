@@ -104,7 +104,8 @@ class History {
   };
 
   static History& get() {
-    static auto& history = *std::make_unique<History>().release();  // used until process exit
+    static auto& history =
+        *std::make_unique<History>().release();  // never destroyed: used until process exit
     return history;
   }
 

@@ -156,7 +156,7 @@ std::shared_ptr<c10d::WorkInfo> WorkOCCL::info() const {
     try {
       return getDuration();
     } catch (const c10::Error&) {
-      return 0;  // it has not run
+      return 0;  // the operation has not run
     }
   }();
   return std::make_shared<c10d::WorkInfo>(operation_.type, operation_.sequence, called_,

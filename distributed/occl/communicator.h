@@ -169,7 +169,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int device_ = 0;
   int process_ = 0;
   std::vector<int> labels_;
-  std::atomic<int64_t> timeout_{0};  // milliseconds
+  std::atomic<int64_t> timeout_{0};  // in milliseconds
 
   MappedFile file_;
   std::shared_mutex memory_mutex_;
@@ -187,7 +187,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::vector<std::pair<void*, void (*)(void*)>> finished_;
   orStream_t last_stream_ = nullptr;
   orEvent_t last_event_ = nullptr;
-  bool has_last_ = false;  // whether there was a batch
+  bool has_last_ = false;  // whether a batch was enqueued before
   bool captured_ = false;
   std::map<int, Scale> scales_;
   int next_scale_ = occlNumOps;

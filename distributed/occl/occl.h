@@ -130,7 +130,7 @@ OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
 
 // The memory that a communicator uses in this process, in bytes.
 typedef struct occlMemoryStats {
-  size_t persistent;   // shared by all ranks, and kept by occlCommSuspend
+  size_t persistent;   // memory that all ranks share; occlCommSuspend keeps it
   size_t suspendable;  // memory of this rank's slots; 0 after occlCommSuspend
   size_t mapped;       // addresses of the other ranks' devices; 0 after occlCommSuspend
   int suspended;       // 1 between occlCommSuspend and occlCommResume

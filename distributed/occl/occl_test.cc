@@ -285,7 +285,7 @@ TEST(OcclTest, ALateRankIsAnError) {
 TEST(OcclTest, ADestroyedCommunicatorIsAnError) {
   WithRanks(2, [](Rank& rank) {
     if (rank.rank == 0) {
-      return;  // destroys its communicator
+      return;  // the return destroys this rank's communicator
     }
     EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
     EXPECT_NE(rank.Synchronize(), orSuccess);
@@ -346,7 +346,7 @@ TEST(OcclTest, RanksSendInARing) {
 }
 
 TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
-  constexpr int kMessages = 20;  // more than there are mailboxes
+  constexpr int kMessages = 20;  // more messages than there are mailboxes
   WithRanks(2, [](Rank& rank) {
     std::vector<std::unique_ptr<Buffer<int32_t>>> buffers;
     EXPECT_OCCL(occlGroupStart());

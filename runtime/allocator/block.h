@@ -31,11 +31,11 @@ class Pool;
 struct Block;
 
 enum class BlockState : uint8_t {
-  kSpare,      // names no memory
-  kFree,       // may be handed out
-  kAllocated,  // belongs to the program
-  kPending,    // freed, but still used by other streams
-  kSlab,       // carries a slab; never handed out itself
+  kSpare,      // a record without memory, in the BlockStore
+  kFree,       // memory that may be handed out
+  kAllocated,  // memory that the program holds
+  kPending,    // freed memory that other streams still use
+  kSlab,       // the carrier of a slab, never handed out itself
 };
 
 struct Segment {
@@ -74,7 +74,7 @@ struct alignas(64) Block {
   // Members for the allocator, guarded by the pool's lock.
   BlockState state = BlockState::kSpare;
   PoolType type = kSmallPool;
-  Pool* pool = nullptr;        // constant
+  Pool* pool = nullptr;        // never changes
   Block* next_free = nullptr;  // in the free list of its slab, bin or store
   Block* previous_free = nullptr;
   Slab* slab = nullptr;        // the slab of a block in a slab, otherwise null
@@ -137,7 +137,7 @@ class BlockStore {
   const orStream_t stream_;
   const int device_;
   Block* spare_ = nullptr;
-  std::atomic<Chunk*> chunks_{nullptr};  // owned
+  std::atomic<Chunk*> chunks_{nullptr};  // the store owns the list
 };
 
 }  // namespace openreg::allocator

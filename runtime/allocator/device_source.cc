@@ -16,7 +16,7 @@ void* DeviceSource::allocate(size_t size, std::string* reason) {
   check(orThreadExchangeStreamCaptureMode(&mode));
   if (error == orErrorOutOfMemory || error == orErrorSystem) {
     *reason = orGetLastErrorDetail();
-    (void)orGetLastError();  // handled by the caller
+    (void)orGetLastError();  // the caller handles the error
     return nullptr;
   }
   check(error);

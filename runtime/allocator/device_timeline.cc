@@ -19,7 +19,9 @@ orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 class RelaxedCaptureScope {
  public:
   RelaxedCaptureScope() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCaptureScope() { (void)orThreadExchangeStreamCaptureMode(&mode_); }  // it was valid
+  ~RelaxedCaptureScope() {
+    (void)orThreadExchangeStreamCaptureMode(&mode_);
+  }  // cannot fail: the mode was valid
   RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
   RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
 
@@ -105,7 +107,7 @@ Mark DeviceTimeline::mark(orStream_t stream) {
   if (error == orSuccess) {
     return mark;
   }
-  (void)orGetLastError();          // handled here
+  (void)orGetLastError();          // the error is handled here
   if (error != orErrorShutdown) {  // after a shutdown nothing runs any more
     wait_for_every_device();
   }
@@ -167,7 +169,7 @@ void DeviceTimeline::drop(Mark mark) {
   }
   int device = 0;
   if (orEventGetDevice(event_of(mark), &device) != orSuccess) {
-    return;  // a device reset has destroyed it
+    return;  // a device reset has destroyed the event
   }
   const std::lock_guard lock(lock_);
   events_[static_cast<size_t>(device)].push_back(event_of(mark));

@@ -81,8 +81,8 @@ struct Memcheck::Findings {
 struct Memcheck::Scan {
   RecordPtr record;
   std::shared_ptr<Findings> findings;
-  bool poisoned;  // scan the content too
-  bool poison;    // poison it after the scan
+  bool poisoned;  // whether to scan the content too
+  bool poison;    // whether to poison the content after the scan
 
   void examine(const char* memory, size_t size, uint8_t expected, Fault fault, ptrdiff_t offset) {
     const Mismatch mismatch = find_mismatch(memory, size, expected);
@@ -254,14 +254,14 @@ void Memcheck::free(const Block* block) {
     const std::lock_guard lock(held_mutex_);
     const auto found = held_.find(block);
     if (found == held_.end()) {
-      return;  // it belongs to a private pool
+      return;  // the block belongs to a private pool
     }
     found->second->freed = ContextScope::current();
     freed_.push_back(std::move(found->second));
     held_.erase(found);
   }
   if (orInKernel() != 0) {
-    return;  // nothing may be queued here
+    return;  // inside a kernel nothing may be queued
   }
   const std::unique_lock lock = LockForWait(mutex_);
   collect();

@@ -236,7 +236,7 @@ TEST_F(MemcheckTest, MemoryThatAnotherStreamUsesWaitsForIt) {
   ASSERT_EQ(orStreamSynchronize(side), orSuccess);
   std::vector<uint8_t> content(4096);
   ASSERT_EQ(orMemcpy(content.data(), pointer, 4096, orMemcpyDeviceToHost), orSuccess);
-  EXPECT_EQ(content, std::vector<uint8_t>(4096, 7));  // not poisoned yet
+  EXPECT_EQ(content, std::vector<uint8_t>(4096, 7));  // the block is not poisoned yet
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   ASSERT_EQ(orMemcpy(content.data(), pointer, 4096, orMemcpyDeviceToHost), orSuccess);
@@ -492,7 +492,7 @@ TEST_F(MemcheckTest, PrivatePoolsAreNotChecked) {
   in_pool([&] { pointer = allocate(1000); });
   EXPECT_TRUE(memcheck_->held().empty());
   free(pointer);
-  write(pointer, 1000);  // as a graph would
+  write(pointer, 1000);  // what a graph would do
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   in_pool([&] { EXPECT_EQ(allocate(1000), pointer); });

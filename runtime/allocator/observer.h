@@ -21,7 +21,7 @@ namespace openreg::allocator {
 enum class Action : uint8_t {
   kAlloc,
   kFreeRequested,
-  kFreeCompleted,  // later than requested if other streams still used the memory
+  kFreeCompleted,  // later than kFreeRequested if other streams still used the memory
   kSegmentAlloc,
   kSegmentFree,
   kOutOfMemory,

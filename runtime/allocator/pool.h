@@ -131,7 +131,7 @@ class Pool {
       Block* block;
     };
     orStream_t stream;
-    std::deque<Entry> entries;  // in stream order
+    std::deque<Entry> entries;  // in the order of the stream
   };
 
   Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }
@@ -179,7 +179,7 @@ class Pool {
   BlockStore store_;
   Heap small_{kSmallPool, &store_, &usage_[usage_index(kSmallPool)]};
   Heap large_{kLargePool, &store_, &usage_[usage_index(kLargePool)]};
-  std::deque<Slab> all_slabs_;  // owns them
+  std::deque<Slab> all_slabs_;  // owns all slabs, used and spare
   Slab* spare_slabs_ = nullptr;
   size_t pending_ = 0;  // number of pending blocks
   std::vector<Awaited> awaited_;

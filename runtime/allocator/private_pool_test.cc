@@ -113,7 +113,7 @@ TEST_F(PrivatePoolTest, KeepsItsSegmentsWhileItHasAUse) {
   EXPECT_THROW(allocator_.allocate(90 * kMiB, stream_), OutOfMemoryError);
   EXPECT_EQ(source_.reserved(), held);
 
-  timeline_.queue(stream_);  // prevents an automatic release
+  timeline_.queue(stream_);  // queued work prevents an automatic release
   allocator_.release_pool(kPool);
   EXPECT_TRUE(allocator_.pool_exists(kPool));
   allocator_.empty_cache(kOtherPool);
@@ -145,7 +145,7 @@ TEST_F(PrivatePoolTest, ALastResortServesOthersBeforeTheyFail) {
   Block* small = allocate_in(kPool, 100, stream_);
   allocator_.free(allocate_in(kPool, 60 * kMiB, stream_));
   Block* common = allocator_.allocate(20 * kMiB, stream_);
-  EXPECT_EQ(pool_of(common), kCommonPool);  // there was room
+  EXPECT_EQ(pool_of(common), kCommonPool);  // the device had room
   Block* lent = allocator_.allocate(50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   EXPECT_THROW(allocator_.allocate(50 * kMiB, stream_), OutOfMemoryError);
@@ -175,7 +175,7 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
     EXPECT_LT(segment.size, bytes + 2 * kMiB);
   }
   EXPECT_EQ(source_.segments().size(), blocks.size());
-  allocator_.set_settings({});  // does not change that
+  allocator_.set_settings({});  // settings do not change a pool's trait
   // Free segments serve requests that fit, without being split.
   void* const address = blocks.back()->pointer;
   allocator_.free(blocks.back());

@@ -185,7 +185,7 @@ void Reclaim::release_ended_pools() {
         release(pool, [](const Segment&) { return true; });
       }
     } catch (const KeptError&) {
-      continue;  // they stay until a later call
+      continue;  // the segments stay until a later call
     }
   }
   end_unused_pools();

@@ -77,7 +77,7 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   EXPECT_EQ(reserved(), 80 * kMiB);
   Block* near = allocator_.allocate(57 * kMiB, stream_);
   EXPECT_EQ(near->pointer, whole->pointer);
-  EXPECT_EQ(near->size, 60 * kMiB);  // not split
+  EXPECT_EQ(near->size, 60 * kMiB);  // the range was not split
   EXPECT_EQ(reserved(), 80 * kMiB);
   allocator_.free(near);
   Block* far = allocator_.allocate(50 * kMiB, stream_);
@@ -101,7 +101,7 @@ TEST_F(SettingsOfAllocatorTest, LargeSegmentsHaveTheConfiguredSize) {
 }
 
 TEST_F(SettingsOfAllocatorTest, SegmentsUnusedForLongestAreReturnedBeforeGrowth) {
-  set({.collect_above = 0.5});  // 100 MiB
+  set({.collect_above = 0.5});  // a threshold of 100 MiB
   Block* oldest = allocator_.allocate(30 * kMiB, stream_);
   Block* newer = allocator_.allocate(32 * kMiB, fake_stream(2));
   void* const newer_base = newer->pointer;
@@ -123,7 +123,7 @@ TEST_F(SettingsOfAllocatorTest, SegmentsUnusedForLongestAreReturnedBeforeGrowth)
 
 TEST_F(SettingsOfAllocatorTest, TheThresholdIsAFractionOfTheLimit) {
   source_.set_limit(100 * kMiB);
-  set({.collect_above = 0.5});  // 50 MiB
+  set({.collect_above = 0.5});  // a threshold of 50 MiB
   allocator_.free(allocator_.allocate(30 * kMiB, stream_));
   Block* block = allocator_.allocate(40 * kMiB, stream_);
   EXPECT_EQ(reserved(), 40 * kMiB);

@@ -41,7 +41,7 @@ inline constexpr int size_class(size_t bytes) {
   if (last < 512) {
     return static_cast<int>(last / 64);
   }
-  const int log = std::bit_width(last) - 1;  // 9 .. 17
+  const int log = std::bit_width(last) - 1;  // from 9 to 17
   return 8 + (log - 9) * 4 + static_cast<int>((last >> (log - 2)) & 3);
 }
 

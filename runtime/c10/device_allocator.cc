@@ -61,7 +61,7 @@ struct DeviceMemory {
         core(device, &source, &timeline) {}
   allocator::DeviceSource whole;
   allocator::Source* const base;    // `whole`, unless a diagnostic replaces it
-  allocator::LimitedSource source;  // the share that this process may use
+  allocator::LimitedSource source;  // limits `base` to the share that this process may use
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
   std::atomic<double> fraction{1};
@@ -199,7 +199,7 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   if (memory_watchers.any()) {
     const DiagnosticHooks& hooks = diagnostic_hooks();
     scope.emplace(hooks.context(allocator::ContextLevel::kAll));
-    hooks.on_free(block);  // before another thread can allocate the block
+    hooks.on_free(block);  // called before another thread can allocate the block
   }
   core.free(block);
   report_to_profiler(core, pointer, -bytes);

@@ -54,8 +54,8 @@ class Watchers {
   std::atomic<uint32_t> bits_{0};
 };
 
-OPENREG_API extern Watchers memory_watchers;  // watch allocations and frees
-OPENREG_API extern Watchers stream_watchers;  // watch events, and waits of the host
+OPENREG_API extern Watchers memory_watchers;  // those that watch allocations and frees
+OPENREG_API extern Watchers stream_watchers;  // those that watch events and waits of the host
 
 // What the host waits for: all streams of a device, one stream, or an event.
 using Awaited = std::variant<c10::DeviceIndex, orStream_t, orEvent_t>;

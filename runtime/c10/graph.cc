@@ -92,7 +92,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
  private:
   std::mutex mutex_;
   std::deque<Numbers> queued_;
-  uint64_t taken_ = 0;  // entries popped by first commands
+  uint64_t taken_ = 0;  // number of entries that first commands have popped
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
 

@@ -75,7 +75,7 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   struct Drawn {
     c10::intrusive_ptr<GeneratorState> state;
     std::shared_ptr<ReplayedNumbers> replayed;
-    uint64_t count = 0;  // random numbers per replay
+    uint64_t count = 0;  // number of random numbers per replay
   };
 
   void add_generator(const at::Generator& generator);

@@ -39,12 +39,13 @@ struct Shared {
 struct SharedMemory {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<Shared>> all;
-  std::list<Shared*> waiting;  // entries without uses
-  int importing = 0;           // calls in progress that may return a waiting entry
+  std::list<Shared*> waiting;  // entries that no DataPtr uses
+  int importing = 0;           // number of calls that may return a waiting entry
 };
 
 SharedMemory& shared_memory() {
-  static auto* const memory = std::make_unique<SharedMemory>().release();  // tensors may outlive it
+  static auto* const memory =
+      std::make_unique<SharedMemory>().release();  // never destroyed: tensors may outlive it
   return *memory;
 }
 

@@ -126,7 +126,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     }
     static thread_local const CurrentStreamsOwner owner;
     if (current_streams == nullptr) {
-      return previous;  // at thread exit, after the owner was destroyed
+      return previous;  // the thread is exiting, and the owner was destroyed
     }
   }
   (*current_streams)[static_cast<size_t>(device)] = handle;

@@ -183,7 +183,7 @@ TEST(EventTest, MeasuresTime) {
   OPENREG_CHECK(orLaunchKernel(
       native_stream(stream), [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); }, 20));
   end.record(stream);
-  EXPECT_THROW((void)start.elapsedTime(end), c10::Error);  // not complete yet
+  EXPECT_THROW((void)start.elapsedTime(end), c10::Error);  // `end` is not complete yet
   end.synchronize();
   EXPECT_GE(start.elapsedTime(end), 20.0);
 }

@@ -194,7 +194,7 @@ class Names {
 
  private:
   std::mutex mutex_;
-  std::unordered_set<std::string> names_;  // does not move its elements
+  std::unordered_set<std::string> names_;  // a set that does not move its elements
 };
 
 // What a thread keeps from its first record to its end: its buffer, the ids it has pushed (by
@@ -306,7 +306,7 @@ void CallActivity::Begin(const char* function, Kind kind) {
     return;
   }
   record_.kind = orActivityRuntime;
-  do {  // 0 means no correlation
+  do {  // skip 0, which means no correlation
     record_.correlation = last_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
   } while (record_.correlation == 0);
   record_.name = function;

@@ -77,7 +77,7 @@ TEST_F(ActivityTest, ACallInProgressWhenTracingEndsIsRecorded) {
 TEST_F(ActivityTest, AFlushDoesNotWaitForCallsThatWait) {
   QueueLaunches();
   Gate gate;
-  EXPECT_OK(gate.Launch(nullptr));  // not recorded
+  EXPECT_OK(gate.Launch(nullptr));  // not recorded: queued before tracing started
   ASSERT_TRUE(gate.AwaitEntered());
   Profiler::Get().Start();
   std::atomic<bool> synchronized{false};
@@ -201,7 +201,7 @@ TEST_F(ActivityTest, RecordsOfOneStreamDoNotOverlap) {
 TEST_F(ActivityTest, ThreadsLaunchWhileTracingIsToggled) {
   constexpr int kThreads = 8;
   constexpr int kSessions = 30;
-  constexpr int kLaunches = 4000;  // at most per session: the profiler keeps all records
+  constexpr int kLaunches = 4000;  // maximum per session: the profiler keeps all records
   Profiler::Get().Start(16 * sizeof(orActivity));
   std::atomic<bool> over{false};
   std::atomic<int> launched{0};

@@ -49,12 +49,12 @@ class LiveTable {
 
  private:
   struct Slot {
-    std::atomic<uintptr_t> base{0};  // 0: free
+    std::atomic<uintptr_t> base{0};  // 0: the slot is free
     std::atomic<size_t> size{0};
   };
   static constexpr int kChunk = 1024;
   static constexpr int kChunks = 4096;
-  std::atomic<Slot*> chunks_[kChunks] = {};  // never freed
+  std::atomic<Slot*> chunks_[kChunks] = {};  // chunks are never freed
   std::atomic<int> size_{0};
   std::vector<int> free_;
 };

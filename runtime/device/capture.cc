@@ -109,7 +109,7 @@ orError_t Captures::Begin(Stream* stream, uint64_t expected, orStreamCaptureMode
   capture->mode = capture_mode;
   capture->owner = &thread_state;
   capture->origin = stream;
-  capture->graph = new Graph(stream->device());  // deleted by Release
+  capture->graph = new Graph(stream->device());  // Release deletes it
   capture->branches.push_back({stream, {}});
   stream->set_capture(capture.get());
   captures_.push_back(std::move(capture));

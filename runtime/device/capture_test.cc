@@ -70,7 +70,7 @@ TEST_F(CaptureTest, AForkWithoutWorkNeedsNoJoin) {
     EXPECT_OK(orEventRecord(fork, stream));
     EXPECT_OK(orStreamWaitEvent(side, fork, 0));
   });
-  EXPECT_OK(orGraphLaunch(graph, stream));  // a graph without nodes
+  EXPECT_OK(orGraphLaunch(graph, stream));  // the graph has no nodes
   EXPECT_OK(orStreamSynchronize(stream));
   EXPECT_OK(orStreamSynchronize(side));
 }

@@ -146,7 +146,7 @@ struct CopyRequest {
   const void* source;
   size_t size;
   orMemcpyKind kind;
-  int destination_device;  // -1: any
+  int destination_device;  // -1: any device
   int source_device;
 };
 

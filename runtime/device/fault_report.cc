@@ -169,7 +169,7 @@ void Chain(int signal, siginfo_t* info, void* context) {
       (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
     const bool fault = info->si_code > 0;
     if (!fault && before.sa_handler == SIG_IGN) {
-      return;  // sent by a process, and ignored
+      return;  // a process sent the signal, and it is ignored
     }
     // A fault cannot be ignored. Returning runs the faulting instruction again, now with the
     // default action, so that a core dump shows its location. A signal that a process sent must be

@@ -228,7 +228,7 @@ TEST_F(FaultReportTest, ThePreviousHandlerMayRecoverRepeatedly) {
           TouchNothing();
         }
         if (recovered < 5) {
-          Touch(memory + recovered);  // ours: reported, then passed on
+          Touch(memory + recovered);  // a fault of ours is reported, then passed on
         }
         _exit(recovered == 5 ? 23 : 98);
       },

@@ -106,7 +106,7 @@ uint32_t Graph::FindUnjoined(const std::vector<uint32_t>& heads) const {
   }
   for (size_t index = nodes_.size(); index-- > 0;) {
     if (!joined[index]) {
-      return static_cast<uint32_t>(index);  // only later nodes could depend on it
+      return static_cast<uint32_t>(index);  // only later nodes could depend on this one
     }
     for (const uint32_t before : nodes_[index].after) {
       joined[before] = true;
@@ -147,7 +147,7 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
       }
       break;
     case Command::kWait:
-      break;  // never captured
+      break;  // a wait is never captured
   }
 }
 

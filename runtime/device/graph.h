@@ -70,7 +70,7 @@ class Graph {
     Event* event;  // not null: the node records this event
     uint64_t event_handle;
     uint64_t record;  // number of the event's record in the latest replay
-    uint32_t stream;  // index
+    uint32_t stream;  // index of the stream that captured the node
     std::vector<uint32_t> after;
   };
 
@@ -90,8 +90,8 @@ class Graph {
   const int32_t number_;  // names the graph in records
   std::vector<Node> nodes_;
   std::vector<unsigned char> arguments_;  // those of each node start at a multiple of 16
-  bool runs_inline_ = true;               // all nodes may run inline
-  bool has_team_ = false;                 // some node uses a team
+  bool runs_inline_ = true;               // whether all nodes may run inline
+  bool has_team_ = false;                 // whether some node uses a team
   uint64_t work_ns_ = 0;
   std::vector<uint32_t> timed_;  // nodes that record an event
   std::atomic<uint32_t> owners_{1};

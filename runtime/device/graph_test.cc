@@ -217,7 +217,7 @@ TEST_F(GraphTest, TheErrorOfAKernelStaysWithTheReplayingStream) {
     EXPECT_FAILS(orGraphLaunch(graph, replaying), orErrorLaunchFailure, "failing");
     EXPECT_OK(orStreamSynchronize(replaying));
   }
-  EXPECT_EQ(sum, 4);  // later kernels run
+  EXPECT_EQ(sum, 4);  // kernels after the failed one run
 }
 
 TEST_F(GraphTest, FaultsAreInjectedIntoReplays) {

@@ -56,7 +56,7 @@ orError_t HostMemory::Allocate(size_t size, void** pointer) {
                 ByteText(size).c_str(), std::strerror(errno));
   }
   if (alignment == kLargePage) {
-    madvise(memory, reserved, MADV_HUGEPAGE);  // a preference
+    madvise(memory, reserved, MADV_HUGEPAGE);  // only a preference, so errors are ignored
   }
   std::lock_guard lock(mutex_);
   const auto base = reinterpret_cast<uintptr_t>(memory);

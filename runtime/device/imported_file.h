@@ -43,7 +43,7 @@ class ImportedFile {
  private:
   const int file_;
   const int slot_;
-  std::map<uint64_t, uint64_t> locked_;  // end of each range by its start
+  std::map<uint64_t, uint64_t> locked_;  // the end of each locked range by its start
 };
 
 // Returns whether another process has locked some of these bytes of one of our devices.

@@ -51,7 +51,7 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   orEvent_t event = Create();
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("event-open " + Hex(Export(event))), "ok 0");
-  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");  // never recorded
+  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");  // an event that was never recorded is complete
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orEventRecord(event, nullptr));
   EXPECT_EQ(remote.Ask("event-query 0").substr(0, 21), "error orErrorNotReady");
@@ -177,7 +177,7 @@ TEST_F(IpcEventTest, ADestroyedEventIsReported) {
   EXPECT_OK(orEventDestroy(event));
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
-  ASSERT_EQ(remote.Ask("event"), "ok 1");  // reuses the slot
+  ASSERT_EQ(remote.Ask("event"), "ok 1");  // reuses the slot of the destroyed event
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
   remote.Kill();
@@ -273,7 +273,7 @@ TEST_F(IpcEventTest, ACapturedStreamCannotWaitForAnotherProcess) {
 }
 
 TEST_F(IpcEventTest, SlotsOfDestroyedEventsAreReused) {
-  for (int round = 0; round < 40000; ++round) {  // more than there are slots
+  for (int round = 0; round < 40000; ++round) {  // more events than there are slots
     orEvent_t event = nullptr;
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
     ASSERT_OK(orEventDestroy(event));

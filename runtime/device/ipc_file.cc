@@ -38,7 +38,7 @@ struct FileHandle {
 struct Mapping {
   void* memory;
   size_t size;
-  int file;  // -1: belongs to another process
+  int file;  // -1 if another process owns the file
 };
 
 class Mappings {

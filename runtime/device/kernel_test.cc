@@ -244,7 +244,7 @@ TEST_F(KernelTest, ThePayloadIsTakenByTheCallerOrDropped) {
   EXPECT_EQ(dropped.load(), 1);
 
   fail();
-  fail();  // not the first error, so it is dropped
+  fail();  // the second error is dropped
   EXPECT_EQ(orStreamSynchronize(nullptr), orErrorUnknown);
   EXPECT_EQ(dropped.load(), 2);
   EXPECT_EQ(orTakeErrorPayload(), &payload);

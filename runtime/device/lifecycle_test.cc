@@ -151,7 +151,7 @@ TEST_F(ProcessTest, FreesMayRunDuringTheFirstUse) { EXPECT_PROCESS(FreesBesideTh
 void LaunchesAfterAFirstUseThatFailed() {
   int count = 0;
   REQUIRE(orGetDeviceCount(&count) ==
-          orSuccess);  // reads files now; the limit would prevent that later
+          orSuccess);  // reads files, which the limit would prevent later
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit low = before;

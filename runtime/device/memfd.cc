@@ -52,7 +52,7 @@ int CreateMemfd(size_t size, uint64_t* number) {
   }
   const MemfdName name(*number);
   int file = memfd_create(name.text, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal);
-  if (file < 0 && errno == EINVAL) {  // before Linux 6.3
+  if (file < 0 && errno == EINVAL) {  // Linux before 6.3 does not support kNoExecSeal
     file = memfd_create(name.text, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }
   if (file < 0) {

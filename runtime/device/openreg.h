@@ -120,9 +120,9 @@ OPENREG_API orError_t orGetVersion(int* version);
 
 typedef struct orDeviceProperties {
   char name[64];
-  size_t total_memory;                  // bytes
+  size_t total_memory;                  // in bytes
   size_t allocation_granularity;        // bytes; orMalloc rounds sizes up to it
-  int major, minor;                     // capability
+  int major, minor;                     // compute capability
   int multi_processor_count;            // number of CPU cores that kernels may use
   int max_threads_per_multi_processor;  // threads of kernels that a core runs at the same time
   int warp_size;                        // threads that run in lockstep; 1 if each runs alone
@@ -180,7 +180,7 @@ typedef enum orMemcpyKind {
   orMemcpyHostToDevice = 1,
   orMemcpyDeviceToHost = 2,
   orMemcpyDeviceToDevice = 3,
-  orMemcpyDefault = 4  // inferred from the pointers
+  orMemcpyDefault = 4  // the driver infers the kind from the pointers
 } orMemcpyKind;
 
 typedef enum orMemoryType {
@@ -288,10 +288,10 @@ OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsi
 enum {
   orEventDisableTiming = 0x0,
   orEventEnableTiming = 0x1,
-  orEventInterprocess = 0x2,  // not with orEventEnableTiming: orErrorInvalidValue
+  orEventInterprocess = 0x2,  // with orEventEnableTiming: orErrorInvalidValue
 };
 // Creates an event of the current device. At most 1048576 events can exist at a time.
-OPENREG_API orError_t orEventCreate(orEvent_t* event);  // without timing
+OPENREG_API orError_t orEventCreate(orEvent_t* event);  // creates an event without timing
 OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags);
 OPENREG_API orError_t orEventDestroy(orEvent_t event);
 OPENREG_API orError_t orEventGetDevice(orEvent_t event, int* device);
@@ -486,8 +486,9 @@ typedef struct orActivity {
   uint64_t start_ns;     // CLOCK_MONOTONIC, as are all times here
   uint64_t end_ns;
   uint64_t queued_ns;        // when the call queued the work; 0 for a call
-  uint64_t external_id;      // the id that the calling thread pushed last; 0: none
-  uint64_t user_id;          // the same for orActivityIdUser
+  uint64_t external_id;      // the last id of kind orActivityIdExternal that the calling
+                             // thread pushed; 0: none
+  uint64_t user_id;          // the last id of kind orActivityIdUser; 0: none
   uint64_t bytes;            // size of a copy, a fill or an allocation
   uint64_t object;           // the event, graph or pointer of a call, if any
   int32_t thread;            // gettid() of the caller

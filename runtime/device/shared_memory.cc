@@ -41,7 +41,7 @@ struct MemoryHandle {
   uint16_t magic;
   uint8_t version;
   uint8_t device;
-  int32_t process;  // the exporter
+  int32_t process;  // process id of the exporter
   int32_t file;     // this descriptor and the next are the exporter's
   int32_t page_file;
   uint64_t number;  // identifies the file

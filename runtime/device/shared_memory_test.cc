@@ -102,7 +102,7 @@ TEST_F(SharedMemoryTest, ImportingAgainReturnsTheSamePointer) {
   EXPECT_EQ(Read(again), 7);
   ASSERT_OK(orIpcRelease(again, nullptr));
   ASSERT_OK(orIpcRelease(beside, nullptr));
-  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // because of the overlapping import
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // the overlapping import is still locked
   EXPECT_EQ(Read(overlapping), 7);
   ASSERT_OK(orIpcRelease(overlapping, nullptr));
   EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
@@ -274,7 +274,7 @@ TEST_F(SharedMemoryTest, InvalidHandlesAreRefused) {
   RemoteProcess remote;
   for (size_t index = 0; index < sizeof(handle.reserved); ++index) {
     if (index >= 56) {
-      continue;  // unused bytes
+      continue;  // no check covers the unused bytes
     }
     for (const unsigned char damage : {0x55, 0x01}) {
       orIpcMemoryHandle damaged = Export(0, 64);
@@ -336,7 +336,7 @@ TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
   }
   RemoteProcess remote;
   for (int round = 0; round < 20; ++round) {
-    const size_t offset = static_cast<size_t>(round) * 64;  // different bytes each time
+    const size_t offset = static_cast<size_t>(round) * 64;  // each round exports different bytes
     const std::string imported = remote.Ask("import " + Hex(Export(offset, 64)));
     ASSERT_EQ(imported.substr(0, 3), "ok ") << imported;
     ASSERT_EQ(remote.Ask("release " + imported.substr(3)), "ok ");

@@ -30,7 +30,7 @@ std::mutex& PagesMutex() {
 
 struct Pages {
   std::shared_ptr<MappedPage> own;
-  std::vector<std::shared_ptr<MappedPage>> others;  // recently used
+  std::vector<std::shared_ptr<MappedPage>> others;  // the pages that were used recently
   uint64_t next_serial = 1;
   std::vector<uint64_t> given;  // the serial number of each slot that was ever used; 0: free
   std::vector<uint64_t> free_slots;
@@ -282,7 +282,7 @@ void FreeSlot(uint64_t serial) {
   Pages& pages = ThePages();
   uint64_t& given = pages.given[serial % SharedPage::kSlots];
   if (given != serial) {
-    return;  // already swept, and may have a new user
+    return;  // the slot was swept already and may have a new user
   }
   (void)pages.own->Take(serial);
   given = 0;

@@ -41,7 +41,7 @@ struct SharedPage {
   };
   // The memory that a handle names; all zeros for an event.
   struct Range {
-    uint64_t file;  // the number of the file
+    uint64_t file;  // identifies the file
     uint64_t offset;
     uint64_t size;
     uint64_t device;
@@ -50,7 +50,7 @@ struct SharedPage {
   struct Slot {
     std::atomic<uint64_t> serial;  // 0: free. The low bits are the slot's index
     std::atomic<MarkWord> capture;
-    std::atomic<uint64_t> range[4];  // a Range
+    std::atomic<uint64_t> range[4];  // the words of a Range
 
     void SetRange(const Range& to) {
       const uint64_t words[4] = {to.file, to.offset, to.size, to.device};

@@ -108,7 +108,7 @@ void Stream::WakeConsumer() {
     case kExecutorSleeps:
       Executor::Get().Notify();
       break;
-    default:  // another producer was first
+    default:  // another producer has woken the consumer
       break;
   }
 }
@@ -177,7 +177,7 @@ bool Stream::AcquireToken() {
       return true;
     }
     if (Stopping()) {
-      return false;  // a kernel that called exit() may hold it
+      return false;  // a kernel that called exit() may hold the token
     }
   }
 }

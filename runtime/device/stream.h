@@ -181,7 +181,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);
   bool WantsTeam(const Command& command) const;
-  bool Execute(Command& command, bool with_team);  // true: the command is done
+  bool Execute(Command& command, bool with_team);  // returns whether the command is done
   [[gnu::cold, gnu::noinline]] bool ExecuteRecorded(Command& command, bool with_team);
 
   // Guards the thread management of Streams: `thread_` and `joinable_` of all streams.
@@ -220,7 +220,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   uint64_t seen_done_ = 0;
   pthread_t thread_{};
   bool joinable_ = false;
-  std::unique_ptr<orActivity[]> activities_;  // one per command; null until a command is recorded
+  std::unique_ptr<orActivity[]>
+      activities_;  // one per ring entry; null until a command is recorded
 
   alignas(64) std::atomic<uint64_t> tail_{0};
   std::atomic<uint64_t> work_{0};

@@ -161,7 +161,7 @@ inline orError_t Submission::Wait(Event* event, uint64_t event_handle) const {
     return WaitForImported(event);
   }
   if (capture.stream == queue_.stream() || capture.complete()) {
-    return orSuccess;  // ordered on the same stream, or done
+    return orSuccess;  // the work is on the same stream, or done
   }
   return queue_.EnqueueWait(capture.stream, capture.position);
 }

@@ -91,7 +91,7 @@ int CoreCount() {
     return CPU_COUNT(&cores);
   }
   const unsigned count =
-      std::thread::hardware_concurrency();  // there are more cores than cpu_set_t has bits
+      std::thread::hardware_concurrency();  // the machine has more cores than cpu_set_t has bits
   return count == 0 ? 1 : static_cast<int>(count);
 }
 

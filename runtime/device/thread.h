@@ -24,10 +24,10 @@ struct ThreadState {
   Stream* running;          // the stream whose kernel or callback this thread runs, or null
   ErrorSink* sink;          // receives the error of that kernel
   const char* kernel_name;  // the name of that kernel
-  bool kernel_failed;       // that kernel called orKernelFail
-  bool has_team;            // that kernel may use a team
-  bool of_device;           // started by StartThread
-  bool releasing;           // the thread runs the release of a graph, which may free
+  bool kernel_failed;       // whether that kernel called orKernelFail
+  bool has_team;            // whether that kernel may use a team
+  bool of_device;           // whether StartThread started this thread
+  bool releasing;           // whether the thread releases a graph, which may free
   uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;

@@ -21,9 +21,9 @@ struct Work {
   Command::Kind kind;
   Command::Place place;
   bool may_inline = false;     // may run on the launching thread if the stream is idle
-  bool synchronous = false;    // a copy that is done when the call returns
+  bool synchronous = false;    // whether a copy must be done when the call returns
   uint32_t work_ns = 0;        // with a team: estimated time on one thread
-  const char* name = nullptr;  // static storage
+  const char* name = nullptr;  // must have static storage
   union {
     orKernelFunction_t kernel = nullptr;
     orHostFn_t function;
@@ -32,7 +32,7 @@ struct Work {
     const void* arguments = nullptr;
     void* data;  // the argument of the function
   };
-  size_t size = 0;  // of the arguments in bytes
+  size_t size = 0;  // size of the arguments in bytes
 
   // Used by captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and
   // why the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".

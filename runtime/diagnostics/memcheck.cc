@@ -39,7 +39,7 @@ constexpr size_t kPlaces = 20;
 // because only the interpreter can format stacks. Never destroyed, because the process is exiting.
 struct ExitState {
   std::map<const void*, std::string> stacks;  // stacks of the blocks held at that time, by context
-  std::set<uintptr_t> reachable;              // addresses of blocks
+  std::set<uintptr_t> reachable;  // addresses of the blocks that the interpreter leaves behind
 };
 std::atomic<ExitState*> exit_state{nullptr};
 

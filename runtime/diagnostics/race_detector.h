@@ -71,7 +71,7 @@ struct Race {
     UseKind kind;
     std::shared_ptr<const WatchedLaunch> launch;
   };
-  Side earlier;  // earlier in the order of the calls
+  Side earlier;  // the use whose call came first
   Side later;
   uintptr_t block;
   size_t bytes;  // size of the block

@@ -64,7 +64,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
     } else if (period == 0) {
       period = step;
     } else if (step % period != 0) {
-      period = 0;  // no simple pattern: use the whole range
+      period = 0;  // no simple pattern: the extent is the whole range
       break;
     }
   }
@@ -233,7 +233,7 @@ void keep_races(Sanitizer& state, const std::vector<Race>& races) {
 
 std::unique_ptr<at::ObserverContext> start_call(const at::RecordFunction& function) {
   if (orInKernel() != 0) {
-    return nullptr;  // a CPU operator inside a kernel
+    return nullptr;  // this is a CPU operator inside a kernel
   }
   auto call = std::make_unique<Call>();
   call->outer = std::exchange(innermost, call.get());
@@ -331,7 +331,7 @@ std::vector<Race> found_races() {
 
 void sanitize_launch(orStream_t stream, const char* name) {
   if (innermost == nullptr) {
-    return;  // outside of operators, the memory that it uses is unknown
+    return;  // outside of operators, the memory that the kernel uses is unknown
   }
   if (is_capturing(stream)) {
     return;  // the kernel runs when its graph is replayed, in the order of the replay's stream
