@@ -19,7 +19,7 @@
 namespace openreg {
 
 struct RendezvousResult {
-  // The prefix of the rendezvous's keys. It is unique: only these ranks use keys with it.
+  // The unique prefix of the rendezvous's keys: only these ranks use keys with it.
   std::string prefix;
   // The notes, indexed by rank.
   std::vector<std::string> notes;

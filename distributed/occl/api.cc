@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of occl.h. They check the arguments and use Communicator and Batch.
+// Implements the C functions of occl.h. They check the arguments and use Communicator and Batch.
 #include <algorithm>
 #include <cstring>
 #include <map>

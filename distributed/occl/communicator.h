@@ -124,6 +124,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status End(occlResult_t result, const std::string& text);
   // Returns success, or why the communicator has ended.
   Status Ended() const;
+  // Announces that this rank has destroyed its communicator, so that waits for it fail.
   void Leave();
 
   // ------------------------------------------------------------------------ for the API
@@ -144,6 +145,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Returns whether a graph captures the batch that OrderAfterLast() has begun.
   bool captured() const { return captured_; }
 
+  // Create, destroy and look up the operators of occlRedOpCreatePreMulSum.
   occlRedOp_t AddScale(occlDataType_t type, const unsigned char* scalar);
   bool RemoveScale(occlRedOp_t op);
   const unsigned char* FindScale(occlRedOp_t op, occlDataType_t* type) const;

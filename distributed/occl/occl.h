@@ -73,7 +73,8 @@ typedef enum occlDataType {
   occlMaxType = 0x7fffffff  // makes every int a value of the enum, so that it can be checked
 } occlDataType_t;
 
-// 8-bit and 16-bit floats are added in float32 and rounded once. Every rank gets the same bits.
+// The operators of reductions. 8-bit and 16-bit floats are added in float32 and rounded once. Every
+// rank gets the same bits.
 typedef enum occlRedOp {
   occlSum = 0,
   occlProd = 1,
@@ -143,7 +144,7 @@ OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm);
 // thread waits in a function of the communicator. Unlike NCCL's, the handle therefore stays valid
 // until occlCommDestroy.
 OPENREG_API occlResult_t occlCommAbort(occlComm_t comm);
-// Does the same with a reason, which appears in the error of each rank.
+// Ends all operations like occlCommAbort. `reason` appears in the error of each rank.
 OPENREG_API occlResult_t occlCommAbortWithReason(occlComm_t comm, const char* reason);
 
 // Sets `error` to occlSuccess or to the reason why the communicator failed. `text` (may be null)

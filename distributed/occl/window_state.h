@@ -62,6 +62,7 @@ class Window {
   int rank() const { return rank_; }
   size_t buffer_bytes() const { return buffer_bytes_; }
   unsigned char* buffer(int peer) const { return members_[static_cast<size_t>(peer)].buffer; }
+  // Return an error if there is no such rank or channel.
   Status CheckPeer(int peer) const;
   Status CheckChannel(int channel) const;
 
@@ -78,9 +79,13 @@ class Window {
 
   // -------------------------------------------------------------- called within an operation only
 
+  // Returns the limit of an operation that starts now; 0 means the window's timeout.
   Limit Start(int64_t timeout_ms) const;
+  // Sends a signal to `peer`. First waits until `peer` has consumed the last one on the channel.
   Status Put(int peer, int channel, const Limit& limit);
+  // Waits for a signal of `peer` on the channel and consumes it.
   Status Take(int peer, int channel, const Limit& limit);
+  // Exchanges signals with all ranks.
   Status Barrier(int channel, const Limit& limit);
   // Waits like Barrier() on channel 0, then fails if the requests of the ranks differ.
   Status CheckedBarrier(const Request& request, const Limit& limit);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of windows. All ranks are in this process, each with its own memory, window and stream.
+// Tests windows. All ranks are in this process, each with its own memory, window and stream.
 #include "distributed/occl/window.h"
 
 #include <gtest/gtest.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the caching allocator on the emulated device, with real memory, streams, kernels and
+// Tests the caching allocator on the emulated device, with real memory, streams, kernels and
 // errors.
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of memcheck on the emulated device. Faults are made by fills that exceed their block: the
+// Tests memcheck on the emulated device. Faults are made by fills that exceed their block: the
 // driver checks the bounds of whole segments only.
 #include "runtime/allocator/memcheck.h"
 

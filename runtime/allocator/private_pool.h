@@ -97,8 +97,8 @@ class PrivatePools {
  private:
   struct PrivatePool {
     int64_t uses = 0;
-    int64_t redirects = 0;  // begin() without end()
-    int64_t visits = 0;     // allocations in progress
+    int64_t redirects = 0;  // number of begin() without end()
+    int64_t visits = 0;     // number of allocations in progress
     PoolTraits traits;
     std::vector<Pool*> pools;
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of private pools through the CachingAllocator.
+// Tests private pools through the CachingAllocator.
 #include "runtime/allocator/private_pool.h"
 
 #include <gtest/gtest.h>

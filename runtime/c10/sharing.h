@@ -5,7 +5,7 @@
 //
 // An exported storage keeps its memory as long as another process may use it, even after the
 // storage is destroyed: the memory then waits here and returns to the allocator after the last
-// importer has released it. Whether it has is checked when anything else is shared or released, by
+// importer has released it. This is checked when anything else is shared or released, by
 // release_shared(), and before an allocation fails. An imported storage releases its memory when
 // the work of its streams is done. A process has one storage for the same bytes: importing them
 // twice, or importing its own bytes, returns the existing storage. Threads: any. In a forked child,

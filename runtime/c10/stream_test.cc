@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of streams, events, devices and errors through torch's interface, the device guard.
+// Tests streams, events, devices and errors through torch's interface, the device guard.
 #include "runtime/c10/stream.h"
 
 #include <c10/core/DeviceGuard.h>

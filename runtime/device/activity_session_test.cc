@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of sessions: no record is lost or duplicated when tracing starts and ends.
+// Tests sessions: no record is lost or duplicated when tracing starts and ends.
 #include <atomic>
 #include <chrono>
 #include <map>

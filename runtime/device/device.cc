@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of devices: count, current device, properties, synchronization.
+// Implements the C functions of devices: count, current device, properties, synchronization.
 #include <unistd.h>
 
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of events.
+// Implements the C functions of events.
 #include <memory>
 
 #include "runtime/device/activity.h"

@@ -74,7 +74,7 @@ TEST_F(EventTest, RecordingAgainDoesNotChangeAWaitInProgress) {
   ASSERT_OK(second.Launch(producer));
   ASSERT_OK(orEventRecord(event, producer));
   first.Open();
-  EXPECT_OK(orStreamSynchronize(consumer));  // does not wait for the second record
+  EXPECT_OK(orStreamSynchronize(consumer));  // the wait ignores the second record
   EXPECT_EQ(orEventQuery(event), orErrorNotReady);
   second.Open();
   EXPECT_OK(orEventSynchronize(event));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the exit of a process that has used the device, and of orShutdown.
+// Tests the exit of a process that has used the device, and of orShutdown.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of captures and graphs.
+// Implements the C functions of captures and graphs.
 #include "runtime/device/capture.h"
 #include "runtime/device/error.h"
 #include "runtime/device/graph.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of interprocess event handles. A handle holds the location of a shared page
-// (memfd.h) and the serial number of one of its slots (shared_page.h).
+// Implements the C functions of interprocess event handles. A handle holds the location of a shared
+// page (memfd.h) and the serial number of one of its slots (shared_page.h).
 #include <memory>
 #include <utility>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of files that other processes map.
+// Implements the C functions of files that other processes map.
 #include <sys/mman.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of kernels and host functions.
+// Implements the C functions of kernels and host functions.
 #include "runtime/device/activity.h"
 #include "runtime/device/error.h"
 #include "runtime/device/openreg_emulation.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of forks before, during and after a process's first use of the device.
+// Tests forks before, during and after a process's first use of the device.
 #include <sys/wait.h>
 
 #include <atomic>

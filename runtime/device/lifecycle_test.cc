@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the first use of the device in a process.
+// Tests the first use of the device in a process.
 #include <dirent.h>
 #include <sys/resource.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of device memory, pinned memory and kernel pointers.
+// Implements the C functions of device memory, pinned memory and kernel pointers.
 #include "runtime/device/activity.h"
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"

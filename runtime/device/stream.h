@@ -91,7 +91,7 @@ struct Command {
     Stream* source;
   };
   uint64_t position;     // the position of a wait; a step may store any value here
-  uint64_t work_before;  // with a team: the value of AddWork before this command
+  uint64_t work_before;  // result of AddWork, for a command that may have a team
   ErrorSink* sink;       // receives the command's error
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of streams.
+// Implements the C functions of streams.
 #include "runtime/device/activity.h"
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"

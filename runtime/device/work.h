@@ -22,7 +22,7 @@ struct Work {
   Command::Place place;
   bool may_inline = false;     // may run on the launching thread if the stream is idle
   bool synchronous = false;    // whether a copy must be done when the call returns
-  uint32_t work_ns = 0;        // with a team: estimated time on one thread
+  uint32_t work_ns = 0;        // estimated time on one thread, for work that may have a team
   const char* name = nullptr;  // must have static storage
   union {
     orKernelFunction_t kernel = nullptr;

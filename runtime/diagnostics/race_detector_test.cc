@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the race detector with synthetic programs of streams, events and memory.
+// Tests the race detector with synthetic programs of streams, events and memory.
 #include "runtime/diagnostics/race_detector.h"
 
 #include <gtest/gtest.h>
