@@ -40,9 +40,9 @@ class Reduction {
   bool created_ = false;
 };
 
-// Each of the following functions throws a ValueError or TypeError whose message begins with
-// `name`, the collective. This one checks that occl can read the tensor: it must be dense, on this
-// device, and not a conjugated or negated view.
+// The following functions check arguments. Each throws a ValueError or TypeError whose message
+// begins with `name`, the collective. This one checks that occl can read the tensor: it must be
+// dense, on this device, and not a conjugated or negated view.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
 // Checks that the tensor is contiguous, for collectives that depend on the order of elements, not

@@ -43,7 +43,7 @@ class LeaderExchange {
     std::function<void(LeaderExchange&)> function;
   };
 
-  // `topology` must outlive the exchange; `gloo` must contain all ranks of the group.
+  // Creates the exchange. `topology` must outlive it; `gloo` must contain all ranks of the group.
   LeaderExchange(const Topology& topology, std::unique_ptr<Transport> local,
                  c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
 

@@ -520,7 +520,7 @@ void MachineTransport::suspend() {
 
 void MachineTransport::resume() { local().resume(); }
 
-// The Gloo group's memory is not counted: it holds no tensors between operations.
+// Returns the memory of occl only: the Gloo group holds no tensors between operations.
 occlMemoryStats_t MachineTransport::memory_stats() const { return local().memory_stats(); }
 
 }  // namespace openreg

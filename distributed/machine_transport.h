@@ -31,7 +31,7 @@ namespace openreg {
 
 class MachineTransport final : public Transport {
  public:
-  // `gloo` must contain all ranks of the group.
+  // Creates the transport. `gloo` must contain all ranks of the group.
   MachineTransport(c10::Device device, Topology topology, std::unique_ptr<Transport> local,
                    c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
   // Waits for enqueued operations.

@@ -150,7 +150,7 @@ std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>> all_reduce_s
   return {std::move(all), std::move(work)};
 }
 
-// torch registers the operator for sparse tensors of the CPU and of CUDA only.
+// Register the operator for sparse tensors of this device: torch does so for the CPU and CUDA only.
 TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, library) {
   library.impl("allreduce_", &all_reduce_sparse);
 }

@@ -40,7 +40,7 @@ class Transport {
   virtual void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op) = 0;
   virtual void all_to_all(const at::Tensor& output, const at::Tensor& input) = 0;
-  // An all-to-all with parts of any size: the i-th input goes to rank i.
+  // Runs an all-to-all with parts of any size: the i-th input goes to rank i.
   virtual void exchange(const std::vector<at::Tensor>& outputs,
                         const std::vector<at::Tensor>& inputs) = 0;
   // Copies the inputs of all ranks, one after the other, to `output` of `root`. Other ranks ignore
@@ -54,7 +54,7 @@ class Transport {
   // rank, and must live until the operation is done.
   virtual void receive(const at::Tensor& tensor, int peer, int tag, int* source) = 0;
 
-  // The operations between begin_group() and end_group() run as one.
+  // Group operations: those between begin_group() and end_group() run as one.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
   // Drops the operations of the group. Called instead of end_group() after an exception.

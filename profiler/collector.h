@@ -38,7 +38,7 @@ class ActivityCollector {
   // Returns the records since start(), in no particular order, and drops them.
   std::vector<orActivity> take();
 
-  // The number of records since start() that did not fit into memory.
+  // Returns the number of records since start() that did not fit into memory.
   uint64_t dropped() const { return dropped_; }
 
   bool started() const { return started_; }

@@ -151,7 +151,8 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
       ReduceInto(step, sends, to, step.request.count);
       break;
     case Operation::kBroadcast:
-      // A root that broadcasts in place has nothing to move; otherwise it reads its own input.
+      // Read the input of the root. The root reads its own memory, and moves nothing if it
+      // broadcasts in place.
       Move(to, me == root ? step.send.view : sends[root], block);
       break;
     case Operation::kScatter:

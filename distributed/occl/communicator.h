@@ -103,7 +103,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
   uint64_t NextMessage(int receiver) { return ++messages_[static_cast<size_t>(receiver)]; }
   std::mutex& mailbox_mutex() { return mailbox_mutex_; }
-  // Held while a thread of this rank searches for a message and claims it.
+  // Returns the mutex that is held while a thread of this rank searches for a message and claims
+  // it.
   std::mutex& receive_mutex() { return receive_mutex_; }
   std::mutex& run_mutex() { return run_mutex_; }
 
@@ -115,7 +116,8 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   occlMemoryStats_t MemoryStats();
   // Returns an error if the communicator is suspended.
   Status CheckResumed() const;
-  // Held shared by a batch while it runs, because it uses the memory that Suspend() releases.
+  // Returns the mutex that a batch holds shared while it runs, because it uses the memory that
+  // Suspend() releases.
   std::shared_mutex& memory_mutex() { return memory_mutex_; }
 
   // ------------------------------------------------------------------------ failure
@@ -132,12 +134,12 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Counts operations of this communicator that are enqueued and not done.
   void BeginBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
   void EndBatch() { batches_.fetch_sub(1, std::memory_order_release); }
-  // A kernel cannot free device memory, so finished batches wait here for the next call.
+  // Store finished batches until the next call drops them: a kernel cannot free device memory.
   void AddFinished(void* batch, void (*drop)(void*));
   void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
-  // Called before and after the launch of a batch. With `in_order`, makes `stream` wait for the
+  // Order a batch; called before and after its launch. With `in_order`, makes `stream` wait for the
   // previous batch if that was on another stream. Captured work is exempt: it runs later, and the
   // program must order it.
   Status OrderAfterLast(orStream_t stream, bool in_order);

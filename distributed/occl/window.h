@@ -90,23 +90,23 @@ OPENREG_API occlResult_t occlWindowBarrier(occlWindow_t window, int channel, int
 // offset on all ranks). Buffers may be overwritten when the operation is done. Results have the
 // same bits on all ranks; float16 and bfloat16 are added in float32.
 
-// An all-reduce in which each rank reduces everything. `input` (may be null) is copied into the
-// buffer first.
+// Enqueues an all-reduce in which each rank reduces everything. `input` (may be null) is copied
+// into the buffer first.
 OPENREG_API occlResult_t occlWindowAllReduceOneShot(occlWindow_t window, size_t offset,
                                                     size_t count, occlDataType_t type,
                                                     occlRedOp_t op, const void* input, void* output,
                                                     orStream_t stream);
 
-// An all-reduce in which each rank reduces one part and writes it into the buffers of all ranks. If
-// `output` is not null, it receives the result instead, and the buffer of each rank holds only a
-// part of it.
+// Enqueues an all-reduce in which each rank reduces one part and writes it into the buffers of all
+// ranks. If `output` is not null, it receives the result instead, and the buffer of each rank holds
+// only a part of it.
 OPENREG_API occlResult_t occlWindowAllReduceTwoShot(occlWindow_t window, size_t offset,
                                                     size_t count, occlDataType_t type,
                                                     occlRedOp_t op, void* output,
                                                     orStream_t stream);
 
-// A reduce-scatter of rows: each of `rows` rows has `ranks` chunks of `count` elements. `output`
-// receives the sum of this rank's chunk for each row.
+// Enqueues a reduce-scatter of rows: each of `rows` rows has `ranks` chunks of `count` elements.
+// `output` receives the sum of this rank's chunk for each row.
 OPENREG_API occlResult_t occlWindowReduceScatter(occlWindow_t window, size_t offset, size_t rows,
                                                  size_t count, occlDataType_t type, occlRedOp_t op,
                                                  void* output, orStream_t stream);

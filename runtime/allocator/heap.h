@@ -60,7 +60,8 @@ class Heap {
   // Frees the range, after its last release(). Its block may be merged into another one.
   void free(Block* range);
 
-  // A segment counts as in use from the first hold() to the last release() of its ranges.
+  // Count a use of a segment, which is in use from the first hold() to the last release() of its
+  // ranges.
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
       segment->idle = 0;

@@ -84,7 +84,8 @@ class OPENREG_API Memcheck {
     Context allocated;
   };
 
-  // `quarantine` is the number of bytes of freed memory to keep; at least one block is kept.
+  // Creates the memcheck of a device. `quarantine` is the number of bytes of freed memory to keep;
+  // at least one block is kept.
   explicit Memcheck(int device, size_t quarantine = kQuarantine);
   ~Memcheck();  // waits for the device
   Memcheck(const Memcheck&) = delete;
@@ -118,7 +119,7 @@ class OPENREG_API Memcheck {
   // Returns the quarantine and other free memory to the device.
   void empty_quarantine();
 
-  // Like CachingAllocator::describe(), for the program's memory. Async-signal-safe.
+  // Describes the program's memory like CachingAllocator::describe(). Async-signal-safe.
   bool describe(const void* pointer, CachingAllocator::Description* description) const;
 
  private:

@@ -44,9 +44,9 @@ class PrivatePools {
  public:
   using Filter = std::function<bool(orStream_t)>;
 
-  // Each throws Error if the request is invalid. begin() also adds a use. end() ends the latest
-  // begin() of the calling thread, or that of any thread if the calling thread has none; it does
-  // not remove the use.
+  // Create, use and release private pools. Each throws Error if the request is invalid. begin()
+  // also adds a use. end() ends the latest begin() of the calling thread, or that of any thread if
+  // the calling thread has none; it does not remove the use.
   void use(PoolId id, PoolTraits traits = {});
   void begin(PoolId id, Filter filter);
   void end(PoolId id);

@@ -185,7 +185,7 @@ PhiloxState reserve(const std::optional<at::Generator>& generator, c10::DeviceIn
 
 at::Generator make_cpu_generator(const PhiloxState& state) {
   const ReplayedNumbers start = state.replayed ? *state.replayed : ReplayedNumbers{state.seed, 0};
-  // Philox counts in blocks of four numbers.
+  // Philox counts in blocks of four numbers, so divide the offset.
   at::Philox4_32 philox(start.seed, /*subsequence=*/0, (start.offset + state.offset) / 4);
   at::mt19937_data_pod twister{};
   twister.seed_ = start.seed;

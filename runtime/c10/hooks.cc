@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device hooks that torch calls outside of operators. Stateless; registered when the library is
-// loaded, for the life of the process. Threads: any.
+// Implements the device hooks that torch calls outside of operators. Stateless; registered when the
+// library is loaded, for the life of the process. Threads: any.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>

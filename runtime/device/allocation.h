@@ -63,7 +63,7 @@ class Allocations {
  public:
   static Allocations& Get();
 
-  // Called once, after the arena is reserved.
+  // Adds the addresses of the arena to the free ranges. Called once, after the arena is reserved.
   void SetUp();
 
   orError_t Allocate(int device, size_t size, void** pointer);

@@ -83,8 +83,7 @@ class alignas(64) Event : public HandleSlot {
   // record.
   void Stamp(uint64_t record);
 
-  // The two steps of a record that a replay makes: allocate its number, then store what it
-  // captures.
+  // Make a record of a replay in two steps: allocate its number, then store what it captures.
   uint64_t NewRecord();
   void Note(const Stream* stream, uint64_t position) {
     capture_.store((position << Stream::kIndexBits) | stream->index, std::memory_order_release);

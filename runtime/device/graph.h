@@ -77,7 +77,7 @@ class Graph {
   ~Graph();
   uint32_t Append(Node node, const Stream* stream, std::vector<uint32_t> after);
   static orError_t RunAll(void* graph);
-  // The step of a replay: runs its next nodes. Returns true when the replay is done.
+  // Runs the next nodes of a replay. Returns true when the replay is done.
   static bool RunSome(Stream* stream, Command* replay, bool with_team);
   void Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team);
   // Runs a node and writes its record, which starts as a copy of the replay's record.

@@ -17,7 +17,7 @@
 
 namespace openreg::device {
 
-// The name of the memfd with this number, as shown by /proc/<pid>/fd.
+// Formats the name of the memfd with this number, as shown by /proc/<pid>/fd.
 struct MemfdName {
   explicit MemfdName(uint64_t number);
   char text[40];

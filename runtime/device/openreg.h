@@ -167,8 +167,8 @@ OPENREG_API orError_t orDeviceReset(void);
 // goes first.
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest);
 
-// With 1, makes each launch wait for its kernel and return the kernel's error. The setting is
-// process-wide.
+// Set and get launch blocking: with 1, each launch waits for its kernel and returns the kernel's
+// error. The setting is process-wide.
 OPENREG_API orError_t orSetLaunchBlocking(int blocking);
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking);
 
@@ -516,9 +516,9 @@ typedef void (*orActivityBufferCompleted_t)(void* buffer, size_t used);
 OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t requested,
                                                   orActivityBufferCompleted_t completed);
 
-// Work that is submitted while tracing is on is recorded when it runs, even if tracing has ended by
-// then. A profiler that needs all records disables tracing and then flushes. Enabling or disabling
-// twice does nothing.
+// Turn tracing on and off. Work that is submitted while it is on is recorded when it runs, even if
+// tracing has ended by then. A profiler that needs all records disables tracing and then flushes.
+// Enabling or disabling twice does nothing.
 OPENREG_API orError_t orActivityEnableTracing(void);
 OPENREG_API orError_t orActivityDisableTracing(void);
 OPENREG_API int orActivityIsEnabled(void);

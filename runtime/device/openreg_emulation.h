@@ -187,7 +187,7 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
 #include <type_traits>
 #include <utility>
 
-// The C++ form with a host function as the kernel. `attributes` may be null.
+// Launches a host function as the kernel, in C++. `attributes` may be null.
 inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
                                 const void* arguments, size_t size,
                                 const orLaunchAttributes* attributes) {
@@ -195,8 +195,8 @@ inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
   return orLaunchKernel(stream, &kernel, arguments, size);
 }
 
-// The C++ form with any callable and any arguments, which are copied or moved into the launch. The
-// callable may return an orError_t, as a kernel does; any other result is dropped.
+// Launches any callable with any arguments, which are copied or moved into the launch. The callable
+// may return an orError_t, as a kernel does; any other result is dropped.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
 // If captured, each replay calls it with its arguments as lvalues. A callable that accepts only
 // rvalues cannot be captured.

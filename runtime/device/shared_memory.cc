@@ -54,7 +54,7 @@ struct MemoryHandle {
   SharedPage::Range range() const { return {number, offset, size, device}; }
 };
 
-// The files of current imports, by their number.
+// Returns the files of current imports, by their number.
 std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
   // Never destroyed, because blocks may be freed until the very end of the process.
   static auto& files = *new std::multimap<uint64_t, std::weak_ptr<ImportedFile>>;

@@ -164,8 +164,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   enum Token : uint32_t { kFree = 0, kConsumer = 1, kInline = 2 };
   enum class Role { kWorker, kExecutor };
 
-  // The functions of StreamQueue. `expected` is the handle that the caller looked up. They fail if
-  // the stream was destroyed since.
+  // Implement the functions of StreamQueue. `expected` is the handle that the caller looked up.
+  // They fail if the stream was destroyed since.
   bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
                  const char* name, ErrorSink* sink);
   template <class Fill>
@@ -287,7 +287,8 @@ class StreamQueue {
   uint64_t expected_ = 0;
 };
 
-// If the sink holds an error, fails with it and clears the sink; otherwise returns orSuccess.
+// Fails with the error in the sink, if there is one, and clears the sink; otherwise returns
+// orSuccess.
 orError_t ReportKernelError(ErrorSink& sink);
 
 template <class Fill>

@@ -222,7 +222,7 @@ TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
 }
 
 TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {
-  // Pauses of about the time after which a worker falls asleep.
+  // Pause for about the time after which a worker falls asleep.
   const orStream_t stream = CreateStream();
   std::mt19937 random(7);
   int64_t counter = 0;

@@ -33,7 +33,7 @@ inline constexpr char kNothingRuns[] =
 
 class Submission {
  public:
-  // `function` is the name of the API call.
+  // Creates the submission of a call. `function` is the name of the API call, for errors.
   explicit Submission(const char* function) : function_(function) {}
 
   // Begins the call: checks the state of the process and looks up the stream.
@@ -54,7 +54,7 @@ class Submission {
   // or fill stays with the stream.
   orError_t Submit(const Work& work) const;
 
-  // Records an event, or waits for one.
+  // Record an event, or wait for one.
   orError_t Record(Event* event, uint64_t event_handle) const;
   orError_t Wait(Event* event, uint64_t event_handle) const;
 

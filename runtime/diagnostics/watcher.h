@@ -26,7 +26,7 @@ enum Watcher : uint32_t {
 
 OPENREG_API extern Watchers launch_watchers;
 
-// The bits of launch_watchers: kLaunchSites and kStreamSanitizer.
+// Returns the bits of launch_watchers: kLaunchSites and kStreamSanitizer.
 inline uint32_t launch_watcher_bits() noexcept { return launch_watchers.bits(); }
 
 }  // namespace openreg
