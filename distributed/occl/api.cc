@@ -120,7 +120,8 @@ Status ResolveScale(const Communicator& communicator, Request* request) {
   }
   if (type != request->type) {
     return Error(occlInvalidArgument, std::string("the scalar of the reduction is ") +
-                                          TypeName(type) + ", the data " + TypeName(request->type));
+                                          TypeName(type) + ", the data " + TypeName(request->type) +
+                                          ": both must have the same type");
   }
   request->op = occlSum;
   request->scaled = true;

@@ -158,7 +158,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   Id content;
   std::memcpy(&content, id.internal, sizeof(content));
   if (content.magic != kMagic) {
-    return Error(occlInvalidArgument, "the id is not from occlGetUniqueId");
+    return Error(occlInvalidArgument,
+                 "the id is not from occlGetUniqueId: pass its bytes unchanged to all ranks");
   }
   std::shared_ptr<Communicator> self(new Communicator);
   self->rank_ = rank;
@@ -183,7 +184,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   if (!segment.ranks.compare_exchange_strong(known, static_cast<uint32_t>(ranks)) &&
       known != static_cast<uint32_t>(ranks)) {
     return Error(occlInvalidUsage, self->Name(rank) + " was created with " + std::to_string(ranks) +
-                                       " ranks, another rank with " + std::to_string(known));
+                                       " ranks, another rank with " + std::to_string(known) +
+                                       ": all ranks must pass the same number");
   }
   RankState& state = segment.states[rank];
   if (const orError_t error = orIpcGetDeviceFile(&state.device, self->device_);

@@ -115,7 +115,8 @@ Graph::~Graph() {
 
 void Graph::add_generator(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kOpenRegType,
-              "openreg: a graph can use generators of device openreg only");
+              "openreg: a graph can use generators of device openreg only: pass one from "
+              "torch.Generator(\"openreg\")");
   const auto& state = generator.get<GeneratorImpl>()->state();
   const bool known = std::any_of(generators_.begin(), generators_.end(),
                                  [&](const Drawn& drawn) { return drawn.state == state; });

@@ -177,7 +177,7 @@ OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t handle, const char* path) {
     return error;
   }
   if (path == nullptr) {
-    return Fail(orErrorInvalidValue, "orGraphDebugDotPrint: path is null");
+    return Fail(orErrorInvalidValue, "orGraphDebugDotPrint: path is null: pass the name of a file");
   }
   return graph->Draw(path);
 }

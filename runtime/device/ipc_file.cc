@@ -73,7 +73,10 @@ class Mappings {
     const auto found = std::find_if(mappings_.begin(), mappings_.end(),
                                     [=](const Mapping& known) { return known.memory == memory; });
     if (found == mappings_.end()) {
-      return Fail(orErrorInvalidValue, "%s: no file is mapped at %p", function, memory);
+      return Fail(
+          orErrorInvalidValue,
+          "%s: no file is mapped at %p: pass an address from orIpcCreateFile or orIpcMapFile",
+          function, memory);
     }
     munmap(memory, found->size);
     if (found->file >= 0) {

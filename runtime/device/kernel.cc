@@ -76,7 +76,7 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, v
     return error;
   }
   if (function == nullptr) {
-    return Fail(orErrorInvalidValue, "orLaunchHostFunc: function is null");
+    return Fail(orErrorInvalidValue, "orLaunchHostFunc: function is null: pass a host function");
   }
   Work work{Command::kHostFunction, Command::kOnWorker};
   work.function = function;

@@ -113,7 +113,9 @@ orError_t MappedPage::Own(const char* function, std::shared_ptr<MappedPage>* pag
       if (place.file >= 0) {
         close(place.file);
       }
-      return Fail(orErrorSystem, "%s: the shared page of this process cannot be created: %s",
+      return Fail(orErrorSystem,
+                  "%s: the shared page of this process cannot be created: %s; free memory or raise "
+                  "the limit of open files (ulimit -n)",
                   function, std::strerror(error));
     }
     mapped->magic.store(SharedPage::kMagic, std::memory_order_release);
