@@ -51,7 +51,7 @@ std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   return error;
 }
 
-// Makes blocks wait for their users that were freed where no mark could be made. Temporarily
+// Makes blocks that were freed where no mark could be made wait for their users. Temporarily
 // unlocks the pool.
 void Reclaim::mark_deferred(Pool& pool, PoolLock* lock) {
   if (!pool.has_deferred() || !timeline_->may_wait()) {

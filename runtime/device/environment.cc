@@ -143,7 +143,7 @@ size_t MemoryLimit() {
 }
 
 std::mutex& EnvironmentMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may call this while the process exits
+  static std::mutex& mutex = *new std::mutex;  // never destroyed: a thread may call this at exit
   return mutex;
 }
 

@@ -30,7 +30,7 @@ std::atomic<int> requested_blocking{-1};
 
 std::mutex& InitializeMutex() {
   static std::mutex& mutex =
-      *new std::mutex;  // a thread may use the device while the process exits
+      *new std::mutex;  // never destroyed: a thread may use the device at exit
   return mutex;
 }
 

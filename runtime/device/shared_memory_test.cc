@@ -329,7 +329,7 @@ TEST_F(SharedMemoryTest, NothingIsReleasedOnACapturedStream) {
 }
 
 TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
-  // Use all slots except a few.
+  // Use all slots except a few, so that the exports below must reuse theirs.
   std::vector<orEvent_t> events(SharedPage::kSlots - 4);
   for (orEvent_t& event : events) {
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));

@@ -24,7 +24,7 @@ namespace {
 
 // Guards everything below; never held during waits for a stream.
 std::mutex& PagesMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may wait while the process exits
+  static std::mutex& mutex = *new std::mutex;  // never destroyed: a thread may wait at exit
   return mutex;
 }
 

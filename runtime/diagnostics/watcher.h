@@ -18,7 +18,7 @@ namespace openreg {
 
 enum Watcher : uint32_t {
   kLaunchSites = 0x1,      // watches launches (launch_site.h)
-  kStreamSanitizer = 0x2,  // watches launches, memory, streams (stream_sanitizer.h)
+  kStreamSanitizer = 0x2,  // watches launches, memory and streams (stream_sanitizer.h)
   kMemoryHistory = 0x4,    // watches memory (memory_history.h)
   kMemcheck = 0x8,         // watches memory and streams (memcheck.h)
   kKernelWarnings = 0x10,  // watches streams while it holds warnings (warning.h)
