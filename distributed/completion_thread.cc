@@ -101,8 +101,8 @@ struct Threads {
 };
 
 Threads& threads() {
-  static auto* const all =
-      std::make_unique<Threads>().release();  // never destroyed: threads may use it at exit
+  // Never destroyed, because threads may use it at exit.
+  static auto* const all = std::make_unique<Threads>().release();
   return *all;
 }
 

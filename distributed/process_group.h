@@ -104,8 +104,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
-  void setSequenceNumberForGroup() override {
-  }  // nothing to set: the number starts at 0 on all ranks
+  void setSequenceNumberForGroup() override {}  // the number starts at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   void enableCollectivesTiming() override { timed_ = true; }
   void registerOnCompletionHook(

@@ -104,8 +104,8 @@ class History {
   };
 
   static History& get() {
-    static auto& history =
-        *std::make_unique<History>().release();  // never destroyed: used until process exit
+    // Never destroyed, because it is used until the process exits.
+    static auto& history = *std::make_unique<History>().release();
     return history;
   }
 

@@ -21,8 +21,7 @@ namespace openreg::occl {
 
 inline constexpr int kMaxRanks = OCCL_MAX_RANKS;
 inline constexpr size_t kSlotBytes = size_t{64} << 10;
-inline constexpr int kMailboxes =
-    8;  // maximum number of messages in progress from one rank to another
+inline constexpr int kMailboxes = 8;  // most messages in progress from one rank to another
 inline constexpr size_t kTextBytes = 512;
 
 enum class Operation : uint32_t {

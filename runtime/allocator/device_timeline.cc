@@ -19,9 +19,8 @@ orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 class RelaxedCaptureScope {
  public:
   RelaxedCaptureScope() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCaptureScope() {
-    (void)orThreadExchangeStreamCaptureMode(&mode_);
-  }  // cannot fail: the mode was valid
+  // The exchange cannot fail, because the mode was valid before.
+  ~RelaxedCaptureScope() { (void)orThreadExchangeStreamCaptureMode(&mode_); }
   RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
   RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
 

@@ -44,8 +44,8 @@ struct SharedMemory {
 };
 
 SharedMemory& shared_memory() {
-  static auto* const memory =
-      std::make_unique<SharedMemory>().release();  // never destroyed: tensors may outlive it
+  // Never destroyed, because tensors may outlive static objects.
+  static auto* const memory = std::make_unique<SharedMemory>().release();
   return *memory;
 }
 

@@ -230,8 +230,8 @@ TEST_F(EventTest, DestroyingAnEventDoesNotDisturbWaiters) {
   ASSERT_OK(orEventRecord(event, producer));
   ASSERT_OK(orStreamWaitEvent(consumer, event, 0));
   ASSERT_OK(orEventDestroy(event));
-  const orEvent_t reuse =
-      CreateEvent(orEventEnableTiming);  // reuses the slot of the destroyed event
+  // Reuses the slot of the destroyed event.
+  const orEvent_t reuse = CreateEvent(orEventEnableTiming);
   EXPECT_OK(orEventQuery(reuse));
   EXPECT_EQ(orStreamQuery(consumer), orErrorNotReady);
   gate.Open();

@@ -153,8 +153,8 @@ TEST_F(ExecutorTest, KernelsOfAllKindsRunInOrder) {
     const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel, orLaunchParallel, orLaunchShort};
     Launch(stream, kinds[(number * 7 + number / 13) % 5], &steps[static_cast<size_t>(number)]);
     if (number % 100 == 50) {
-      std::this_thread::sleep_for(
-          std::chrono::microseconds(100));  // a pause in which threads fall asleep
+      // Threads fall asleep during this pause.
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
   ASSERT_OK(orStreamSynchronize(stream));

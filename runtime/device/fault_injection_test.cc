@@ -61,8 +61,7 @@ TEST_F(FaultInjectionTest, ADelayMakesAMissingSynchronizationVisible) {
         return orSuccess;
       },
       &pointer, sizeof(pointer), &cheap));
-  EXPECT_EQ(orStreamQuery(nullptr),
-            orErrorNotReady);   // the kernel was not run inline and is not done
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // not run inline, and not done
   EXPECT_EQ(shared.load(), 0);  // the value that a host without synchronization sees
   ASSERT_OK(orStreamSynchronize(nullptr));
   EXPECT_EQ(shared.load(), 1);

@@ -220,8 +220,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   uint64_t seen_done_ = 0;
   pthread_t thread_{};
   bool joinable_ = false;
-  std::unique_ptr<orActivity[]>
-      activities_;  // one per ring entry; null until a command is recorded
+  std::unique_ptr<orActivity[]> activities_;  // one per ring entry; null before the first record
 
   alignas(64) std::atomic<uint64_t> tail_{0};
   std::atomic<uint64_t> work_{0};

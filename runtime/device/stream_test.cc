@@ -338,8 +338,8 @@ TEST_F(StreamTest, AReusedSlotDoesNotInheritAnError) {
       EXPECT_EQ(state.on_host, 1);
     }
     ASSERT_OK(orStreamDestroy(stream));
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(5));  // time in which the worker, if any, ends
+    // The stream's worker, if it has one, ends during this pause.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::vector<orStream_t> next;
     for (int number = 0; number < 3; ++number) {
       next.push_back(CreateStream());

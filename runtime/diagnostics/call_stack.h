@@ -48,8 +48,8 @@ struct CallFrames {
     std::string function;
   };
   std::vector<Frame> frames;
-  std::vector<std::vector<uint64_t>>
-      stacks;  // for each stack, the indices of its frames, the innermost first
+  // For each stack, the indices of its frames, the innermost first.
+  std::vector<std::vector<uint64_t>> stacks;
 };
 // Returns the frames of the stacks, none of which may be null.
 OPENREG_API CallFrames to_frames(const std::vector<CallStack>& stacks);
