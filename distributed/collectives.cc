@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// collectives.cc - the operations of ProcessGroupOCCL. Each checks its tensors and calls occl.
+// collectives.cc - the operations of ProcessGroupOCCL. Each checks its tensors and calls the
+// transport.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>

@@ -27,7 +27,7 @@ std::string random_number() {
   return number;
 }
 
-// One rank's part of a rendezvous: runs it once, on the caller's thread.
+// The part of one rank in a rendezvous. It runs once, on the caller's thread.
 class Participant {
  public:
   Participant(c10d::Store& store, const std::string& prefix, int rank, int size,

@@ -82,8 +82,8 @@ class WorkOCCL final : public c10d::Work {
   // Replaces what result() and getFuture() return. Must be called before end().
   void set_outputs(std::vector<at::Tensor> outputs) { operation_.outputs = std::move(outputs); }
 
-  // Returns what the device may still use after this object is destroyed. The group keeps it until
-  // the operation has finished.
+  // Returns the events and the other output of the operation, which the device may use after this
+  // object is destroyed. The group keeps them until the operation has finished.
   const std::shared_ptr<OperationEvents>& events() const { return events_; }
 
  private:

@@ -98,7 +98,7 @@ TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesIsReclaimedAfterItsWork) {
     allocator_.free(next);
   }
   EXPECT_EQ(orStreamSynchronize(other_), orSuccess);
-  // This allocation reclaims the block and puts it on top of the one that was freed before.
+  // This allocation first reclaims the block and then returns it, because it was freed last.
   Block* again = allocator_.allocate(1000, stream_);
   EXPECT_EQ(again, block);
   allocator_.free(again);

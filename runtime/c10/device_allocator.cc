@@ -159,7 +159,8 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
-// The same operations with hooks. They run while a diagnostic or torch's profiler watches memory.
+// Allocation, free and stream uses with hooks, for the time while a diagnostic or torch's profiler
+// watches memory.
 
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {

@@ -27,7 +27,7 @@ struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;                          // number of DataPtrs; at 0, waits for importers
+  int uses = 0;                          // number of DataPtrs; at 0, the entry waits
   std::list<Shared*>::iterator place{};  // its position in the `waiting` list
   c10::DataPtr own;                      // the original DataPtr; empty if imported
   int imports = 0;                       // number of imports to be released
@@ -86,7 +86,7 @@ void release_imported(const Shared& shared) {
   }
   for (int import = 0; import < shared.imports; ++import) {
     if (orIpcRelease(shared.pointer, shared.home) == orErrorInvalidHandle) {
-      (void)orDeviceSynchronize();  // the stream was destroyed
+      (void)orDeviceSynchronize();  // `home` was destroyed: wait for all streams
       (void)orIpcRelease(shared.pointer, nullptr);
     }
   }
@@ -256,7 +256,7 @@ orStream_t export_stream(c10::DeviceIndex device) {
 void order(orStream_t earlier, orStream_t later) {
   orError_t error = try_order(earlier, later);
   if (error == orErrorInvalidHandle) {
-    error = orDeviceSynchronize();  // the stream was destroyed
+    error = orDeviceSynchronize();  // the stream was destroyed: wait for all streams
   }
   OPENREG_CHECK(error);
 }

@@ -23,7 +23,7 @@ void AddExport(uintptr_t address, size_t size, uint64_t serial);
 // remaining export overlaps [from, last).
 bool SweepExports(uintptr_t first, uintptr_t from, uintptr_t last);
 
-// Invalidates the handles of an allocation that have not been imported.
+// Invalidates those handles of an allocation that were not imported.
 void RetractExports(uintptr_t base, size_t size);
 
 }  // namespace openreg::device

@@ -29,7 +29,7 @@ TEST_F(GraphTest, NothingRunsDuringACaptureAndEachReplayRunsEverything) {
     for (int replay = 1; replay <= 3; ++replay) {
       EXPECT_OK(orGraphLaunch(graph, stream));
       EXPECT_OK(orStreamSynchronize(stream));
-      EXPECT_EQ(sum, 11 * replay);  // each run had its arguments as they were launched
+      EXPECT_EQ(sum, 11 * replay);  // each replay had the arguments of the launch
     }
     EXPECT_OK(orGraphDestroy(graph));
   }

@@ -48,7 +48,7 @@ TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
             std::memcpy(&result, arguments, sizeof(result));
             result->aligned = reinterpret_cast<uintptr_t>(arguments) % 16 == 0;
             std::memset(arguments, 0xff,
-                        sizeof(result));  // the copy is the kernel's own, so it may write to it
+                        sizeof(result));  // a kernel may write to its copy
             ++result->sum;
             return orSuccess;
           },

@@ -214,7 +214,7 @@ TEST_F(ForkTest, AForkDuringTheFirstUseWaitsForIt) {
 }
 
 void ForksWhileOthersWork() {
-  REQUIRE(orDeviceSynchronize() == orSuccess);  // ends the first use, however slowly threads start
+  REQUIRE(orDeviceSynchronize() == orSuccess);  // completes the first use before the forks
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   threads.reserve(4);
