@@ -52,8 +52,8 @@ struct RecordedGroup {
 struct RecordedOperation {
   std::string name;  // "all_reduce", "send 0->1"
   bool point_to_point;
-  uint64_t sequence;                        // its index among the group's collectives or messages
-  uint64_t number;                          // its index among all operations of the group
+  uint64_t sequence;                        // index among the group's collectives or messages
+  uint64_t number;                          // index among all operations of the group
   std::optional<size_t> id = std::nullopt;  // id of its record; none if nothing is recorded
 };
 

@@ -60,7 +60,7 @@ class SymmetricAllocation {
   // Returns the memory of all ranks of a group. All ranks must make the first call for the group,
   // which waits for them.
   std::shared_ptr<const SymmetricPeers> rendezvous(const std::optional<std::string>& group);
-  // Keeps the memory until the work that `stream` has at the release is done.
+  // Makes the release of the memory wait for the work that is then queued on `stream`.
   void record_stream(const c10::Stream& stream);
 
  private:

@@ -44,7 +44,7 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   SpinLock lock;
-  const size_t index;                // number of pools that were created before
+  const size_t index;                // number of pools that the allocator created before this one
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
   // The following two members change only while the pool has no segment.
   PoolId id = kCommonPool;

@@ -117,7 +117,7 @@ class Usage {
     const bool segments_crossed = segments_.current() > limits_[kSegment] ||
                                   segment_bytes_.current() > limits_[kReservedBytes];
     bounds_.blocks_max = segments_crossed
-                             ? -1  // crossed, whatever the blocks do
+                             ? -1  // always crossed, whatever the blocks do
                              : std::min(limits_[kAllocation], limits_[kActive] - pending_);
     bounds_.bytes_max = std::min(limits_[kAllocatedBytes], limits_[kActiveBytes] - pending_bytes_);
     bounds_.requested_max = limits_[kRequestedBytes];

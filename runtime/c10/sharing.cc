@@ -77,7 +77,7 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
 void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
-    return;  // a deleter must not throw; the exit of the process releases it
+    return;  // a deleter must not throw; the exit of the process releases the memory
   }
   for (const orStream_t user : shared.users) {
     // This fails for a destroyed stream, whose work was waited for, or when the device is shut

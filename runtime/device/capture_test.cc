@@ -334,7 +334,7 @@ TEST_F(CaptureTest, WaitingForAnEventThatOtherThreadsCaptureNeverHangs) {
     });
     for (int round = 0; round < 20000; ++round) {
       for (int pause = 0; pause < 100;
-           ++pause) {  // the waiter polls in the meantime and is blocked by no lock
+           ++pause) {  // no lock blocks the waiter, which polls meanwhile
         SpinPause();
       }
       orGraph_t graph = nullptr;

@@ -24,8 +24,8 @@ enum : uint32_t {
   kBlocking = 8,    // launches wait for their kernel
   kInjecting = 16,  // faults are injected (fault_injection.h)
   kCapturing = 32,  // some stream is being captured (capture.h)
-  kStopped = 64,  // after kShutdown: the device's threads have ended, and what is queued is dropped
-  kTracing = 128  // calls and work are recorded (activity.h)
+  kStopped = 64,    // the device's threads have ended, and queued work is dropped
+  kTracing = 128    // calls and work are recorded (activity.h)
 };
 extern constinit std::atomic<uint32_t> mode;
 
