@@ -71,7 +71,8 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   mutable std::mutex mutex_;
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
-  // The following members are used during a capture.
+  // The capture in progress (0: none), the numbers that it has reserved, and the start of its
+  // replays.
   uint64_t capture_ = 0;
   uint64_t drawn_ = 0;
   std::shared_ptr<const ReplayedNumbers> replayed_;

@@ -31,7 +31,7 @@ namespace openreg::device {
 // The executor's view of a stream.
 class ExecutorQueue {
  public:
-  // Why DrainOnExecutor returned.
+  // The reason why DrainOnExecutor returned.
   enum class Outcome : uint8_t {
     kEmpty,
     kHandOver,  // the worker must run the next command
