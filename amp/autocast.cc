@@ -18,9 +18,9 @@ namespace {
 
 using at::Tensor;
 
-// float16 inputs would round to 0 and 1, where the loss and its gradient are infinite. A cast to
-// float32 does not help, because backward would cast the gradient back. The operator therefore
-// raises an error, as on cuda.
+// Raises an error, as on cuda. float16 inputs would round to 0 and 1, where the loss and its
+// gradient are infinite. A cast to float32 does not help, because backward would cast the gradient
+// back.
 Tensor RejectBinaryCrossEntropy(const Tensor& /*self*/, const Tensor& /*target*/,
                                 const std::optional<Tensor>& /*weight*/, int64_t /*reduction*/) {
   TORCH_CHECK(

@@ -36,7 +36,8 @@ using ::testing::SizeIs;
 
 constexpr at::DeviceType kDevice = at::DeviceType::PrivateUse1;
 
-// A tensor of shape [2, 3] on the device. It has no memory, which no kernel of these tests reads.
+// Returns a tensor of shape [2, 3] on the device. It has no memory, which no kernel of these tests
+// reads.
 Tensor MakeTensor(ScalarType dtype) {
   auto tensor = at::detail::make_tensor<c10::TensorImpl>(
       c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), c10::scalarTypeToTypeMeta(dtype),
@@ -45,7 +46,7 @@ Tensor MakeTensor(ScalarType dtype) {
   return tensor;
 }
 
-// The arguments that the operator below autocast received.
+// A call of the operator below autocast, with the arguments that it received.
 struct Call {
   std::string op;
   // The dtypes of all tensor arguments, including those in lists.
@@ -65,7 +66,7 @@ void AppendTypes(const c10::IValue& value, std::vector<ScalarType>& types) {
   }
 }
 
-// Records the call. The results are arbitrary tensors.
+// Replaces an operator: records the call and returns arbitrary tensors.
 void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
   const auto& arguments = schema.arguments();
@@ -81,13 +82,13 @@ void Record(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     if (result.type()->isSubtypeOf(*c10::TensorType::get())) {
       stack->emplace_back(MakeTensor(at::kFloat));
     } else {
-      stack->emplace_back(0);  // attention also returns lengths
+      stack->emplace_back(0);  // attention also returns the lengths of the sequences
     }
   }
   g_call = call;
 }
 
-// The operator that `tensor.to(dtype)` calls.
+// Replaces the operator that `tensor.to(dtype)` calls, and counts the calls.
 Tensor Cast(const Tensor& /*self*/, std::optional<ScalarType> dtype, std::optional<at::Layout>,
             std::optional<at::Device>, std::optional<bool>, bool, std::optional<at::MemoryFormat>) {
   ++g_casts;
@@ -96,7 +97,7 @@ Tensor Cast(const Tensor& /*self*/, std::optional<ScalarType> dtype, std::option
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, m) { m.impl("_to_copy", Cast); }
 
-// Autograd queries the stream of a weight that it records.
+// A device guard is needed because autograd queries the stream of a weight that it records.
 using DeviceGuard = c10::impl::NoOpDeviceGuardImpl<kDevice>;
 C10_REGISTER_GUARD_IMPL(PrivateUse1, DeviceGuard)
 
@@ -109,7 +110,8 @@ struct Listed {
 
 void PrintTo(const Listed& listed, std::ostream* out) { *out << listed.op; }
 
-// "conv_transpose2d, input" -> "conv_transpose2d.input"
+// Converts the arguments of torch's macro to an operator name: "conv_transpose2d, input" to
+// "conv_transpose2d.input".
 std::string OperatorName(std::string arguments) {
   const auto comma = arguments.find(", ");
   return comma == std::string::npos ? arguments : arguments.replace(comma, 2, ".");
@@ -144,7 +146,7 @@ c10::OperatorHandle Find(const std::string& op) {
                                                         overload.c_str());
 }
 
-// Makes a value that the schema accepts; `index` is the position of the argument.
+// A function that makes a tensor argument; `index` is the position of the argument.
 using MakeArgument = std::function<Tensor(size_t index)>;
 
 c10::IValue Fill(const c10::Argument& argument, size_t index, const MakeArgument& make) {
@@ -312,7 +314,7 @@ INSTANTIATE_TEST_SUITE_P(EachListedOperator, PolicyTest,
                            return name;
                          });
 
-// The names of registered operators without an overload name.
+// Returns the names of the operators that are registered for a key, without overload names.
 std::set<std::string> Registered(c10::DispatchKey key) {
   std::set<std::string> names;
   for (const c10::OperatorName& name :
@@ -328,7 +330,8 @@ TEST_F(AutocastTest, HasTheOperatorsOfCuda) {
   std::vector<std::string> missing;
   std::set_difference(cuda.begin(), cuda.end(), ours.begin(), ours.end(),
                       std::back_inserter(missing));
-  // Operators of a library that only cuda has; a torch built with CUDA has one more of them.
+  // The missing operators are those of a library that only cuda has; a torch built with CUDA has
+  // one more of them.
   EXPECT_THAT(missing, Each(HasSubstr("cudnn_")));
   EXPECT_TRUE(std::includes(cuda.begin(), cuda.end(), ours.begin(), ours.end()));
 }
@@ -370,7 +373,7 @@ TEST_F(AutocastTest, CastsAWeightOnceInARegion) {
   CallWith("mm", make);
   EXPECT_EQ(g_casts, 1);
 
-  at::autocast::clear_cache();  // as at the end of the outermost region
+  at::autocast::clear_cache();  // what the end of the outermost region does
   CallWith("mm", make);
   EXPECT_EQ(g_casts, 2);
 
@@ -381,7 +384,7 @@ TEST_F(AutocastTest, CastsAWeightOnceInARegion) {
   EXPECT_EQ(g_casts, 4);
 }
 
-// The example that docs/amp.md shows to vendors.
+// Checks the example that docs/amp.md shows to vendors.
 TEST_F(AutocastTest, PolicyOfOneOperatorCanBeChanged) {
   Intercept("exp");
   {

@@ -102,7 +102,9 @@ Reduction::Reduction(const ReduceOp& op, const at::Tensor& tensor, occlComm_t co
       break;
     }
     default:
-      TORCH_CHECK(false, "occl: unsupported reduction ", static_cast<int>(op.op_));
+      TORCH_CHECK(false, "occl: reduction ", static_cast<int>(op.op_),
+                  " is not supported: use SUM, AVG, PRODUCT, MIN, MAX, BAND, BOR, BXOR or "
+                  "PREMUL_SUM");
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Converts arguments of torch.distributed's collectives for occl: types, counts and reductions, and
-// checks tensors. Stateless, except for the scale of a reduction. Threads: as for the communicator.
+// Converts the arguments of torch.distributed's collectives for occl (types, counts and reductions)
+// and checks tensors. Stateless, except for the scale of a reduction. Threads: as for the
+// communicator.
 #ifndef DISTRIBUTED_ARGUMENTS_H_
 #define DISTRIBUTED_ARGUMENTS_H_
 
@@ -14,15 +15,17 @@
 
 namespace openreg {
 
-// Throws DistBackendError with the message of the function that failed.
+// Throws DistBackendError with the message of the failed occl function unless `result` is
+// occlSuccess.
 void check_occl(occlResult_t result);
 
-// Types that occl does not support are moved as bytes.
+// Returns the occl type of the tensor's elements: bytes if occl does not support their dtype.
 occlDataType_t type_of(const at::Tensor& tensor);
-// The number of elements in units of type_of().
+// Returns the size of the tensor in units of type_of(tensor).
 size_t count_of(const at::Tensor& tensor);
 
-// The reduction of one call. Must outlive that call.
+// The occl operator for the reduction of one call. Owns the operator if occl had to create it
+// (PREMUL_SUM). Must outlive that call.
 class Reduction {
  public:
   Reduction(const c10d::ReduceOp& op, const at::Tensor& tensor, occlComm_t comm);
@@ -37,14 +40,17 @@ class Reduction {
   bool created_ = false;
 };
 
-// Each function throws a ValueError or TypeError whose message begins with `name`, the collective.
+// The following functions check arguments. Each throws a ValueError or TypeError whose message
+// begins with `name`, the collective. This one checks that occl can read the tensor: it must be
+// dense, on this device, and not a conjugated or negated view.
 void check_tensor(const char* name, const at::Tensor& tensor);
 const at::Tensor& only_tensor(const char* name, const std::vector<at::Tensor>& tensors);
-// For collectives that depend on the order of elements, not only on their order in memory.
+// Checks that the tensor is contiguous, for collectives that depend on the order of elements, not
+// only on their order in memory.
 void check_contiguous(const char* name, const at::Tensor& tensor);
 // Checks that both tensors have the same type and device.
 void check_compatible(const char* name, const at::Tensor& input, const at::Tensor& output);
-// `role` describes the tensor in the error, for instance "input".
+// Checks the number of elements. `role` describes the tensor in the error, for instance "input".
 void check_elements(const char* name, const char* role, const at::Tensor& tensor, int64_t elements);
 // Checks that both tensors have the same type, device and number of elements.
 void check_same(const char* name, const at::Tensor& input, const at::Tensor& output);

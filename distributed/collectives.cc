@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// collectives.cc - the operations of ProcessGroupOCCL. Each checks its tensors and calls occl.
+// collectives.cc - the operations of ProcessGroupOCCL. Each checks its tensors and calls the
+// transport.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <c10/util/Exception.h>
@@ -37,7 +38,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce(std::vector<at::Tenso
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_coalesced(
     std::vector<at::Tensor>& tensors, const c10d::AllreduceCoalescedOptions& options) {
-  TORCH_CHECK_VALUE(!tensors.empty(), "occl: all_reduce_coalesced got no tensors");
+  TORCH_CHECK_VALUE(!tensors.empty(),
+                    "occl: all_reduce_coalesced got no tensors: pass at least one");
   for (const at::Tensor& tensor : tensors) {
     check_tensor("all_reduce_coalesced", tensor);
   }
@@ -76,7 +78,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather(
   const at::Tensor input = only_tensor("all_gather", inputs);
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == 1 && outputs[0].size() == size,
-                    "occl: all_gather needs one list of ", size, " outputs");
+                    "occl: all_gather needs one list of ", size, " outputs, got ", outputs.size(),
+                    " lists, the first with ", outputs.empty() ? 0 : outputs[0].size());
   const std::vector<at::Tensor>& to = outputs[0];
   for (const at::Tensor& output : to) {
     check_compatible("all_gather", input, output);
@@ -100,7 +103,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_coalesced(
   TORCH_CHECK_VALUE(
       outputs.size() == size && !inputs.empty(),
       "occl: all_gather_coalesced needs at least one input and a list of outputs for each of ",
-      size, " ranks");
+      size, " ranks, got ", inputs.size(), " inputs and ", outputs.size(), " lists");
   std::vector<at::Tensor> all_outputs;
   for (const std::vector<at::Tensor>& of_rank : outputs) {
     TORCH_CHECK_VALUE(of_rank.size() == inputs.size(), "occl: all_gather_coalesced got ",
@@ -126,7 +129,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allgather_into_tensor_coalesced
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::AllgatherOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
-                    "occl: all_gather_into_tensor_coalesced needs as many outputs as inputs");
+                    "occl: all_gather_into_tensor_coalesced needs inputs and as many outputs, got ",
+                    inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_gathered("all_gather_into_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
@@ -151,7 +155,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::gather(
                         ? outputs.size() == 1 && outputs[0].size() == static_cast<size_t>(getSize())
                         : outputs.empty(),
                     "occl: gather needs one list of ", getSize(),
-                    " outputs on the destination rank and no list on other ranks");
+                    " outputs on the destination rank and no list on other ranks, got ",
+                    outputs.size(), " lists on rank ", getRank());
   check_contiguous("gather", input);
   std::vector<at::Tensor> to = is_root ? outputs[0] : std::vector<at::Tensor>();
   for (const at::Tensor& output : to) {
@@ -181,7 +186,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::scatter(
                         ? inputs.size() == 1 && inputs[0].size() == static_cast<size_t>(getSize())
                         : inputs.empty(),
                     "occl: scatter needs one list of ", getSize(),
-                    " inputs on the source rank and no list on other ranks");
+                    " inputs on the source rank and no list on other ranks, got ", inputs.size(),
+                    " lists on rank ", getRank());
   at::Tensor flat;
   if (is_root) {
     std::vector<at::Tensor> parts;
@@ -212,7 +218,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter(
   const at::Tensor output = only_tensor("reduce_scatter", outputs);
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(inputs.size() == 1 && inputs[0].size() == size,
-                    "occl: reduce_scatter needs one list of ", size, " inputs");
+                    "occl: reduce_scatter needs one list of ", size, " inputs, got ", inputs.size(),
+                    " lists, the first with ", inputs.empty() ? 0 : inputs[0].size());
   const std::vector<at::Tensor>& from = inputs[0];
   for (const at::Tensor& input : from) {
     check_compatible("reduce_scatter", input, output);
@@ -233,7 +240,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::reduce_scatter_tensor_coalesced
     std::vector<at::Tensor>& outputs, std::vector<at::Tensor>& inputs,
     const c10d::ReduceScatterOptions& options) {
   TORCH_CHECK_VALUE(outputs.size() == inputs.size() && !inputs.empty(),
-                    "occl: reduce_scatter_tensor_coalesced needs as many outputs as inputs");
+                    "occl: reduce_scatter_tensor_coalesced needs inputs and as many outputs, got ",
+                    inputs.size(), " inputs and ", outputs.size(), " outputs");
   for (size_t i = 0; i < inputs.size(); ++i) {
     check_scattered("reduce_scatter_tensor_coalesced", inputs[i], outputs[i], getSize());
   }
@@ -256,7 +264,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall_base(
   check_contiguous("all_to_all_single", output);
   if (even) {
     TORCH_CHECK_VALUE(input.numel() % getSize() == 0, "occl: all_to_all_single: ", input.numel(),
-                      " elements are not divisible by ", getSize(), " ranks");
+                      " elements are not divisible by ", getSize(),
+                      " ranks: pass input_split_sizes and output_split_sizes");
     return run(OpType::ALLTOALL_BASE, "occl:all_to_all", options.asyncOp, {input}, {output},
                [=](Transport& all, auto&) { all.all_to_all(output, input); });
   }
@@ -282,7 +291,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
                                                           const c10d::AllToAllOptions& options) {
   const auto size = static_cast<size_t>(getSize());
   TORCH_CHECK_VALUE(outputs.size() == size && inputs.size() == size,
-                    "occl: all_to_all needs lists of ", size, " tensors");
+                    "occl: all_to_all needs lists of ", size, " tensors, got ", inputs.size(),
+                    " inputs and ", outputs.size(), " outputs");
   for (const std::vector<at::Tensor>* tensors : {&outputs, &inputs}) {
     for (const at::Tensor& tensor : *tensors) {
       check_compatible("all_to_all", inputs[0], tensor);
@@ -293,7 +303,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::alltoall(std::vector<at::Tensor
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOptions& options) {
-  // All ranks must choose a device of the same communicator.
+  // All ranks must use the same communicator, so the group's first device is preferred to the
+  // current one.
   const c10::DeviceIndex index =
       !options.device_ids.empty()      ? static_cast<c10::DeviceIndex>(options.device_ids[0])
       : getBoundDeviceId().has_value() ? getBoundDeviceId()->index()
@@ -307,7 +318,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::barrier(const c10d::BarrierOpti
 
 namespace {
 
-// "occl:send 0->1": the format that torch's flight recorder and its analysis use.
+// Returns an operation's name, for instance "occl:send 0->1", in the format that torch's flight
+// recorder and its analysis use.
 std::string message(const char* kind, int rank, const char* arrow, int peer) {
   return std::string("occl:") + kind + " " + std::to_string(rank) + arrow + std::to_string(peer);
 }

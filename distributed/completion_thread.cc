@@ -27,18 +27,20 @@ struct CompletionThread::State {
   const int process = getpid();
   std::mutex mutex;  // guards the next three members
   std::list<Entry> entries;
-  bool calling = false;  // the function of an entry that was already removed
+  bool calling = false;  // whether the function of a removed entry is running
   bool ended = false;
   std::condition_variable changed;
 
-  // A forked child has no thread that would release the lock.
+  // Returns whether this is a forked child, which must not lock: it has no thread that would
+  // release the lock.
   bool in_child() const { return getpid() != process; }
 
   void end() {
     if (in_child()) {
       return;
     }
-    // Destroying a function may need the GIL, which the thread cannot take during interpreter exit.
+    // Destroy the functions here: this may need the GIL, which the thread cannot take while the
+    // interpreter exits.
     std::list<Entry> last;
     const std::lock_guard lock(mutex);
     last.swap(entries);
@@ -92,14 +94,15 @@ struct CompletionThread::State {
 
 namespace {
 
-// All threads of the process, which has few.
+// The states of all completion threads of this process.
 struct Threads {
   std::mutex mutex;
   std::vector<std::weak_ptr<CompletionThread::State>> states;
 };
 
 Threads& threads() {
-  static auto* const all = std::make_unique<Threads>().release();  // the threads may outlive it
+  // Never destroyed, because threads may use it at exit.
+  static auto* const all = std::make_unique<Threads>().release();
   return *all;
 }
 

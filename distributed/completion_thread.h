@@ -21,20 +21,22 @@ class CompletionThread {
  public:
   using Function = std::function<void(const WorkOCCL&)>;
 
-  // Whether functions are called in the order of add(), or as soon as their operation is done.
+  // The order in which functions are called: that of the add() calls, or that in which the
+  // operations end.
   enum class Order { kOfCalls, kOfCompletion };
 
   explicit CompletionThread(Order order);
-  // Does not wait, because a function may need something that the caller holds, such as the GIL.
-  // No function is called again.
+  // Does not wait, because a function may need something that the caller holds, such as the GIL. No
+  // further function is called.
   ~CompletionThread();
   CompletionThread(const CompletionThread&) = delete;
   CompletionThread& operator=(const CompletionThread&) = delete;
 
-  // The thread of Work.get_future_result in this process. A forked child gets its own.
+  // Returns the thread that completes Work.get_future_result in this process. A forked child gets
+  // its own.
   static CompletionThread& for_results();
 
-  // The work is kept until its function has been called.
+  // Calls the function when the work has finished or failed, and keeps the work alive until then.
   void add(c10::intrusive_ptr<WorkOCCL> work, std::shared_ptr<const Function> function);
   // Waits until the functions of all works added before have been called.
   void wait();

@@ -23,10 +23,11 @@ float getDurationFromEvent<c10::Event>(c10::Event& start, c10::Event& end) {
 namespace openreg {
 namespace {
 
-// Our own instance of torch's template, separate from torch's recorder, which Gloo uses.
+// An instance of torch's template for our events, separate from the recorder that Gloo uses.
 using Recorder = c10d::FlightRecorder<c10::Event>;
 
-// A dump reads events outside of the recorder's own lock, so they must not be destroyed meanwhile.
+// Held while events are read or detached. A dump reads events without the recorder's own lock, so
+// they must not be destroyed meanwhile.
 std::mutex events_mutex;
 
 }  // namespace
@@ -86,7 +87,7 @@ void dump_flight_recorder_after_failure(int rank) {
       done.exchange(true)) {
     return;
   }
-  // Without Python stacks, which need the GIL: a waiting thread may hold it.
+  // Omit the Python stacks: they need the GIL, which a waiting thread may hold.
   c10d::DebugInfoWriter::getWriter(rank).write(dump_flight_recorder(false, false));
 }
 

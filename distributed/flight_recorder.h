@@ -33,30 +33,31 @@ namespace openreg {
 struct OperationEvents {
   std::optional<c10::Event> start;
   c10::Event end;
-  int source = -1;  // the rank that sent the received message
+  int source = -1;  // the sender's rank, if the operation received a message
 
   // Returns whether the operation has finished. Returns false if that is unknown: the operation was
   // captured, or its stream has failed.
   bool passed() const;
 };
 
-// What the recorder knows about a group.
+// The names and the status under which the recorder stores the operations of a group.
 struct RecordedGroup {
-  size_t id;  // unique in this process
+  size_t id;  // identifies the group in this process
   std::string name;
   std::string description;
   std::shared_ptr<c10d::ProcessGroupStatus> status;
 };
 
+// An operation as the recorder stores it.
 struct RecordedOperation {
   std::string name;  // "all_reduce", "send 0->1"
   bool point_to_point;
-  uint64_t sequence;  // counts the group's collectives, or its point-to-point operations
-  uint64_t number;    // counts all operations of the group
+  uint64_t sequence;                        // index among the group's collectives or messages
+  uint64_t number;                          // index among all operations of the group
   std::optional<size_t> id = std::nullopt;  // id of its record; none if nothing is recorded
 };
 
-// Registers a group of ranks before its first operation.
+// Registers a group and its ranks with the recorder. Call it before the group's first operation.
 RecordedGroup record_group(const std::string& name, const std::string& description,
                            const std::vector<uint64_t>& ranks);
 // Adds a record of the operation to the buffer and stores the id of the record in `operation`. The

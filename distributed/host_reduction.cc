@@ -16,7 +16,9 @@ namespace {
 
 using c10d::ReduceOp;
 
-// The CPU has no addition and multiplication of unsigned integers; signed ones give the same bits.
+// Returns the type in which to reduce: for unsigned integers of 16 to 64 bits, the signed type of
+// the same size. The CPU has no kernels that add or multiply the unsigned types, and those of the
+// signed types compute the same bits.
 at::ScalarType signed_type(at::ScalarType type) {
   switch (type) {
     case at::kUInt16:
@@ -30,12 +32,14 @@ at::ScalarType signed_type(at::ScalarType type) {
   }
 }
 
-// Floats of 8 and 16 bits, which are added as float32 and rounded once.
+// Returns whether `type` is a float of 8 or 16 bits. These types are reduced in float32 and rounded
+// once.
 bool is_small_float(at::ScalarType type) {
   return c10::isFloatingType(type) && c10::elementSize(type) < sizeof(float);
 }
 
-// Maps signed integers to the order of the unsigned integers with the same bits, and back.
+// Flips the sign bit of each integer, so that signed comparisons order the bits as unsigned ones.
+// A second call restores the integers.
 at::Tensor flip_order(const at::Tensor& numbers) {
   const int bits = static_cast<int>(8 * numbers.element_size());
   return numbers.bitwise_xor(at::Scalar(-(int64_t{1} << (bits - 2)) * 2));
@@ -49,7 +53,7 @@ at::Tensor divide(at::Tensor numbers, int by) {
   return numbers;
 }
 
-// Rounds integers toward zero.
+// Divides the sum by the number of ranks. Integers are rounded toward zero.
 at::Tensor average(const at::Tensor& sum, int ranks) {
   switch (sum.scalar_type()) {  // the CPU cannot divide the first three types
     case at::kUInt16:

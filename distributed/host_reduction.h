@@ -11,14 +11,16 @@
 
 namespace openreg {
 
-// The reduction among the ranks of one machine; an average is a sum that is divided at the end.
-// Throws if the type does not support the reduction.
+// Returns the reduction to run among the ranks of one machine: a sum for an average, which
+// reduce_on_host() divides at the end, and `op` otherwise. Throws for an average of bool.
 c10d::ReduceOp within_machine(const c10d::ReduceOp& op, at::ScalarType type);
 
-// Whether a partial sum may exceed the range of its type although the final result fits.
+// Returns whether a partial sum may exceed the range of `type` although the final result fits:
+// true for an average of floats of 8 or 16 bits.
 bool sum_is_wider(const c10d::ReduceOp& op, at::ScalarType type);
 
-// Reduces the rows of `parts` (on the CPU) in order. An average divides by `ranks`.
+// Reduces the rows of `parts`, which is on the CPU, in order and returns the result. An average
+// divides by `ranks`.
 at::Tensor reduce_on_host(const at::Tensor& parts, const c10d::ReduceOp& op, int ranks);
 
 }  // namespace openreg

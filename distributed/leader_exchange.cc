@@ -106,7 +106,7 @@ void LeaderExchange::run(Task* task) {
     ++running_;
     begun_.notify_one();
   }
-  // The tensors may be inference tensors.
+  // Skip autograd's checks, because the tensors may be inference tensors.
   const at::AutoDispatchBelowADInplaceOrView guard;
   try {
     task->function(*this);
@@ -116,7 +116,7 @@ void LeaderExchange::run(Task* task) {
     fail(error.what());
   }
   {
-    // A host function cannot free memory of the device.
+    // Keep the task for drop_done(): a host function cannot free memory of the device.
     const std::lock_guard lock(mutex_);
     --running_;
     done_.emplace_back(task);
@@ -154,8 +154,8 @@ bool LeaderExchange::wait_idle() {
   return true;
 }
 
-// While functions run, ends them if another rank of the machine has ended the communicator. The
-// grace period lets the next function tell the other leaders the reason first.
+// Aborts running functions if another rank of the machine has ended the communicator, after a grace
+// period in which the next function can tell the other leaders the reason.
 void LeaderExchange::watch(const std::stop_token& stop) {
   constexpr std::chrono::milliseconds kInterval{50};
   constexpr int kGraceIntervals = 5;

@@ -29,25 +29,26 @@
 
 namespace openreg {
 
-// Tags of the network. Tags of programs, which are not negative, are offset by kFirstTag.
+// Message tags of the network. A program's tags, which are not negative, are offset by kFirstTag.
 enum NetworkTag : int { kAgreementTag, kCollectiveTag, kExchangeTag, kFirstTag };
 
-// For an exchange that sends the same tensor to each machine.
+// Returns the tensor once per machine, for an exchange that sends the same data to all.
 std::vector<at::Tensor> copies(const at::Tensor& tensor, int64_t machines);
 
 class LeaderExchange {
  public:
-  // A host function, with the exchange that runs it.
+  // A host function and the exchange that runs it.
   struct Task {
     LeaderExchange& exchange;
     std::function<void(LeaderExchange&)> function;
   };
 
-  // `topology` must outlive the exchange; `gloo` must contain all ranks of the group.
+  // Creates the exchange. `topology` must outlive it; `gloo` must contain all ranks of the group.
   LeaderExchange(const Topology& topology, std::unique_ptr<Transport> local,
                  c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
 
-  // Ends the group on this machine.
+  // Ends the communicator of this machine and the connections to the other machines, with `text` as
+  // the reason.
   void fail(const std::string& text);
 
   // Throws unless all leaders are about to run the same operation.
@@ -58,8 +59,8 @@ class LeaderExchange {
   void exchange(const std::vector<at::Tensor>& to, const std::vector<at::Tensor>& from,
                 int tag = kCollectiveTag);
 
-  // A task that is enqueued: begin_task() comes before the launch; run() or, if the launch fails,
-  // end_task() ends it. run() takes ownership of the task.
+  // Count an enqueued task. begin_task() must precede the launch. run() takes ownership of the
+  // task, runs it and ends it; if the launch fails, the caller calls end_task() instead.
   void begin_task();
   void end_task();
   void run(Task* task);
@@ -67,7 +68,8 @@ class LeaderExchange {
   // Destroys tasks that have run.
   void drop_done();
 
-  // Whether this is a forked child, which has neither the threads nor the connections.
+  // Returns whether this process is a forked child, which has neither the threads nor the
+  // connections of its parent.
   bool in_child() const;
 
   // Waits until all functions have run. Returns false if some never will, because the process is
@@ -83,7 +85,7 @@ class LeaderExchange {
   const Topology& topology_;
   const int process_;
   std::mutex mutex_;   // guards the next three members
-  int64_t tasks_ = 0;  // enqueued or running
+  int64_t tasks_ = 0;  // tasks that are enqueued or running
   int64_t running_ = 0;
   std::vector<std::unique_ptr<Task>> done_;
   std::condition_variable_any begun_;

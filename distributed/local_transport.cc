@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// Tags of programs are not negative.
+// The tag of messages within exchange(): negative, because those of programs are not.
 constexpr int kExchangeTag = -2;
 
 const void* data(const at::Tensor& tensor) {

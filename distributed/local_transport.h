@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// local_transport.h - the transport between ranks of one machine. Owns the handle of an occl
-// communicator.
+// local_transport.h - the transport between ranks of one machine, through occl. Owns the handle of
+// an occl communicator.
 #ifndef DISTRIBUTED_LOCAL_TRANSPORT_H_
 #define DISTRIBUTED_LOCAL_TRANSPORT_H_
 
@@ -44,7 +44,8 @@ class LocalTransport final : public Transport {
 
  private:
   orStream_t stream() const;
-  // Ignores errors inside a group, because the end of the group reports them.
+  // Throws if an occl call has failed. Inside a group it does not, because the end of the group
+  // reports the error.
   void check(occlResult_t result) const;
 
   const occlComm_t comm_;

@@ -22,7 +22,8 @@ namespace {
 
 constexpr int kMostTags = 1 << 29;
 
-// Between a leader and the root on its machine. No message of a program has this tag.
+// The tag of messages between a leader and the root on its machine. Tags of programs are never
+// negative.
 constexpr int kDeliveryTag = -3;
 
 // A rank of a machine waits this much longer than its leader, so that the leader's error, which has
@@ -33,7 +34,7 @@ at::Tensor pinned(at::IntArrayRef sizes, at::ScalarType type) {
   return at::empty(sizes, at::TensorOptions().device(at::kCPU).dtype(type).pinned_memory(true));
 }
 
-// The elements in memory order.
+// Returns a one-dimensional view of the elements in memory order.
 at::Tensor flat(const at::Tensor& tensor) {
   return tensor.as_strided({tensor.numel()}, {1}, tensor.storage_offset());
 }
@@ -45,7 +46,7 @@ std::string text_of(const Parts&... parts) {
   return text.str();
 }
 
-// "all-reduce of float32[8]".
+// Returns the text that errors use for a call, for instance "all-reduce of float32[8]".
 std::string describe(const char* collective, const at::Tensor& tensor) {
   return text_of(collective, " of ", c10::getDtypeNames(tensor.scalar_type()).first, "[",
                  tensor.numel(), "]");
@@ -99,8 +100,8 @@ void MachineTransport::on_host(std::function<void(LeaderExchange&)> function) {
     OPENREG_CHECK(error);
   }
   (void)task.release();
-  // These messages fail if the function failed: an exception of a host function is not an error of
-  // its stream.
+  // Send an empty message to this rank, which fails if the function has failed. The stream then
+  // reports the error: an exception of a host function alone is not an error of its stream.
   const at::Tensor nothing = at::empty({0}, at::TensorOptions().device(device_).dtype(at::kByte));
   TransportGroup group(local());
   local().send(nothing, static_cast<int>(topology_.position), 0);
@@ -118,11 +119,11 @@ void MachineTransport::between_leaders(const std::string& what,
   }
 }
 
-// Enqueues a collective after the previous one.
 void MachineTransport::in_order(const std::function<void()>& enqueue) {
   const c10::Stream stream = current_stream(device_.index());
   TORCH_CHECK(!is_capturing(native_stream(stream)),
-              "occl: a collective of ranks on several machines cannot be captured in a graph");
+              "occl: a collective of ranks on several machines cannot be captured in a graph: "
+              "call it outside of the capture");
   check_not_ended();
   last_.block(stream);
   enqueue();
@@ -162,7 +163,8 @@ void MachineTransport::by_rank(const at::Tensor& output, const at::Tensor& by_ma
   }
 }
 
-// Each leader reduces one part of the result, and all leaders get all parts.
+// Sums within each machine; then each leader reduces one part of the result, and all leaders
+// exchange their parts.
 void MachineTransport::all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   if (sum_is_wider(op, tensor.scalar_type())) {
     const at::Tensor wide = tensor.to(at::kFloat);
@@ -220,7 +222,7 @@ void MachineTransport::broadcast(const at::Tensor& output, const at::Tensor& inp
   });
 }
 
-// An all-reduce whose result only the root keeps.
+// Runs an all-reduce whose result only the root keeps.
 void MachineTransport::reduce(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op, int root) {
   check_rank("reduce", root);
@@ -290,7 +292,7 @@ void MachineTransport::all_to_all(const at::Tensor& output, const at::Tensor& in
     const int64_t ranks = topology_.ranks(), most = topology_.most(), count = input.numel() / ranks;
     at::Tensor result;
     if (topology_.leads()) {
-      // From each rank here to each rank there.
+      // Collect the data by sender on this machine and receiver in the group.
       const at::Tensor gathered = at::empty({here(), ranks, count}, input.options());
       local().gather(gathered, input, 0);
       const at::Tensor sorted = at::zeros({machines(), most, most, count}, input.options());
@@ -464,7 +466,8 @@ void MachineTransport::drop_group() {
 
 int MachineTransport::tag_of_program(int tag) const {
   TORCH_CHECK(!is_capturing(current_native_stream(device_.index())),
-              "occl: a message between ranks on several machines cannot be captured in a graph");
+              "occl: a message between ranks on several machines cannot be captured in a graph: "
+              "call it outside of the capture");
   TORCH_CHECK_VALUE(tag >= 0 && tag < kMostTags, "occl: tag ", tag,
                     " is out of range: it must be from 0 to ", kMostTags - 1);
   check_not_ended();
@@ -517,7 +520,7 @@ void MachineTransport::suspend() {
 
 void MachineTransport::resume() { local().resume(); }
 
-// The Gloo group's memory is not counted: it holds no tensors between operations.
+// Returns the memory of occl only: the Gloo group holds no tensors between operations.
 occlMemoryStats_t MachineTransport::memory_stats() const { return local().memory_stats(); }
 
 }  // namespace openreg

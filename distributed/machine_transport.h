@@ -31,7 +31,7 @@ namespace openreg {
 
 class MachineTransport final : public Transport {
  public:
-  // `gloo` must contain all ranks of the group.
+  // Creates the transport. `gloo` must contain all ranks of the group.
   MachineTransport(c10::Device device, Topology topology, std::unique_ptr<Transport> local,
                    c10::intrusive_ptr<c10d::Backend> gloo, std::chrono::milliseconds timeout);
   // Waits for enqueued operations.
@@ -52,7 +52,7 @@ class MachineTransport final : public Transport {
   void barrier() override;
   void send(const at::Tensor& tensor, int peer, int tag) override;
   void receive(const at::Tensor& tensor, int peer, int tag, int* source) override;
-  // Messages of a group run concurrently; collectives run one after the other.
+  // Group the messages, which then run concurrently; collectives run one after the other.
   void begin_group() override { ++groups_; }
   void end_group() override;
   void drop_group() override;
@@ -65,7 +65,7 @@ class MachineTransport final : public Transport {
   occlMemoryStats_t memory_stats() const override;
 
  private:
-  // A message of the network and, if it is received, its destination tensor.
+  // A message of the network and, if this rank receives it, its destination tensor.
   struct Message {
     Network::Message network;
     bool sent;
@@ -75,18 +75,20 @@ class MachineTransport final : public Transport {
   Message incoming(const at::Tensor& tensor, int peer, int tag, int* source);
   // Returns the network tag for a tag of the program. Throws if messages cannot be enqueued.
   int tag_of_program(int tag) const;
-  // Enqueues a message at once, or with the other messages of the group.
+  // Enqueues a message: at once, or together with the other messages of an open group.
   void enqueue(Message message);
   void pass(std::vector<Message> messages);
 
-  // Enqueues a collective after the previous one, even if that was on another stream.
+  // Enqueues a collective so that it runs after the previous one, even if that was enqueued on
+  // another stream.
   void in_order(const std::function<void()>& enqueue);
   void check_not_ended() const;
   void check_rank(const char* name, int rank) const;
-  // Runs a function on the host, in the order of the current stream. An exception of the function
-  // ends the transport.
+  // Runs a function on the host, in the order of the current stream. If the function throws, the
+  // transport fails.
   void on_host(std::function<void(LeaderExchange&)> function);
-  // Runs the leaders' part of a collective, after they have checked that `what` is the same on all.
+  // On a leader, enqueues the leaders' part of a collective. It runs after the leaders have checked
+  // that `what` is the same on all of them.
   void between_leaders(const std::string& what, std::function<void(LeaderExchange&)> function);
   // Converts the rows of a [ranks, n] tensor to [machines, most(), n], and back.
   at::Tensor by_machine(const at::Tensor& by_rank) const;
@@ -98,9 +100,9 @@ class MachineTransport final : public Transport {
   const c10::Device device_;
   const Topology topology_;
   std::unique_ptr<LeaderExchange> exchange_;
-  c10::Event last_;  // at the end of the last collective
+  c10::Event last_;  // recorded at the end of the last collective
   int groups_ = 0;
-  std::vector<Message> messages_;  // of the current group
+  std::vector<Message> messages_;  // messages of the open group
 };
 
 }  // namespace openreg

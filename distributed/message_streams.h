@@ -2,10 +2,11 @@
 //
 // message_streams.h - chooses the streams on which the sends and receives of a group run.
 //
-// A message occupies its stream until its peer arrives. Outside of a batch it therefore runs on a
-// stream for its peer and direction and does not block others: ranks may send in a ring before they
-// receive. Messages of one peer and direction keep the order of their calls, even with messages in
-// batches, which are on another stream. A receive from any rank keeps the order with all receives.
+// A message occupies its stream until its peer arrives. A message outside of a batch therefore runs
+// on a stream for its peer and direction, where it does not block others: ranks may send in a ring
+// before they receive. Messages of one peer and direction keep the order of their calls, even with
+// respect to messages in batches, which run on another stream. A receive from any rank keeps its
+// order with respect to all receives.
 //
 // Owned by a process group. Threads: one at a time.
 #ifndef DISTRIBUTED_MESSAGE_STREAMS_H_
@@ -24,14 +25,15 @@ namespace openreg {
 
 class MessageStreams {
  public:
+  // The messages that share a stream: those of one device, direction and peer.
   struct Key {
     c10::DeviceIndex device;
     bool sends;
-    int peer;  // -1: any rank
+    int peer;  // the other rank; -1: any rank
     auto operator<=>(const Key&) const = default;
   };
 
-  // Returns the stream of a message outside of a batch.
+  // Returns the stream for a message outside of a batch: the same stream for each call with `key`.
   c10::Stream stream(const Key& key, int priority);
   // Makes `stream` wait for the earlier messages that these messages must follow.
   void follow(const std::vector<Key>& keys, const c10::Stream& stream);

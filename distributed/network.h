@@ -24,7 +24,8 @@
 
 namespace openreg {
 
-// Creates a Gloo backend. Registered from Python, because torch has no header for it.
+// A function that creates a Gloo backend. Python registers it, because torch has no header for
+// Gloo.
 using MakeGloo = c10::intrusive_ptr<c10d::Backend> (*)(c10::intrusive_ptr<c10d::Store> store,
                                                        int rank, int size,
                                                        std::chrono::milliseconds timeout);
@@ -34,7 +35,7 @@ c10::intrusive_ptr<c10d::Backend> make_gloo(c10::intrusive_ptr<c10d::Store> stor
 
 class Network {
  public:
-  // `data` must be contiguous and on the CPU. It may be empty.
+  // A message to or from a rank. `data` must be contiguous and on the CPU. It may be empty.
   struct Message {
     int peer;
     int tag;
@@ -48,7 +49,7 @@ class Network {
   // Returns when all messages have been sent and received. Throws if a peer has exited or is late,
   // after abort(), or if a message has another type or size than its receiver expects.
   void transfer(const std::vector<Message>& sends, const std::vector<Message>& receives);
-  // The same for messages whose sizes both sides know to be equal.
+  // Like transfer(), without a check of types and sizes: both sides must know that they are equal.
   void transfer_agreed(const std::vector<Message>& sends, const std::vector<Message>& receives);
 
   void set_timeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
@@ -56,7 +57,7 @@ class Network {
   void abort();
 
  private:
-  // A message in progress, and its peer.
+  // A message in progress and its peer.
   struct Wait {
     c10::intrusive_ptr<c10d::Work> work;
     int peer;
@@ -64,15 +65,15 @@ class Network {
   Wait send(int peer, int tag, const at::Tensor& data);
   Wait receive(int peer, int tag, const at::Tensor& data);
   void finish(const Wait& wait);
-  // Runs all steps and throws the first exception. After an exception the other waits are aborted.
+  // Runs all steps and throws the first exception. An exception ends the waits of the other steps.
   void finish_all(const std::vector<std::function<void()>>& steps);
   void receive_checked(const Message& message, const Wait& header, const at::Tensor& words);
   c10::intrusive_ptr<c10d::Backend> gloo();
 
-  std::atomic<int64_t> timeout_;  // milliseconds
+  std::atomic<int64_t> timeout_;  // in milliseconds
   std::atomic<uint32_t> sent_{0};
   std::mutex mutex_;                        // guards the next two members
-  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(), when nothing may start any more
+  c10::intrusive_ptr<c10d::Backend> gloo_;  // null after abort(): no message may start
   std::set<c10d::Work*> waiting_;
 };
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// private_stream.h - a stream for one scope, for work that must not wait for the program's work.
+// private_stream.h - a temporary stream for work that must not wait for the program's work.
 //
-// Owned by the scope, whose end waits for the work queued on it. Threads: the scope's thread.
+// Owned by the scope, whose end does not wait: the stream is destroyed when the work queued on it
+// has run. Threads: the scope's thread.
 #ifndef DISTRIBUTED_PRIVATE_STREAM_H_
 #define DISTRIBUTED_PRIVATE_STREAM_H_
 

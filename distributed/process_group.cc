@@ -39,7 +39,7 @@ int64_t elements_of(const std::vector<at::Tensor>& tensors) {
 // The prefix of operation names.
 constexpr std::string_view kPrefix = "occl:";
 
-// ProcessGroupNCCL's name of an operation in profiles; tools look for these names.
+// Returns the name of an operation in profiles: that of ProcessGroupNCCL, which tools look for.
 std::string collective_name(OpType type, const std::string& name) {
   switch (type) {
     case OpType::ALLREDUCE:
@@ -60,13 +60,14 @@ ProcessGroupOCCL::ProcessGroupOCCL(c10::intrusive_ptr<c10d::Store> store, int ra
 }
 
 ProcessGroupOCCL::~ProcessGroupOCCL() {
-  // Dropped without shutdown(), for instance at process exit: there is nobody to wait for ranks
-  // that may never arrive.
+  // If the group is dropped without shutdown(), for instance at process exit, end pending
+  // operations: nothing will wait for ranks that may never arrive.
   retire();
   if (!pending_.empty()) {
     abort();
   }
-  // The device writes to events until its operations are done.
+  // Destroy the communicators before the events: the device writes to events until its operations
+  // are done.
   connections_.clear();
   for (const Pending& pending : pending_) {
     for (const RecordedOperation& operation : pending.records) {
@@ -96,7 +97,8 @@ occlComm_t ProcessGroupOCCL::connect(const std::string& key, const std::vector<i
     store_->wait({key}, options_->timeout);
     const std::vector<uint8_t> bytes = store_->get(key);
     TORCH_CHECK_WITH(DistBackendError, bytes.size() == sizeof(id),
-                     "occl: the store has no valid communicator id at ", key);
+                     "occl: the store has no valid communicator id at ", key, ": found ",
+                     bytes.size(), " bytes, expected ", sizeof(id));
     std::memcpy(&id, bytes.data(), sizeof(id));
   }
   occlComm_t comm = nullptr;
@@ -125,7 +127,7 @@ std::shared_ptr<Transport> ProcessGroupOCCL::make_transport(c10::Device device,
         device, topology, std::move(local),
         make_gloo(std::move(store), getRank(), getSize(), options_->timeout), options_->timeout);
   }
-  // All ranks are connected, so all have read it.
+  // All ranks are connected, so all have read the id.
   if (topology.leads()) {
     store_->deleteKey(id_key);
   }
@@ -187,7 +189,7 @@ void ProcessGroupOCCL::retire() {
     retire_one(pending_.front());
     pending_.pop_front();
   }
-  // A message may wait for a long time while later operations finish.
+  // A message may wait for a long time while later operations finish, so look behind it as well.
   if (pending_.size() >= retire_all_at_) {
     std::erase_if(pending_, [&](const Pending& pending) {
       const bool passed = pending.events->passed();
@@ -238,7 +240,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const c10::Device device = inputs.empty() ? outputs.at(0).device() : inputs[0].device();
   if (coalesced_.has_value()) {
     TORCH_CHECK(!coalesced_->device.has_value() || *coalesced_->device == device, name,
-                ": coalesced operations must all use the same device");
+                ": coalesced operations must all use the same device, got ", device, " after ",
+                *coalesced_->device);
     coalesced_->device = device;
     coalesced_->async = coalesced_->async || async;
     coalesced_->inputs.insert(coalesced_->inputs.end(), inputs.begin(), inputs.end());
@@ -255,7 +258,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   const uint64_t sequence = point_to_point ? ++point_to_point_ : ++collectives_;
   const std::vector<int64_t> no_sizes;
   const GroupLabel label = this->label();
-  // The profiler row that names the collective, its sizes and its group.
+  // Adds the profiler row that names the collective, its sizes and its group.
   RECORD_PARAM_COMMS_DATA_WITH_ASYNC_OP(
       (std::make_tuple(static_cast<int64_t>(sequence), point_to_point)), label.name, inputs,
       outputs, peer >= 0 ? peer : getRank(), collective_name(type, name), elements_of(inputs),
@@ -284,7 +287,7 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
   }
   const bool capturing = is_capturing(native_stream(stream));
   if (!capturing) {
-    // Captured work runs later; the program must order it.
+    // Captured work is exempt: it runs later, and the program must order it.
     message_streams_.follow(messages, stream);
   }
   auto work = c10::make_intrusive<WorkOCCL>(label, operation, to.transport, timed_);
@@ -324,7 +327,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::run(OpType type, const std::str
 
 void ProcessGroupOCCL::registerOnCompletionHook(
     std::function<void(std::shared_ptr<c10d::WorkInfo>)>&& hook) {
-  TORCH_CHECK(hook_ == nullptr, "occl: the group already has a completion hook");
+  TORCH_CHECK(hook_ == nullptr,
+              "occl: the group already has a completion hook, and it can have only one");
   onCompletionHook_ = hook;
   hook_ = std::make_shared<const CompletionThread::Function>(
       [hook = std::move(hook)](const WorkOCCL& work) { hook(work.info()); });
@@ -333,7 +337,9 @@ void ProcessGroupOCCL::registerOnCompletionHook(
 }
 
 void ProcessGroupOCCL::waitForPendingWorks() {
-  TORCH_CHECK(hook_ != nullptr, "occl: the group has no completion hook to wait for");
+  TORCH_CHECK(hook_ != nullptr,
+              "occl: the group has no completion hook to wait for: call "
+              "_register_on_completion_hook first");
   hook_thread_->wait();
 }
 
@@ -344,7 +350,7 @@ void ProcessGroupOCCL::startCoalescing() {
 }
 
 c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::endCoalescing() {
-  TORCH_CHECK(coalesced_.has_value(), "occl: endCoalescing without startCoalescing");
+  TORCH_CHECK(coalesced_.has_value(), "occl: endCoalescing was called without startCoalescing");
   Coalesced all = *std::exchange(coalesced_, std::nullopt);
   if (all.calls.empty()) {
     return nullptr;
@@ -377,7 +383,7 @@ void ProcessGroupOCCL::monitoredBarrier(const c10d::BarrierOptions& options, boo
   std::string missing;
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   for (int rank = 1; rank < getSize() && (missing.empty() || wait_all_ranks); ++rank) {
-    // After the first late rank, the others are only polled.
+    // When the first late rank has used up the time, the others are only polled.
     const auto left = std::max(std::chrono::duration_cast<std::chrono::milliseconds>(
                                    deadline - std::chrono::steady_clock::now()),
                                std::chrono::milliseconds(1));
@@ -486,8 +492,8 @@ void ProcessGroupOCCL::shutdown() {
     const std::lock_guard lock(mutex_);
     ended_ = "was shut down: create a new group";
   }
-  // Waits for enqueued operations. It must not hold the lock, because abort() ends the wait. This
-  // matters also if a Work still keeps the communicator alive.
+  // Wait for enqueued operations, even if a Work keeps the communicator alive. The lock must not be
+  // held meanwhile, because abort() takes it to end the wait.
   for (const auto& [device, connection] : connections()) {
     connection.transport->finalize();
   }

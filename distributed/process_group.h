@@ -58,7 +58,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
                                            const c10d::BroadcastOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
                                            const c10d::AllreduceOptions& options) override;
-  // Sum or average of COO tensors. Waits on the host for the numbers of elements of the ranks.
+  // Sums or averages COO tensors. Waits on the host for the numbers of elements of the ranks.
   c10::intrusive_ptr<c10d::Work> allreduce_sparse(std::vector<at::Tensor>& tensors,
                                                   const c10d::AllreduceOptions& options) override;
   c10::intrusive_ptr<c10d::Work> allreduce_coalesced(
@@ -97,14 +97,14 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> alltoall(std::vector<at::Tensor>& outputs,
                                           std::vector<at::Tensor>& inputs,
                                           const c10d::AllToAllOptions& options) override;
-  // Uses the store only: does not wait for operations on the device.
+  // Synchronizes the ranks through the store only: does not wait for operations on the device.
   void monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int peer, int tag) override;
   c10::intrusive_ptr<c10d::Work> recvAnysource(std::vector<at::Tensor>& tensors, int tag) override;
 
-  void setSequenceNumberForGroup() override {}  // starts at 0 on all ranks
+  void setSequenceNumberForGroup() override {}  // the number starts at 0 on all ranks
   uint64_t getSequenceNumberForGroup() override { return collectives_; }
   void enableCollectivesTiming() override { timed_ = true; }
   void registerOnCompletionHook(
@@ -120,7 +120,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   c10::intrusive_ptr<c10d::Backend> shrink(
       const std::vector<int64_t>& excluded, int flags,
       const c10::intrusive_ptr<c10d::Backend::Options>& options) override;
-  // The device's own allocator: other ranks can read all memory of the device.
+  // Returns the device's normal allocator, because other ranks can read all memory of the device.
   std::shared_ptr<c10::Allocator> getMemAllocator() override;
   at::Tensor allocateTensor(long size, at::TensorOptions options) override;
   bool supportsTensorAlloc(c10::DeviceIndex) override { return true; }
@@ -131,7 +131,8 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   // must not replay graphs with collectives of the group meanwhile.
   void suspend() override;
   void resume() override;
-  // Bytes by kind, summed over the communicators, and whether they are suspended (0 or 1).
+  // Returns the bytes by kind, summed over the communicators, and "suspended": 1 if they are
+  // suspended, otherwise 0.
   std::unordered_map<std::string, uint64_t> getMemoryStats() override;
 
  private:
@@ -143,7 +144,7 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
     c10::Stream stream;
   };
 
-  // Operations in progress.
+  // What the group keeps for an operation until it has finished.
   struct Pending {
     std::shared_ptr<OperationEvents> events;
     std::vector<RecordedOperation> records;
@@ -153,20 +154,23 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   Connection connection(c10::Device device);
   std::map<c10::DeviceIndex, Connection> connections();
   std::shared_ptr<Transport> make_transport(c10::Device device, const std::string& key);
-  // Creates the communicator of the ranks of one machine; `position` is this rank's among them.
+  // Creates the communicator of the ranks of one machine. `position` is the position of this rank
+  // among them.
   occlComm_t connect(const std::string& key, const std::vector<int>& ranks, size_t position);
   std::optional<c10::DeviceIndex> first_device();
-  // `peer`: the root, or the other side of a message, for profiles; -1 if there is none.
+  // Enqueues an operation, or adds it to the open coalesced block. `peer` is for profiles: the
+  // root, or the other rank of a message; -1 if there is none. `parts` are the operations of a
+  // coalesced one.
   c10::intrusive_ptr<c10d::Work> run(c10d::OpType type, const std::string& name, bool async,
                                      std::vector<at::Tensor> inputs,
                                      std::vector<at::Tensor> outputs, const Call& call,
                                      int peer = -1, std::vector<WorkOCCL::Operation> parts = {});
-  // The messages of the operation, or of its parts.
+  // Returns the keys of the messages of the operation, or of its parts.
   static std::vector<MessageStreams::Key> messages_of(
       const WorkOCCL::Operation& operation, const std::vector<WorkOCCL::Operation>& parts);
   int stream_priority() const { return options_->is_high_priority_stream ? -1 : 0; }
   GroupLabel label() const;
-  // Removes finished operations.
+  // Removes finished operations from pending_ and completes their records.
   void retire();
   void record(const WorkOCCL::Operation& operation, uint64_t sequence, Pending& pending);
 
@@ -183,14 +187,15 @@ class OPENREG_API ProcessGroupOCCL final : public c10d::Backend {
   MessageStreams message_streams_;
   std::unique_ptr<CompletionThread> hook_thread_;
   std::shared_ptr<const CompletionThread::Function> hook_;
-  // Of captured receives from any rank, kept because a graph may run them at any time.
+  // The events of captured receives from any rank. Kept as long as the group, because a graph may
+  // run the receives at any time.
   std::vector<std::shared_ptr<OperationEvents>> captured_;
   std::optional<RecordedGroup> recorded_;
 
   std::mutex mutex_;  // guards the next three members
   std::map<c10::DeviceIndex, Connection> connections_;
-  std::optional<c10::DeviceIndex> first_device_;  // the first one that was connected
-  std::string ended_;                             // why no more connections can be made
+  std::optional<c10::DeviceIndex> first_device_;  // the device that was connected first
+  std::string ended_;                             // why no connection can be made any more
   uint64_t monitored_barriers_ = 0;
   uint64_t shrinks_ = 0;
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// reducer_timer.cc - measures forward, backward and communication of DistributedDataParallel on
-// this device, by events on the current stream, as on CUDA. Used by the thread that runs the model.
+// reducer_timer.cc - measures the forward, backward and communication times of
+// DistributedDataParallel on this device, with events on the current stream, as torch does on CUDA.
+// Used by the thread that runs the model.
 #include <c10/core/Event.h>
 
 #include <array>
@@ -36,7 +37,8 @@ class ReducerTimer final : public c10d::Timer {
     from->synchronize();
     to->synchronize();
     const double milliseconds = from->elapsedTime(*to);
-    // The events are from different iterations: the end was not recorded in this iteration.
+    // A negative time means that the events are from different iterations: the end was not recorded
+    // in this one.
     return milliseconds < 0 ? std::nullopt
                             : std::optional(static_cast<int64_t>(milliseconds * 1e6));
   }

@@ -15,7 +15,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-constexpr size_t kNumber = 16;  // digits
+constexpr size_t kNumber = 16;  // number of digits of a random number
 
 std::string random_number() {
   static constexpr char kDigits[] = "0123456789abcdef";
@@ -27,7 +27,7 @@ std::string random_number() {
   return number;
 }
 
-// One rank in a rendezvous.
+// The part of one rank in a rendezvous. It runs once, on the caller's thread.
 class Participant {
  public:
   Participant(c10d::Store& store, const std::string& prefix, int rank, int size,
@@ -77,7 +77,7 @@ class Participant {
                      " did not reach the rendezvous within ", timeout_.count(), " ms: ", detail);
   }
 
-  // Sleeps, longer each round.
+  // Sleeps for `round` milliseconds, at most 20.
   void pause(int round) const { std::this_thread::sleep_for(milliseconds(std::min(round, 20))); }
 
   // Collects the notes of all ranks with their numbers, each preceded by its length.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// rendezvous.h - how the ranks of a group find each other through its store, and exchange notes.
+// rendezvous.h - a meeting of the ranks of a group in its store, where they exchange notes.
 //
 // The store may contain keys of exited processes: torchrun uses one store for all attempts of a
 // program. Each rank therefore publishes a unique number, and rank 0 publishes the numbers that it
@@ -19,13 +19,14 @@
 namespace openreg {
 
 struct RendezvousResult {
-  // Unique for each rendezvous: only these ranks use keys with this prefix.
+  // The unique prefix of the rendezvous's keys: only these ranks use keys with it.
   std::string prefix;
-  // The note of each rank.
+  // The notes, indexed by rank.
   std::vector<std::string> notes;
 };
 
-// Waits until all ranks have arrived. `what` is for the error about a late rank.
+// Publishes `note`, waits until all ranks have arrived, and returns their notes. `what` names the
+// purpose in the error about a late rank.
 RendezvousResult run_rendezvous(c10d::Store& store, const std::string& prefix, int rank, int size,
                                 const std::string& note, std::chrono::milliseconds timeout,
                                 const std::string& what);

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// sparse_reduction.cc - all-reduce of sparse COO tensors, for instance the gradients of
-// nn.Embedding(sparse=True): ranks gather each other's indices and values and add them up.
+// sparse_reduction.cc - the all-reduce of sparse COO tensors, for instance the gradients of
+// nn.Embedding(sparse=True): each rank gathers the indices and values of all ranks and adds them
+// up.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/sparse_coo_tensor.h>
@@ -26,8 +27,9 @@ namespace {
 
 constexpr char kName[] = "occl: all_reduce of a sparse tensor";
 
-// torch.distributed passes view_as_real() of a complex tensor. Of a sparse tensor that is a view
-// which shares only the values, and a reduction also changes the indices.
+// Returns the tensor that the program passed. torch.distributed replaces a complex tensor by its
+// view_as_real(). For a sparse tensor this view shares only the values, but a reduction also
+// changes the indices.
 at::Tensor program_tensor(const at::Tensor& tensor) {
   if (!tensor.is_view()) {
     return tensor;
@@ -59,7 +61,7 @@ std::vector<int64_t> gather_counts(Transport& transport, const at::Tensor& tenso
   return counts;
 }
 
-// Gathers the parts of all ranks, which differ in size along `dim`, and joins them.
+// Gathers the parts of all ranks, which may differ in size along `dim`, and joins them.
 at::Tensor gather_parts(Transport& transport, const at::Tensor& part, int64_t dim,
                         const std::vector<int64_t>& counts) {
   std::vector<int64_t> sizes = part.sizes().vec();
@@ -124,7 +126,8 @@ c10::intrusive_ptr<c10d::Work> ProcessGroupOCCL::allreduce_sparse(
             work.set_outputs({tensor});
           });
   if (options.asyncOp) {
-    // The new parts of the tensor belong to the group's stream, and the caller will use them.
+    // The tensor's new indices and values were allocated on the group's stream, and the caller will
+    // use them on the current one.
     const c10::Stream current = current_stream(tensor.device().index());
     tensor._indices().record_stream(current);
     tensor._values().record_stream(current);
@@ -147,7 +150,7 @@ std::tuple<std::vector<at::Tensor>, c10::intrusive_ptr<c10d::Work>> all_reduce_s
   return {std::move(all), std::move(work)};
 }
 
-// torch registers the operator for sparse tensors of the CPU and of CUDA only.
+// Register the operator for sparse tensors of this device: torch does so for the CPU and CUDA only.
 TORCH_LIBRARY_IMPL(c10d, SparsePrivateUse1, library) {
   library.impl("allreduce_", &all_reduce_sparse);
 }

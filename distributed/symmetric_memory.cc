@@ -26,7 +26,8 @@ namespace symmetric = c10d::symmetric_memory;
 
 // ------------------------------------------------------------------------------------- release
 
-// Memory without users. It is freed when the streams that used it have passed their events.
+// Memory that has lost its last owner. It is freed when the streams that used it have passed their
+// events.
 struct Released {
   void* base;
   std::vector<std::shared_ptr<const SymmetricPeers>> peers;
@@ -46,7 +47,7 @@ struct Released {
 class ReleasedMemory {
  public:
   static ReleasedMemory& get() {
-    // Never destroyed, because tensors are freed until the very end of a process.
+    // Never destroyed, because tensors may be freed until the very end of the process.
     static auto& all = *std::make_unique<ReleasedMemory>().release();
     return all;
   }
@@ -88,7 +89,8 @@ void* allocate(size_t bytes) {
     device_allocator()->emptyCache();
     error = orMalloc(&base, bytes);
   }
-  // Memory in use by streams becomes free when their kernels, which have timeouts, have run.
+  // Memory that streams still use becomes free when their kernels, which have timeouts, have run:
+  // retry until then.
   while (error == orErrorOutOfMemory && ReleasedMemory::get().sweep()) {
     {
       const HostWait wait;
@@ -251,11 +253,11 @@ class Allocator final : public symmetric::SymmetricMemoryAllocator {
   size_t get_alloc_size(void* pointer) override {
     const auto found = find(pointer);
     TORCH_CHECK(found != nullptr, "symmetric memory: ", pointer,
-                " is not memory from empty_strided_p2p");
+                " is not the address of a tensor from empty_strided_p2p");
     return found->bytes();
   }
 
-  // Returns null for other memory, as on CUDA.
+  // Returns null if `pointer` is not symmetric memory, as on CUDA.
   c10::intrusive_ptr<symmetric::SymmetricMemory> rendezvous(
       void* pointer, const std::optional<std::string>& group) override {
     std::shared_ptr<SymmetricAllocation> found = find(pointer);
@@ -285,7 +287,7 @@ class Allocator final : public symmetric::SymmetricMemoryAllocator {
   }
 
   std::mutex mutex_;
-  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // of live tensors
+  std::map<void*, std::shared_ptr<SymmetricAllocation>> allocations_;  // those of live tensors
 };
 
 const bool registered = [] {

@@ -37,16 +37,16 @@ struct SymmetricPeers {
   std::string group;
   int rank = 0;
   std::vector<int> global_ranks;
-  std::vector<void*> buffers;      // by rank
-  std::vector<void*> signal_pads;  // by rank
-  // Imported memory and its device.
+  std::vector<void*> buffers;      // indexed by rank
+  std::vector<void*> signal_pads;  // indexed by rank
+  // The imported memory of the peers, with the device that owns it.
   std::vector<std::pair<void*, c10::DeviceIndex>> imports;
   occlWindow_t window = nullptr;
 };
 
 class SymmetricAllocation {
  public:
-  // Allocates, and waits until the signal pad is zero.
+  // Allocates the memory and waits until its signal pad is zero.
   SymmetricAllocation(size_t bytes, c10::DeviceIndex device, std::optional<std::string> group);
   ~SymmetricAllocation();
   SymmetricAllocation(const SymmetricAllocation&) = delete;
@@ -57,13 +57,14 @@ class SymmetricAllocation {
   c10::DeviceIndex device() const { return device_; }
   bool contains(const void* pointer) const;
 
-  // The peers of a group. A collective operation at the first call for the group.
+  // Returns the memory of all ranks of a group. All ranks must make the first call for the group,
+  // which waits for them.
   std::shared_ptr<const SymmetricPeers> rendezvous(const std::optional<std::string>& group);
-  // Keeps the memory until the work of `stream` is done.
+  // Makes the release of the memory wait for the work that is then queued on `stream`.
   void record_stream(const c10::Stream& stream);
 
  private:
-  // The events that must complete before the memory is released.
+  // Records and returns the events that must complete before the memory is released.
   std::vector<c10::Event> record_events() noexcept;
 
   const size_t bytes_;
@@ -86,7 +87,8 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
 
   std::vector<void*> get_buffer_ptrs() override { return peers_->buffers; }
   std::vector<void*> get_signal_pad_ptrs() override { return peers_->signal_pads; }
-  // Device addresses, like the two above: a kernel that reads one must translate it.
+  // Return arrays in device memory of the addresses above. These are device addresses, which a
+  // kernel must translate before it reads one.
   void** get_buffer_ptrs_dev() override;
   void** get_signal_pad_ptrs_dev() override;
   size_t get_buffer_size() override { return allocation_->bytes(); }
@@ -102,10 +104,11 @@ class OPENREG_API SymmetricMemoryOCCL final : public c10d::symmetric_memory::Sym
   const std::vector<int>& get_rank_to_global_rank() override { return peers_->global_ranks; }
   bool world_within_direct_access() override { return true; }
 
-  // For operations: the window, and the current stream, whose work keeps the memory from now on.
+  // Return what an operation needs: the window, and the current stream. A later release of the
+  // memory waits for that stream's work.
   occlWindow_t window() const { return peers_->window; }
   orStream_t stream() const;
-  // The distance in bytes from the start of the buffer to the first element.
+  // Returns the distance in bytes from the start of the buffer to the tensor's first element.
   size_t offset_of(const at::Tensor& tensor) const;
 
  private:

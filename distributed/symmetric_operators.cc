@@ -25,7 +25,8 @@ namespace {
 
 using Memory = c10::intrusive_ptr<c10d::symmetric_memory::SymmetricMemory>;
 
-// The symmetric memory of an operand.
+// An operand of a symmetric memory operator: the window of its tensor, and the tensor's offset in
+// the window's buffer.
 class Operand {
  public:
   Operand(const char* name, const at::Tensor& tensor, const std::string& group)
@@ -34,7 +35,9 @@ class Operand {
     TORCH_CHECK_VALUE(own_ != nullptr, name,
                       ": the tensor is not symmetric memory: allocate it with "
                       "torch.distributed._symmetric_memory.empty() or empty_strided_p2p()");
-    TORCH_CHECK_VALUE(tensor.is_contiguous(), name, ": the symmetric tensor must be contiguous");
+    TORCH_CHECK_VALUE(tensor.is_contiguous(), name,
+                      ": the symmetric tensor must be contiguous, got sizes ", tensor.sizes(),
+                      " and strides ", tensor.strides());
     offset_ = own_->offset_of(tensor);
   }
 
@@ -42,7 +45,7 @@ class Operand {
   orStream_t stream() const { return own_->stream(); }
   size_t offset() const { return offset_; }
   int64_t ranks() const { return own_->get_world_size(); }
-  // The tensor of a rank at the same offset as `mine`.
+  // Returns the tensor in the memory of rank `peer` at the offset of `mine`.
   at::Tensor tensor(int peer, const at::Tensor& mine) const {
     return own_->get_buffer(peer, mine.sizes(), mine.scalar_type(),
                             static_cast<int64_t>(offset_ / mine.element_size()));
@@ -166,7 +169,7 @@ at::Tensor reduce_scatter_out(at::Tensor input, std::string group, bool split_la
   return output;
 }
 
-// Exchanges rows of the first dimension, whose counts the device reads from `splits`.
+// Exchanges rows along the first dimension. The device reads their numbers from `splits`.
 void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& splits,
                      at::Tensor out_splits_offsets, std::string group) {
   constexpr const char* kName = "all_to_all_vdev";
@@ -191,10 +194,10 @@ void all_to_all_vdev(const at::Tensor& input, at::Tensor out, const at::Tensor& 
   check_occl(occlWindowAllToAllV(rows.window(), rows.offset(), numbers.window(), numbers.offset(),
                                  &sizes, out.mutable_data_ptr(),
                                  out_splits_offsets.mutable_data_ptr(), rows.stream()));
-  (void)numbers.stream();  // keeps its memory until the exchange is done
+  (void)numbers.stream();  // keeps the memory of the splits until the exchange is done
 }
 
-// The tensors of all ranks at the offset of this rank's tensor.
+// Returns the tensors of all ranks at the offset of this rank's tensor.
 std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string group) {
   const Operand operand("get_remote_tensors", tensor, group);
   std::vector<at::Tensor> tensors;
@@ -206,7 +209,7 @@ std::vector<at::Tensor> get_remote_tensors(const at::Tensor& tensor, std::string
 
 // -------------------------------------------------------------------------------- single words
 
-// torch's bindings of the same names call these functions with this signature.
+// These functions have the signatures with which torch's bindings of the same names call them.
 at::Tensor memset32_(at::Tensor& input, int64_t offset, int64_t value, int64_t count) {
   TORCH_CHECK_VALUE(
       input.dim() == 1 && input.is_contiguous() &&

@@ -42,7 +42,7 @@ struct Members {
   std::vector<int> global_ranks;
 };
 
-// Returns null if there is no process group with that name.
+// Returns the process group with this name, or null if there is none.
 c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
   try {
     return c10d::resolve_process_group(name);
@@ -51,7 +51,8 @@ c10::intrusive_ptr<c10d::ProcessGroup> find_group(const std::string& name) {
   }
 }
 
-// Returns null for a group without a backend for the device; its store is sufficient.
+// Returns the options of the group's backend for the device, or null if it has none: the group's
+// store is then sufficient.
 c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& group) {
   try {
     return group.getBackend(kOpenRegType)->getBackendOptions();
@@ -60,7 +61,8 @@ c10::intrusive_ptr<c10d::Backend::Options> find_options(c10d::ProcessGroup& grou
   }
 }
 
-// From a process group, or from set_group_info() if there is none.
+// Returns the ranks and the store of a process group, or those of set_group_info() if there is no
+// such group.
 Members members_of(const std::string& name) {
   Members members;
   if (const auto group = find_group(name); group != nullptr) {
@@ -85,12 +87,13 @@ Members members_of(const std::string& name) {
   TORCH_CHECK_WITH(DistBackendError, members.store != nullptr, "symmetric memory: group ", name,
                    " has no store");
   TORCH_CHECK_WITH(DistBackendError, members.size <= OCCL_MAX_RANKS, "symmetric memory: group ",
-                   name, " has ", members.size, " ranks: at most ", OCCL_MAX_RANKS);
+                   name, " has ", members.size, " ranks, but symmetric memory supports at most ",
+                   OCCL_MAX_RANKS);
   return members;
 }
 
-// This process's counters of the rendezvous of its groups. All ranks count alike, from the creation
-// of the group's store. Threads: any.
+// Counts the rendezvous of each group in this process, from the creation of the group's store. All
+// ranks count alike, so that they use the same keys. Threads: any.
 class History {
  public:
   // The second phase of a rendezvous. Its keys can be deleted when all ranks have arrived at the
@@ -101,11 +104,12 @@ class History {
   };
 
   static History& get() {
-    static auto& history = *std::make_unique<History>().release();  // used until process exit
+    // Never destroyed, because it is used until the process exits.
+    static auto& history = *std::make_unique<History>().release();
     return history;
   }
 
-  // The prefix of the keys of the next rendezvous.
+  // Returns the prefix of the keys for the next rendezvous of the group.
   std::string next_prefix(const std::string& group, const c10::intrusive_ptr<c10d::Store>& store) {
     const std::lock_guard lock(mutex_);
     const auto [found, is_new] = entries_.try_emplace(group, Entry{Weak(store), 0, {}});
@@ -129,7 +133,7 @@ class History {
     Phase last;
   };
   std::mutex mutex_;
-  std::map<std::string, Entry> entries_;  // by group
+  std::map<std::string, Entry> entries_;  // indexed by the name of the group
 };
 
 class Rendezvous {
@@ -142,7 +146,7 @@ class Rendezvous {
     peers_.rank = members_.rank;
     peers_.global_ranks = members_.global_ranks;
   }
-  // Releases peers that were not handed over, because the rendezvous failed.
+  // Releases the peers if the rendezvous failed; otherwise run() has handed them over.
   ~Rendezvous() { (void)release_peers(peers_); }
   Rendezvous(const Rendezvous&) = delete;
   Rendezvous& operator=(const Rendezvous&) = delete;
@@ -151,7 +155,8 @@ class Rendezvous {
     const std::string announced = prefix_ + "announced", mapped = prefix_ + "mapped";
     const RendezvousResult first = exchange(announced, announcement());
     std::vector<occlWindowMember> window(static_cast<size_t>(members_.size));
-    // Before anything is mapped: a rank that finds another machine gives up and frees its memory.
+    // Check this before anything is mapped: a rank that finds another machine gives up and frees
+    // its memory.
     std::string failed = find_other_machine(first.notes);
     for (int peer = 0; peer < members_.size && failed.empty(); ++peer) {
       failed =
@@ -193,8 +198,8 @@ class Rendezvous {
                               this_machine(),
                               {}};
     check_occl(occlGetProcess(&announcement.process));
-    // Not in the order of the program's streams, which may wait for other ranks. A program orders
-    // its accesses with barriers.
+    // Export on a stream of its own: the program's streams may wait for other ranks. A program
+    // orders its accesses with barriers.
     const PrivateStream stream(mine_.device);
     std::vector<orIpcMemoryHandle> handles(static_cast<size_t>(members_.size));
     for (int peer = 0; peer < members_.size; ++peer) {
@@ -220,17 +225,19 @@ class Rendezvous {
     return announcement;
   }
 
-  // Returns what is wrong, or an empty string.
+  // Returns an error text if a rank is on another machine, otherwise an empty string.
   std::string find_other_machine(const std::vector<std::string>& notes) const {
     for (int peer = 0; peer < members_.size; ++peer) {
       if (read(peer, notes[static_cast<size_t>(peer)]).machine != this_machine()) {
-        return cannot_map(peer) + "it is on another machine";
+        return cannot_map(peer) +
+               "it is on another machine: symmetric memory needs all ranks on one machine";
       }
     }
     return "";
   }
 
-  // Maps the memory of a rank. Returns what went wrong, or an empty string.
+  // Maps the memory of rank `peer` and describes it in `member`. Returns an error text, or an empty
+  // string.
   std::string connect(int peer, const std::string& note, occlWindowMember& member) {
     const Announcement announcement = read(peer, note);
     if (announcement.buffer_bytes != mine_.buffer_bytes ||
@@ -265,7 +272,7 @@ class Rendezvous {
 
   std::string map(int peer, const std::string& note, const Announcement& announcement,
                   void** base) {
-    // The driver maps memory for streams of the device that owns it.
+    // Import on a stream of the device that owns the memory, as the driver requires.
     const auto device = static_cast<c10::DeviceIndex>(announcement.device);
     if (announcement.device >= static_cast<uint64_t>(device_count())) {
       return cannot_map(peer) + "it is on device " + std::to_string(announcement.device) +
@@ -304,7 +311,7 @@ bool release_peers(const SymmetricPeers& peers) noexcept {
   }
   for (const auto& [pointer, device] : peers.imports) {
     orStream_t stream = nullptr;
-    // No queued work uses it any more, so any stream will do.
+    // No queued work uses the memory any more, so any stream will do.
     if (orGetDefaultStream(&stream, device) == orSuccess) {
       (void)orIpcRelease(pointer, stream);
     }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// symmetric_rendezvous.h - how the ranks of a group exchange the handles of their memory. Each rank
-// announces its own in the group's store, maps what the others announce, and waits until all ranks
-// have mapped everything. Threads: any, but one at a time for each group.
+// symmetric_rendezvous.h - exchanges the handles of the ranks' memory. Each rank announces its own
+// in the group's store, maps what the others announce, and waits until all ranks have mapped
+// everything. Threads: any, but one at a time for each group.
 #ifndef DISTRIBUTED_SYMMETRIC_RENDEZVOUS_H_
 #define DISTRIBUTED_SYMMETRIC_RENDEZVOUS_H_
 
@@ -26,13 +26,14 @@ struct SymmetricPiece {
   size_t bytes() const { return state_offset() + OCCL_WINDOW_STATE_BYTES; }
 };
 
-// Waits for the other ranks, at most for the group's timeout. Throws DistBackendError that names
-// the rank that is late, has failed, or has allocated another size.
+// Shares `mine` with the ranks of `group` and maps their memory. Waits for them, at most for the
+// group's timeout. Throws DistBackendError that names the rank that is late, has failed, or has
+// allocated another size.
 std::shared_ptr<const SymmetricPeers> rendezvous_pieces(const SymmetricPiece& mine,
                                                         const std::string& group);
 
-// Releases the result of rendezvous_pieces(). Returns false while an operation runs; the caller
-// must retry.
+// Releases the result of rendezvous_pieces(). Returns false, and releases nothing, while an
+// operation runs; the caller must retry.
 bool release_peers(const SymmetricPeers& peers) noexcept;
 
 }  // namespace openreg

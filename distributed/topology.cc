@@ -19,8 +19,8 @@ std::string machine_identity() {
     std::getline(file, identity);
   }
   identity += " " + std::to_string(geteuid());
-  // Processes find each other by their process ids, and a container with its own network counts as
-  // a machine.
+  // Processes find each other by process id, so they must share a pid namespace. A container with
+  // its own network counts as a machine of its own.
   for (const char* const space : {"/proc/self/ns/pid", "/proc/self/ns/net"}) {
     std::error_code error;
     identity += " " + std::filesystem::read_symlink(space, error).string();

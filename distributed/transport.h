@@ -30,40 +30,43 @@ class Transport {
   Transport& operator=(const Transport&) = delete;
 
   virtual void all_reduce(const at::Tensor& tensor, const c10d::ReduceOp& op) = 0;
-  // `input` is used on `root` only.
+  // Copies `input` of `root` to `output` of all ranks. Other ranks ignore `input`.
   virtual void broadcast(const at::Tensor& output, const at::Tensor& input, int root) = 0;
-  // `output` is used on `root` only.
+  // Reduces `input` of all ranks into `output` of `root`. Other ranks ignore `output`.
   virtual void reduce(const at::Tensor& output, const at::Tensor& input, const c10d::ReduceOp& op,
                       int root) = 0;
-  // `output` receives the inputs of all ranks, one after the other.
+  // Copies the inputs of all ranks, one after the other, to `output`.
   virtual void all_gather(const at::Tensor& output, const at::Tensor& input) = 0;
   virtual void reduce_scatter(const at::Tensor& output, const at::Tensor& input,
                               const c10d::ReduceOp& op) = 0;
   virtual void all_to_all(const at::Tensor& output, const at::Tensor& input) = 0;
-  // All-to-all with parts of any size: the i-th input goes to rank i.
+  // Runs an all-to-all with parts of any size: the i-th input goes to rank i.
   virtual void exchange(const std::vector<at::Tensor>& outputs,
                         const std::vector<at::Tensor>& inputs) = 0;
-  // `output` is used on `root` only.
+  // Copies the inputs of all ranks, one after the other, to `output` of `root`. Other ranks ignore
+  // `output`.
   virtual void gather(const at::Tensor& output, const at::Tensor& input, int root) = 0;
-  // `input` is used on `root` only.
+  // Copies the i-th part of `input` of `root` to rank i. Other ranks ignore `input`.
   virtual void scatter(const at::Tensor& output, const at::Tensor& input, int root) = 0;
   virtual void barrier() = 0;
   virtual void send(const at::Tensor& tensor, int peer, int tag) = 0;
-  // `source` (may be null) must live until the operation is done.
+  // Receives a message. `source` (may be null) receives the sender's rank of a message from any
+  // rank, and must live until the operation is done.
   virtual void receive(const at::Tensor& tensor, int peer, int tag, int* source) = 0;
 
-  // The operations between begin_group() and end_group() run as one.
+  // Group operations: those between begin_group() and end_group() run as one.
   virtual void begin_group() = 0;
   virtual void end_group() = 0;
-  // Called instead of end_group(): drops the operations of the group.
+  // Drops the operations of the group. Called instead of end_group() after an exception.
   virtual void drop_group() = 0;
 
-  // Returns why the transport has failed, or nothing.
+  // Returns why the transport has failed, or nothing if it works. `result` (may be null) receives
+  // the kind of the failure.
   virtual std::optional<std::string> ended(occlResult_t* result = nullptr) const = 0;
   virtual void set_timeout(std::chrono::milliseconds timeout) = 0;
-  // The reason appears in the errors of all ranks.
+  // Ends all operations, on all ranks. The reason appears in the error of each rank.
   virtual void abort(const std::string& reason) = 0;
-  // Waits for enqueued operations.
+  // Waits until all enqueued operations are done.
   virtual void finalize() = 0;
 
   // Releases memory until resume(). All ranks must call it; operations throw meanwhile.
@@ -72,7 +75,8 @@ class Transport {
   virtual occlMemoryStats_t memory_stats() const = 0;
 };
 
-// A scope that drops the group if an exception is thrown before its end.
+// A scope that groups the operations of `transport`. Drops them if an exception leaves the scope
+// before end().
 class TransportGroup {
  public:
   explicit TransportGroup(Transport& transport) : transport_(transport) {

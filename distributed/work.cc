@@ -38,7 +38,7 @@ void WorkOCCL::begin(const c10::Stream& stream) { events_->start->record(stream)
 
 void WorkOCCL::end(const c10::Stream& stream) {
   events_->end.record(stream);
-  // Continuations run on streams that wait for this one.
+  // Complete the future on this stream: its continuations run on streams that wait for it.
   const c10::StreamGuard guard(stream);
   future_ = c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()),
                                                      std::vector<c10::Device>{operation_.device});
@@ -106,7 +106,7 @@ bool WorkOCCL::wait(std::chrono::milliseconds timeout) {
       group_.name, group_.rank, "wait", 0, 0, at::kByte, no_sizes, no_sizes, group_.first,
       group_.stride, group_.size);
   synchronize();
-  // A program calls a barrier to make the host wait.
+  // A barrier waits on the host too: that is why programs call it.
   if (timeout != kNoTimeout || operation_.type == c10d::OpType::BARRIER) {
     wait_on_host(timeout);
   }
@@ -156,7 +156,7 @@ std::shared_ptr<c10d::WorkInfo> WorkOCCL::info() const {
     try {
       return getDuration();
     } catch (const c10::Error&) {
-      return 0;  // it has not run
+      return 0;  // the operation has not run
     }
   }();
   return std::make_shared<c10d::WorkInfo>(operation_.type, operation_.sequence, called_,

@@ -30,13 +30,13 @@
 
 namespace openreg {
 
-// How profiles describe a group.
+// What profiles record about a group.
 struct GroupLabel {
-  std::tuple<std::string, std::string> name;  // and description
+  std::tuple<std::string, std::string> name;  // the group's name and description
   int rank;
   int size;
-  int first;   // global number of the first rank
-  int stride;  // distance of global numbers
+  int first;   // global rank of the group's first rank
+  int stride;  // difference between the global ranks of successive ranks
 };
 
 class WorkOCCL final : public c10d::Work {
@@ -48,12 +48,12 @@ class WorkOCCL final : public c10d::Work {
     c10::Device device;
     std::vector<at::Tensor> inputs;
     std::vector<at::Tensor> outputs;
-    int peer = -1;  // of a message; -1: any rank
+    int peer = -1;  // the other rank of a message; -1: any rank
   };
 
   WorkOCCL(GroupLabel group, Operation operation, std::shared_ptr<Transport> transport, bool timed);
 
-  // Called before and after the operation, with the stream that it is enqueued on.
+  // Record the start and the end of the operation on the stream on which it is enqueued.
   void begin(const c10::Stream& stream);
   void end(const c10::Stream& stream);
 
@@ -68,21 +68,22 @@ class WorkOCCL final : public c10d::Work {
   void blockCurrentStream() override;
   void abort() override;
   c10::intrusive_ptr<c10::ivalue::Future> getFuture() override;
-  // A future of a c10d::WorkResult (an int), complete when the operation has finished or failed.
+  // Returns a future of a c10d::WorkResult (as an int), which completes when the operation has
+  // finished or failed.
   c10::intrusive_ptr<c10::ivalue::Future> getFutureResult() override;
   float getDuration() const override;
   uint64_t getSequencenumber() const override;
 
-  // Whether the operation has finished or failed. Does not wait.
+  // Returns whether the operation has finished or failed. Does not wait.
   bool has_ended() const;
-  // Of an operation that has ended.
+  // Describes the operation, which must have ended.
   std::shared_ptr<c10d::WorkInfo> info() const;
 
-  // Replaces what result() and getFuture() return. Called before end().
+  // Replaces what result() and getFuture() return. Must be called before end().
   void set_outputs(std::vector<at::Tensor> outputs) { operation_.outputs = std::move(outputs); }
 
-  // What the device still uses after this object is destroyed. Kept until the operation has
-  // finished.
+  // Returns the events and the other output of the operation, which the device may use after this
+  // object is destroyed. The group keeps them until the operation has finished.
   const std::shared_ptr<OperationEvents>& events() const { return events_; }
 
  private:
@@ -95,7 +96,8 @@ class WorkOCCL final : public c10d::Work {
   const bool timed_;
   const std::chrono::steady_clock::time_point called_ = std::chrono::steady_clock::now();
   const std::shared_ptr<OperationEvents> events_;
-  // Declared after the events: its last owner waits for the operation, which uses them.
+  // Declared after events_, hence destroyed before: the last owner of the transport waits for the
+  // operation, which uses the events.
   const std::shared_ptr<Transport> transport_;
   c10::intrusive_ptr<c10::ivalue::Future> future_;
   std::once_flag result_once_;

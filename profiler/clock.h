@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// ClockMap - from the driver's clock (CLOCK_MONOTONIC) to the clock of traces (Unix time in
+// ClockMap - converts the driver's clock (CLOCK_MONOTONIC) to the clock of traces (Unix time in
 // nanoseconds).
 //
 // The two clocks may drift while the system's clock is adjusted, so the map interpolates between
@@ -14,7 +14,7 @@ namespace openreg {
 
 class ClockMap {
  public:
-  // Each takes one reading of both clocks.
+  // Take a reading of both clocks at the beginning and at the end of a session.
   void begin() { first_ = last_ = read(); }
   void end() { last_ = read(); }
 

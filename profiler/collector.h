@@ -31,14 +31,14 @@ class ActivityCollector {
   // Stops recording after all work that was queued meanwhile has run. Does nothing if not started.
   void stop();
 
-  // pause() suspends recording and resume() continues it. Both do nothing if not started.
+  // Suspend and continue recording. Both do nothing if not started.
   void pause();
   void resume();
 
-  // Returns the records, in no particular order.
+  // Returns the records since start(), in no particular order, and drops them.
   std::vector<orActivity> take();
 
-  // The number of records since start() that did not fit into memory.
+  // Returns the number of records since start() that did not fit into memory.
   uint64_t dropped() const { return dropped_; }
 
   bool started() const { return started_; }

@@ -82,7 +82,7 @@ TEST(CollectorTest, CountsDroppedRecords) {
   EXPECT_EQ(collector.dropped(), 2U);
 }
 
-// A thread continues to write to the buffer that it has.
+// Checks that a thread continues to write to the buffer that it has.
 TEST(CollectorTest, AThreadKeepsItsBuffer) {
   ActivityCollector& collector = ActivityCollector::get();
   collector.start(kEnough);
@@ -159,7 +159,7 @@ TEST(CollectorTest, SessionsLoseNothing) {
     ASSERT_EQ(collector.dropped(), 0U);
     ASSERT_EQ(records.size(), recorded() - before) << "session " << sessions;
     all += records.size();
-    // counts of calls and kernels, by correlation
+    // Count calls and kernels by correlation.
     std::map<uint32_t, std::pair<int, int>> launches;
     for (const orActivity& record : records) {
       if (record.kind == orActivityKernel) {

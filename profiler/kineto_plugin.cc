@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device in torch.profiler: a profiler for Kineto, which torch loads through
+// Makes the device available in torch.profiler: a profiler for Kineto, which torch loads through
 // REGISTER_PRIVATEUSE1_PROFILER. It converts the records of the driver to rows of the trace.
 //
 // Only this file uses Kineto, whose interface changes between releases of torch. Kineto owns the
@@ -149,7 +149,8 @@ class Session final : public libkineto::IActivityProfilerSession {
   void pushUserCorrelationId(uint64_t id) override { push(orActivityIdUser, id); }
   void popUserCorrelationId() override { pop(orActivityIdUser); }
 
-  // The properties that CUDA's traces have in "deviceProperties", where this device has them.
+  // Returns the properties that CUDA's traces have in "deviceProperties", where this device has
+  // them.
   std::string getDeviceProperties() override {
     std::ostringstream text;
     int count = 0;
@@ -195,7 +196,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     return {device, libkineto::kExceedMaxPid + device, device_name(device), properties.name};
   }
 
-  // torch 2.13 does not show the errors that Kineto reports itself.
+  // Reports an error as a warning as well, because torch 2.13 does not show the errors that Kineto
+  // reports itself.
   void report(const std::string& error) {
     errors_.push_back(error);
     TORCH_WARN("torch.profiler, device openreg: ", error);
@@ -247,8 +249,8 @@ class Session final : public libkineto::IActivityProfilerSession {
     if (linked != nullptr && record.external_id != 0) {
       activity.linked = linked(static_cast<int32_t>(record.external_id));
     }
-    // torch would treat the number of a row without a link as the id of an operator or region and
-    // count that work for this call. This number is no such id.
+    // Give a call without a link a number that is not the id of an operator or region: torch would
+    // otherwise take its number for such an id and count that work for this call.
     constexpr uint32_t kOfNoOperator = 0x40000000;
     activity.id = static_cast<int32_t>(is_call && activity.linked == nullptr
                                            ? record.correlation | kOfNoOperator
@@ -304,7 +306,7 @@ class Session final : public libkineto::IActivityProfilerSession {
     }
   }
 
-  // Adds annotations of the device, which Kineto creates for CUDA only.
+  // Adds annotations to the device's rows, which Kineto does for CUDA only.
   void add_annotations(const libkineto::getLinkedActivityCallback& linked) {
     if (linked == nullptr || types_.count(ActivityType::GPU_USER_ANNOTATION) == 0) {
       return;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The names of rows in a trace. Copies and fills have the names of CUDA's traces, which tools look
-// for. Threads: any.
+// labels.h - names the rows of a trace. Copies and fills have the names of CUDA's traces, which
+// tools look for. Threads: any.
 #ifndef PROFILER_LABELS_H_
 #define PROFILER_LABELS_H_
 
@@ -11,7 +11,8 @@
 
 namespace openreg {
 
-// "aten::add.Tensor", "Memcpy HtoD (Pinned -> Device)", "Memset (Device)", "orLaunchKernel".
+// Returns the name of a record, for instance "aten::add.Tensor", "Memcpy HtoD (Pinned ->
+// Device)", "Memset (Device)" or "orLaunchKernel".
 std::string activity_label(const orActivity& activity);
 
 }  // namespace openreg

@@ -57,7 +57,7 @@ def test_folder_of_that_name_is_not_a_backend(environment: Environment, tmp_path
     """
     printed = output(environment, code, PYTHONPATH=str(tmp_path))
     assert printed == (
-        "'torch_openreg' is no package but a folder without __init__.py: "
+        "'torch_openreg' is not a package but a folder without __init__.py: "
         f"{tmp_path / 'torch_openreg'}"
     )
 

@@ -153,7 +153,7 @@ def test_all_files_are_missing_but_the_folder(environment: Environment) -> None:
     package = environment.site / "torch_openreg"
     shutil.rmtree(package)
     package.mkdir()
-    assert f"is no package but a folder without __init__.py: {package}" in warning(environment)
+    assert f"is not a package but a folder without __init__.py: {package}" in warning(environment)
 
 
 def test_unreadable_file(environment: Environment) -> None:

@@ -59,17 +59,18 @@ def _find_package() -> str:
     if spec is None:
         raise ModuleNotFoundError(f"No module named '{_PACKAGE}'", name=_PACKAGE)
     if spec.origin is None:
-        # Python can import any folder of that name in sys.path, as a namespace package.
+        # Python imports any folder of that name in sys.path as a namespace package.
         folders = ", ".join(spec.submodule_search_locations or [])
         raise ModuleNotFoundError(
-            f"'{_PACKAGE}' is no package but a folder without __init__.py: {folders}", name=_PACKAGE
+            f"'{_PACKAGE}' is not a package but a folder without __init__.py: {folders}",
+            name=_PACKAGE,
         )
     return spec.origin
 
 
 def _warn(explanation: str) -> None:
     try:
-        # Attributed to the line that called torch's entry points.
+        # Attribute the warning to the line that called torch's entry points.
         warnings.warn(explanation, RuntimeWarning, stacklevel=3)
     except RuntimeWarning:
         # Warnings are errors in this process (python -W error), but no error may stop torch.

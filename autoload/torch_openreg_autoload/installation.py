@@ -13,12 +13,12 @@ from pathlib import Path
 
 __all__ = ["find_doubts"]
 
-# The number of files that a report names.
+# The largest number of files that a report names.
 _SHOWN = 3
 
 
 def find_doubts(package: str, origin: str) -> list[str]:
-    """Return why importing a package may crash; an empty list for an intact package.
+    """Return the reasons why importing a package may crash: none for an intact package.
 
     Args:
         package: name of the package and of the distribution that contains it.

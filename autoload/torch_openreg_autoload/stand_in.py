@@ -45,7 +45,7 @@ class _StandIn(ModuleType):
 
 
 class _FailingFinder(MetaPathFinder, Loader):
-    """Finds the modules that cannot be imported any more and raises the reason."""
+    """The import finder of the modules that cannot be imported; it raises the reason."""
 
     def __init__(self, explanation: str, cause: BaseException) -> None:
         self._explanation = explanation
@@ -75,7 +75,7 @@ def install(explanation: str, cause: BaseException) -> None:
         cause: the exception from importing the backend.
     """
     setattr(_torch(), DEVICE_TYPE, _StandIn(explanation, cause))
-    # Modules left over from a failed import would be found before the failing finder.
+    # Remove modules left over from a failed import, which would be found before the failing finder.
     for name in (MODULE, _PACKAGE):
         sys.modules.pop(name, None)
     sys.meta_path.insert(0, _FailingFinder(explanation, cause))

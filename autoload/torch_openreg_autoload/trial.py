@@ -11,7 +11,7 @@ import sys
 
 __all__ = ["require_return"]
 
-# Far longer than any import of torch takes.
+# The timeout of a trial, far longer than any import of torch takes.
 _SECONDS = 60.0
 _RETURNED = "torch_openreg: the import returned"
 _PROGRAM = """\

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of occl.h.
+// Implements the C functions of occl.h. They check the arguments and use Communicator and Batch.
 #include <algorithm>
 #include <cstring>
 #include <map>
@@ -17,7 +17,7 @@
 #include "distributed/occl/error.h"
 #include "runtime/device/host_wait.h"
 
-// The object behind a handle. Lives until occlCommDestroy.
+// The object behind a communicator's handle. Lives until occlCommDestroy.
 struct occlComm {
   std::shared_ptr<openreg::occl::Communicator> communicator;
   bool finalized = false;
@@ -26,7 +26,7 @@ struct occlComm {
 namespace openreg::occl {
 namespace {
 
-// The calls of a thread between occlGroupStart and occlGroupEnd.
+// The calls that a thread has made between occlGroupStart and occlGroupEnd.
 struct Group {
   struct Call {
     std::shared_ptr<Communicator> communicator;
@@ -35,7 +35,7 @@ struct Group {
   };
   int depth = 0;
   std::vector<Call> calls;
-  Status failed;  // the first call that failed
+  Status failed;  // the error of the first call that failed
 };
 thread_local Group group;
 
@@ -59,7 +59,7 @@ Status Named(const char* function, Status status) {
   return status;
 }
 
-// Makes the device of a communicator the thread's current device.
+// A scope in which the device of a communicator is the thread's current device.
 class CurrentDevice {
  public:
   explicit CurrentDevice(int device) {
@@ -105,8 +105,8 @@ Status LaunchAll(const std::vector<Group::Call>& calls) {
   return {};
 }
 
-// Replaces an operator from occlRedOpCreatePreMulSum by its value, because the operator may be
-// destroyed before the end of a group.
+// Copies the scalar of an operator from occlRedOpCreatePreMulSum into the request, because the
+// operator may be destroyed before the end of a group.
 Status ResolveScale(const Communicator& communicator, Request* request) {
   if (!Reduces(request->operation) || request->op < occlNumOps) {
     return {};
@@ -120,7 +120,8 @@ Status ResolveScale(const Communicator& communicator, Request* request) {
   }
   if (type != request->type) {
     return Error(occlInvalidArgument, std::string("the scalar of the reduction is ") +
-                                          TypeName(type) + ", the data " + TypeName(request->type));
+                                          TypeName(type) + ", the data " + TypeName(request->type) +
+                                          ": both must have the same type");
   }
   request->op = occlSum;
   request->scaled = true;
@@ -171,7 +172,7 @@ Status WaitIdle(const Communicator& communicator) {
   return communicator.Ended();
 }
 
-// The arguments of each rank in a split, exchanged through the slots.
+// The arguments of one rank in a split. Ranks exchange them through the slots.
 struct SplitArguments {
   int32_t color;
   int32_t key;
@@ -180,7 +181,8 @@ struct SplitArguments {
 };
 static_assert(sizeof(SplitArguments) <= kSlotBytes);
 
-// Runs on the host. All operations of this rank are done, so nothing else uses the barriers.
+// Splits the communicator on the host. All operations of this rank are done, so nothing else uses
+// the barriers.
 Status Split(Communicator& parent, int color, int key, const occlConfig_t& config,
              std::shared_ptr<Communicator>* child) {
   if (Status status = parent.CheckResumed(); !status.ok()) {
@@ -197,7 +199,7 @@ Status Split(Communicator& parent, int color, int key, const occlConfig_t& confi
   if (Status status = parent.CheckedBarrier(descriptor, deadline); !status.ok()) {
     return status;
   }
-  // The ranks of this color, in the order of their keys.
+  // Collect the ranks of this color, in the order of their keys.
   std::vector<std::pair<int, int>> members;
   for (int rank = 0; rank < parent.ranks(); ++rank) {
     SplitArguments other;
@@ -582,7 +584,7 @@ OPENREG_API occlResult_t occlGroupEnd(void) {
   }
   const std::vector<Group::Call> calls = std::exchange(group.calls, {});
   const Status failed = std::exchange(group.failed, {});
-  // An incomplete group is not run, because the other ranks wait for all of it.
+  // After an error none of the group runs, because the other ranks would wait for all of it.
   return Return(failed.ok() ? Named("occlGroupEnd", LaunchAll(calls)) : failed);
 }
 

@@ -15,7 +15,7 @@
 namespace openreg::occl {
 namespace {
 
-// The size of a rank's output of a collective, in blocks of `count` elements.
+// Returns the size of a rank's output of a collective, in blocks of `count` elements.
 size_t ReceiveBlocks(Operation operation, bool is_root, int ranks) {
   const auto all = static_cast<size_t>(ranks);
   switch (operation) {
@@ -77,7 +77,6 @@ const char* KernelName(Operation operation) {
 
 }  // namespace
 
-// The size of a rank's input of a collective, in blocks of `count` elements.
 size_t SendBlocks(Operation operation, bool is_root, int ranks) {
   const auto all = static_cast<size_t>(ranks);
   switch (operation) {
@@ -177,7 +176,9 @@ Status Batch::Add(const Request& request) {
                  "data type " + std::to_string(request.type) + " is not an occlDataType_t");
   }
   if (request.count > (size_t{1} << 46) / TypeSize(request.type) / static_cast<size_t>(ranks)) {
-    return Error(occlInvalidArgument, std::to_string(request.count) + " elements are too many");
+    return Error(occlInvalidArgument, std::to_string(request.count) + " elements on each of " +
+                                          std::to_string(ranks) +
+                                          " ranks exceed the limit of 2^46 bytes");
   }
   if (HasRoot(operation) && (request.root < 0 || request.root >= ranks)) {
     return Error(occlInvalidArgument, "there is no rank " + std::to_string(request.root) +
@@ -241,14 +242,14 @@ Status Batch::Launch(std::unique_ptr<Batch> batch, orStream_t stream) {
   const char* const name = batch->steps_.size() == 1
                                ? KernelName(batch->steps_[0].request.operation)
                                : KernelName(Operation::kNone);
-  // Runs on the stream's own thread, because it waits for other processes.
+  // The kernel runs on the stream's own thread, because it waits for other processes.
   const orLaunchAttributes attributes{name, orLaunchHasRepeatable, 0, &kRepeatable};
   Batch* const raw = batch.release();
   communicator->BeginBatch();
   const orError_t error = orLaunchKernel(stream, &Batch::RunOnce, &raw, sizeof(raw), &attributes);
-  // The error is either from a rejected launch or from a kernel that has run (with launch
-  // blocking). owners_ tells which: the kernel gives up its share. At process exit it may still be
-  // running.
+  // The error is either from a rejected launch or, with launch blocking, from a kernel that has
+  // run. owners_ tells them apart, because a kernel drops its share. At process exit the kernel may
+  // still be running.
   const bool refused = error != orSuccess && error != orErrorShutdown &&
                        raw->owners_.load(std::memory_order_acquire) == 2;
   if (refused || communicator->captured()) {
@@ -267,7 +268,7 @@ void Batch::Drop(int owners) {
   }
 }
 
-// Runs at each replay of a graph.
+// Runs the operations: at each replay of a graph, or from RunOnce().
 orError_t Batch::RunKernel(void* argument) {
   Batch* const self = *static_cast<Batch**>(argument);
   const Status status = self->Run();
@@ -281,7 +282,8 @@ orError_t Batch::RunKernel(void* argument) {
 orError_t Batch::RunOnce(void* argument) {
   const orError_t error = RunKernel(argument);
   Batch* const self = *static_cast<Batch**>(argument);
-  // It stays alive until its finished batches are dropped, which happens after EndBatch.
+  // The communicator stays alive until its finished batches are dropped, which happens after
+  // EndBatch.
   Communicator* const communicator = self->communicator_.get();
   communicator->AddFinished(self, [](void* batch) { static_cast<Batch*>(batch)->Drop(1); });
   communicator->EndBatch();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// batch.h - operations of one communicator that are enqueued together, as one kernel.
+// batch.h - operations of one communicator that run as one kernel.
 //
 // A batch runs its collectives one after the other and then its sends and receives concurrently.
 // The enqueuing thread creates it. After that the launch owns it, or the graph that captured it,
@@ -36,7 +36,7 @@ struct Request {
 };
 
 bool Reduces(Operation operation);
-// The size of a rank's input of a collective, in blocks of `count` elements.
+// Returns the size of a rank's input of a collective, in blocks of `count` elements.
 size_t SendBlocks(Operation operation, bool is_root, int ranks);
 
 inline void Move(unsigned char* to, const unsigned char* from, size_t bytes) {
@@ -64,13 +64,14 @@ class Batch {
   static Status Launch(std::unique_ptr<Batch> batch, orStream_t stream);
 
  private:
-  // Memory that other ranks read: its address for kernels and its position in the device's file.
-  // Memory of another process is not in that file and is copied to memory that is.
+  // Memory of an operation: its address for kernels and its position in the device's file, where
+  // other ranks read it. Memory of another process is not in that file, so it is copied to a bounce
+  // buffer that is.
   struct Buffer {
     unsigned char* view = nullptr;
     uint64_t place = 0;
     void* bounce = nullptr;
-    unsigned char* original = nullptr;  // of a bounce buffer
+    unsigned char* original = nullptr;  // the memory that `bounce` stands for
     size_t bytes = 0;
   };
   struct Step {
@@ -78,12 +79,12 @@ class Batch {
     Descriptor descriptor;
     Buffer send;
     Buffer receive;
-    size_t block = 0;  // bytes of `count` elements
+    size_t block = 0;  // size of `count` elements in bytes
   };
   // A send or receive in progress.
   struct Transfer {
     const Step* step;
-    Mailbox* mailbox = nullptr;  // of a posted send
+    Mailbox* mailbox = nullptr;  // the mailbox of a posted send
     bool done = false;
   };
 
@@ -106,7 +107,7 @@ class Batch {
 
   const std::shared_ptr<Communicator> communicator_;
   std::vector<Step> steps_;
-  std::atomic<int> owners_{2};  // the launching call and the kernel
+  std::atomic<int> owners_{2};  // number of owners: the launching call and the kernel
 };
 
 }  // namespace openreg::occl

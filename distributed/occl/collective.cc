@@ -18,7 +18,7 @@ Status Batch::RunCollective(Step& step) {
   if (step.request.operation == Operation::kBarrier) {
     return communicator_->CheckedBarrier(step.descriptor, deadline);
   }
-  // The size of the largest part of any rank, so that all ranks decide alike. In an all-reduce
+  // Decide by the largest part of any rank, so that all ranks decide alike. In an all-reduce
   // through slots each rank reduces everything.
   const int ranks = communicator_->ranks();
   const size_t blocks = step.request.operation == Operation::kAllReduce
@@ -44,8 +44,8 @@ void Batch::ReduceInto(const Step& step, const unsigned char* const* inputs, uns
   Reduce(step.request.type, step.request.op, ranks, pointers, scales, output, count);
 }
 
-// The data goes through the slots, and one barrier is sufficient: a slot is reused two barriers
-// later, when all ranks have passed the barrier in between.
+// Moves the data through the slots. One barrier is sufficient: a slot is reused two barriers later,
+// when all ranks have passed the barrier in between.
 Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
   Move(all.NextSlot(), step.send.view, step.send.bytes);
@@ -98,7 +98,7 @@ Status Batch::RunSmall(const Step& step, Clock::time_point deadline) {
   return {};
 }
 
-// Each rank reads what it needs from the memory of the other ranks' devices.
+// Makes each rank read what it needs from the memory of the other ranks' devices.
 Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
   Communicator& all = *communicator_;
   if (const Status status = all.CheckedBarrier(step.descriptor, deadline); !status.ok()) {
@@ -114,7 +114,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
   }
   switch (step.request.operation) {
     case Operation::kAllReduce: {
-      // Each rank reduces its part and reads the other parts where they are complete.
+      // Each rank reduces one part and reads the other parts from the ranks that reduced them.
       const size_t size = TypeSize(step.request.type);
       const size_t part =
           (step.request.count + static_cast<size_t>(ranks) - 1) / static_cast<size_t>(ranks);
@@ -151,7 +151,8 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
       ReduceInto(step, sends, to, step.request.count);
       break;
     case Operation::kBroadcast:
-      // A root that broadcasts in place has nothing to move; otherwise it reads its own input.
+      // Read the input of the root. The root reads its own memory, and moves nothing if it
+      // broadcasts in place.
       Move(to, me == root ? step.send.view : sends[root], block);
       break;
     case Operation::kScatter:
@@ -175,7 +176,7 @@ Status Batch::RunLarge(const Step& step, Clock::time_point deadline) {
     default:
       break;
   }
-  // No rank may change memory that another rank still reads.
+  // Wait for all ranks: none may change memory that another still reads.
   return all.Barrier(deadline);
 }
 

@@ -15,7 +15,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x6f63636c00000001;  // "occl", version 1
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// Between checks whether a rank is alive.
+// The interval between checks whether a rank is alive.
 constexpr auto kPollInterval = std::chrono::milliseconds(20);
 
 // The content of a unique id.
@@ -70,7 +70,7 @@ bool Agree(const Descriptor& one, const Descriptor& other) {
          one.root == other.root && one.count == other.count;
 }
 
-// The segments that this process has created for ids and that not all ranks have joined yet.
+// A segment that this process has created for an id. Kept until all ranks have joined.
 struct Rendezvous {
   MappedFile file;
   Segment* segment() const { return reinterpret_cast<Segment*>(file.memory()); }
@@ -85,7 +85,7 @@ std::vector<Rendezvous>& Rendezvouses() {
   return all;
 }
 
-// Whether this process is exiting. Kernels must not wait any more then.
+// True once this process is exiting: kernels must then not wait any more.
 std::atomic<bool> exiting{false};
 struct ExitWatcher {
   ~ExitWatcher() { exiting = true; }
@@ -158,7 +158,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   Id content;
   std::memcpy(&content, id.internal, sizeof(content));
   if (content.magic != kMagic) {
-    return Error(occlInvalidArgument, "the id is not from occlGetUniqueId");
+    return Error(occlInvalidArgument,
+                 "the id is not from occlGetUniqueId: pass its bytes unchanged to all ranks");
   }
   std::shared_ptr<Communicator> self(new Communicator);
   self->rank_ = rank;
@@ -183,7 +184,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   if (!segment.ranks.compare_exchange_strong(known, static_cast<uint32_t>(ranks)) &&
       known != static_cast<uint32_t>(ranks)) {
     return Error(occlInvalidUsage, self->Name(rank) + " was created with " + std::to_string(ranks) +
-                                       " ranks, another rank with " + std::to_string(known));
+                                       " ranks, another rank with " + std::to_string(known) +
+                                       ": all ranks must pass the same number");
   }
   RankState& state = segment.states[rank];
   if (const orError_t error = orIpcGetDeviceFile(&state.device, self->device_);
@@ -218,8 +220,8 @@ Status Communicator::Join(const occlUniqueId& id, int ranks, int rank, const occ
   }
   segment.joined.fetch_add(1);
   self->Notify();
-  // A rank that finishes early may exit as soon as it has its communicator, so this waits until all
-  // ranks have mapped its device.
+  // Wait until all ranks have mapped each other's devices: a rank may exit as soon as it has its
+  // communicator.
   if (const Status status = self->WaitUntil(
           [&] { return segment.joined.load() == static_cast<uint32_t>(ranks); }, [] { return -1; },
           self->Deadline(), [] { return "not all ranks have mapped each other's devices"; });
@@ -274,8 +276,8 @@ Status Communicator::Ended() const {
   if (failure.rank == rank_) {
     return Error(failure.result, failure.text);
   }
-  // A failure that both sides observe keeps its kind. A failure that only another rank observed is
-  // an error of that rank.
+  // Keep the kind of a failure that both sides observe. A failure that only another rank observed
+  // is an error of that rank.
   const occlResult_t result = failure.result == occlInvalidUsage || failure.result == occlTimeout
                                   ? failure.result
                               : failure.result == occlAborted ? occlAborted
@@ -310,7 +312,7 @@ Status Communicator::Suspend() {
       return status;
     }
   }
-  // No rank reads a slot or a device from here on: each has finished its operations.
+  // From here on no rank reads a slot or a device: each has finished its operations.
   suspended_ = true;
   devices_.clear();
   void* const slots = segment()->slots[rank_];
@@ -323,7 +325,7 @@ Status Communicator::Suspend() {
 Status Communicator::Resume() {
   const std::unique_lock lock(memory_mutex_);
   if (!suspended_) {
-    return Error(occlInvalidUsage, "the communicator is not suspended");
+    return Error(occlInvalidUsage, "the communicator is not suspended: call occlCommSuspend first");
   }
   if (const Status status = MapDevices(); !status.ok()) {
     return End(status.result, status.text);
@@ -386,7 +388,7 @@ Status Communicator::WaitUntil(const std::function<bool()>& done, const std::fun
     if (const int missed = who(); missed >= 0) {
       const RankState& state = shared.states[missed];
       int there = 0;
-      // Checks `done` again, because the rank may have arrived and left since.
+      // Check `done` again below: the rank may have arrived before it left.
       const bool left = state.presence.load() == RankState::kLeft;
       const bool gone = !left && orIpcFileIsThere(&there, &state.device) == orSuccess && there == 0;
       if ((left || gone) && !done()) {
@@ -436,7 +438,8 @@ std::string Communicator::DescribeLate(int rank) const {
 Status Communicator::Arrive(Clock::time_point deadline) {
   const uint64_t barrier = ++barriers_;
   segment()->states[rank_].arrived.store(barrier, std::memory_order_seq_cst);
-  // A sleeping rank waits for the last one. A spinning rank may be at the next barrier already.
+  // Wake the sleeping ranks if this one is the last. A spinning rank may already be at the next
+  // barrier.
   if (segment()->arrivals.fetch_add(1) + 1 >= barrier * static_cast<uint64_t>(ranks_)) {
     Notify();
   }
@@ -469,7 +472,8 @@ Status Communicator::CheckedBarrier(const Descriptor& mine, Clock::time_point de
 }
 
 Status Communicator::Barrier(Clock::time_point deadline) {
-  // A rank that reads it after the barrier finds the operation in progress.
+  // Copy the descriptor to the next barrier: a rank that reads it after that barrier finds the
+  // operation in progress.
   RankState& state = segment()->states[rank_];
   state.descriptors[(barriers_ + 1) % 2] = state.descriptors[barriers_ % 2];
   const Status status = Arrive(deadline);

@@ -28,7 +28,7 @@ namespace openreg::occl {
 
 using Clock = std::chrono::steady_clock;
 
-// A mapped file of another process.
+// A mapping of a shared file, which this or another process has created. Owns the mapping.
 class MappedFile {
  public:
   MappedFile() = default;
@@ -53,7 +53,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // joined.
   static Status MakeId(occlUniqueId* id);
 
-  // Joins, and waits until all ranks have joined.
+  // Joins the communicator of `id` as `rank` and waits until all ranks have joined.
   static Status Join(const occlUniqueId& id, int ranks, int rank, const occlConfig_t& config,
                      std::shared_ptr<Communicator>* joined);
   ~Communicator();
@@ -61,37 +61,39 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int rank() const { return rank_; }
   int ranks() const { return ranks_; }
   int device() const { return device_; }
-  // The name of a rank in messages: "rank 3".
+  // Returns the name of a rank for messages, for instance "rank 3".
   std::string Name(int rank) const;
   void SetTimeout(std::chrono::milliseconds timeout) { timeout_ = timeout.count(); }
 
-  // Fails in a forked child.
+  // Returns an error if this process is a forked child, which cannot use the communicator.
   Status CheckProcess() const;
 
   // ------------------------------------------------------------------------ for kernels
 
-  // The deadline of a wait that begins now.
+  // Returns the deadline of a wait that begins now.
   Clock::time_point Deadline() const;
 
   // Publishes the operation of this rank, enters a barrier and waits until all ranks have arrived.
   // Fails if they run different operations. The data of this rank's slot is published with it.
   Status CheckedBarrier(const Descriptor& mine, Clock::time_point deadline);
-  // A barrier within an operation.
+  // Waits until all ranks have arrived. Called within an operation, after CheckedBarrier().
   Status Barrier(Clock::time_point deadline);
 
-  // The slots of the next barrier (to write one's own) and of the last barrier (to read).
+  // Return the slot of the next barrier, to write this rank's data, and those of the last barrier,
+  // to read the data of all ranks.
   unsigned char* NextSlot() { return segment()->slots[rank_][(barriers_ + 1) % 2]; }
   const unsigned char* LastSlot(int rank) const { return segment()->slots[rank][barriers_ % 2]; }
   const Descriptor& LastDescriptor(int rank) const {
     return segment()->states[rank].descriptors[barriers_ % 2];
   }
-  // An address in the memory of a rank's device.
+  // Returns the address of position `place` in the memory of a rank's device.
   const unsigned char* Memory(int rank, uint64_t place) const {
     return devices_[static_cast<size_t>(rank)].memory() + place;
   }
 
-  // Waits for other ranks; `who` returns a rank that has not arrived, or -1. Fails if that rank has
-  // exited or left, if the communicator has failed, or at the deadline, with the text of `what`.
+  // Waits until `done` returns true. `who` returns a rank that has not arrived, or -1. Fails if
+  // that rank has exited or left, if the communicator has failed, or at the deadline; `what` then
+  // returns the text that describes what is missing.
   Status WaitUntil(const std::function<bool()>& done, const std::function<int()>& who,
                    Clock::time_point deadline, const std::function<std::string()>& what);
   void Notify() { segment()->changes.Notify(); }
@@ -101,19 +103,21 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   }
   uint64_t NextMessage(int receiver) { return ++messages_[static_cast<size_t>(receiver)]; }
   std::mutex& mailbox_mutex() { return mailbox_mutex_; }
-  // Held while a thread of this rank searches for a message and claims it.
+  // Returns the mutex that is held while a thread of this rank searches for a message and claims
+  // it.
   std::mutex& receive_mutex() { return receive_mutex_; }
   std::mutex& run_mutex() { return run_mutex_; }
 
   // ------------------------------------------------------------------------ memory
 
-  // occlCommSuspend, after all operations of this rank are done.
+  // Implement occlCommSuspend, after all operations of this rank are done, and occlCommResume.
   Status Suspend();
   Status Resume();
   occlMemoryStats_t MemoryStats();
-  // Success, or the error of an operation on a suspended communicator.
+  // Returns an error if the communicator is suspended.
   Status CheckResumed() const;
-  // Held shared by a batch while it runs, because it uses the memory that Suspend() releases.
+  // Returns the mutex that a batch holds shared while it runs, because it uses the memory that
+  // Suspend() releases.
   std::shared_mutex& memory_mutex() { return memory_mutex_; }
 
   // ------------------------------------------------------------------------ failure
@@ -122,6 +126,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status End(occlResult_t result, const std::string& text);
   // Returns success, or why the communicator has ended.
   Status Ended() const;
+  // Announces that this rank has destroyed its communicator, so that waits for it fail.
   void Leave();
 
   // ------------------------------------------------------------------------ for the API
@@ -129,18 +134,20 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   // Counts operations of this communicator that are enqueued and not done.
   void BeginBatch() { batches_.fetch_add(1, std::memory_order_relaxed); }
   void EndBatch() { batches_.fetch_sub(1, std::memory_order_release); }
-  // A kernel cannot free device memory, so finished batches wait here for the next call.
+  // Store finished batches until the next call drops them: a kernel cannot free device memory.
   void AddFinished(void* batch, void (*drop)(void*));
   void DropFinished();
   bool Idle() const { return batches_.load(std::memory_order_acquire) == 0; }
 
-  // Called before and after a batch. With `in_order`, makes `stream` wait for the previous batch if
-  // that was on another stream. The program must order captured work itself, because it runs later.
+  // Order a batch; called before and after its launch. With `in_order`, makes `stream` wait for the
+  // previous batch if that was on another stream. Captured work is exempt: it runs later, and the
+  // program must order it.
   Status OrderAfterLast(orStream_t stream, bool in_order);
   Status RecordLast(orStream_t stream);
-  // Whether the batch since OrderAfterLast() is captured by a graph.
+  // Returns whether a graph captures the batch that OrderAfterLast() has begun.
   bool captured() const { return captured_; }
 
+  // Create, destroy and look up the operators of occlRedOpCreatePreMulSum.
   occlRedOp_t AddScale(occlDataType_t type, const unsigned char* scalar);
   bool RemoveScale(occlRedOp_t op);
   const unsigned char* FindScale(occlRedOp_t op, occlDataType_t* type) const;
@@ -158,7 +165,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   Status CheckAgreement(const Descriptor& mine) const;
   std::string DescribeLate(int rank) const;
   int Label(int rank) const;
-  // "all-reduce of float32[8], sum".
+  // Returns the text for errors, for instance "all-reduce of float32[8], sum".
   std::string Describe(const Descriptor& descriptor) const;
 
   int rank_ = 0;
@@ -166,7 +173,7 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   int device_ = 0;
   int process_ = 0;
   std::vector<int> labels_;
-  std::atomic<int64_t> timeout_{0};  // milliseconds
+  std::atomic<int64_t> timeout_{0};  // in milliseconds
 
   MappedFile file_;
   std::shared_mutex memory_mutex_;
@@ -174,17 +181,17 @@ class Communicator : public std::enable_shared_from_this<Communicator> {
   std::atomic<bool> suspended_{false};
 
   std::mutex run_mutex_;
-  uint64_t barriers_ = 0;  // passed by this rank; guarded by run_mutex_
+  uint64_t barriers_ = 0;  // number that this rank has passed; guarded by run_mutex_
   std::mutex mailbox_mutex_;
   std::mutex receive_mutex_;
-  std::vector<uint64_t> messages_;  // sent to each rank; guarded by mailbox_mutex_
+  std::vector<uint64_t> messages_;  // number sent to each rank; guarded by mailbox_mutex_
 
   std::atomic<uint64_t> batches_{0};
   std::mutex finished_mutex_;
   std::vector<std::pair<void*, void (*)(void*)>> finished_;
   orStream_t last_stream_ = nullptr;
   orEvent_t last_event_ = nullptr;
-  bool has_last_ = false;  // whether there was a batch
+  bool has_last_ = false;  // whether a batch was enqueued before
   bool captured_ = false;
   std::map<int, Scale> scales_;
   int next_scale_ = occlNumOps;

@@ -72,7 +72,7 @@ struct SmallFloat {
   static constexpr int kShift = 23 - kMantissaBits;
   static constexpr Bits kSign = static_cast<Bits>(1 << (kExponentBits + kMantissaBits));
   static constexpr uint32_t kInfinity = ((1U << kExponentBits) - 1) << kMantissaBits;
-  // In a format without infinities, only the last code of each sign is a NaN.
+  // In a format without infinities, only the largest code of each sign is a NaN.
   static constexpr uint32_t kNan =
       kHasInfinity ? kInfinity | 1U << (kMantissaBits - 1) : kSign - 1U;
 
@@ -108,8 +108,8 @@ struct SmallFloat {
     constexpr uint32_t kSmallestNormal = (127U - kBias + 1U) << 23;
     uint32_t rounded;
     if (magnitude < kSmallestNormal) {
-      // Rounds to a multiple of the smallest number: adding a constant whose last bit is that
-      // number makes the processor round.
+      // Round to a multiple of the smallest number of the format: the processor does it when it
+      // adds a constant whose last bit has that value.
       constexpr float kMagic =
           std::bit_cast<float>(static_cast<uint32_t>(127 + 1 - kBias - kMantissaBits + 23) << 23);
       rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + kMagic) -

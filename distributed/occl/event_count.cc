@@ -21,8 +21,8 @@ constexpr auto kSpinOnLoad = std::chrono::microseconds(5);
 constexpr auto kLongYield = std::chrono::microseconds(100);
 constexpr auto kLoadLasts = std::chrono::milliseconds(50);
 
-// When to yield again, in ticks of Clock. If other programs need the processors, a yield gives them
-// a whole time slice of several milliseconds.
+// The earliest time of the next yield, in ticks of Clock. While other programs need the processors,
+// a yield costs a time slice of several milliseconds, so there is none for a while.
 std::atomic<Clock::rep> yield_again{0};
 
 }  // namespace
@@ -43,7 +43,8 @@ bool EventCount::Wait(uint32_t seen, std::chrono::nanoseconds longest) {
   return changed;
 }
 
-// If there are more ranks than processors, the other side may need this processor.
+// Yields from time to time: if there are more ranks than processors, the other side may need this
+// processor.
 bool Spin(const std::function<bool()>& done) {
   const Clock::time_point start = Clock::now();
   Clock::time_point now = start;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// event_count.h - an event count: how ranks wait for a change of the memory that they share.
+// event_count.h - an event count, with which ranks wait for a change of the memory that they share.
 //
 // An EventCount lies in that memory, which is initially zero. A rank that changes something calls
 // Notify(). A waiter first spins; then it reads the epoch, checks its condition once more, and

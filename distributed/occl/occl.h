@@ -32,15 +32,15 @@ extern "C" {
 
 typedef struct occlComm* occlComm_t;
 
-// Identifies a future communicator. It may be sent to the other ranks by any means.
+// Identifies a future communicator. A program may send it to the other ranks by any means.
 typedef struct occlUniqueId {
   unsigned char internal[128];
 } occlUniqueId;
 
 typedef enum occlResult {
   occlSuccess = 0,
-  occlDeviceError = 1,      // from a device function
-  occlSystemError = 2,      // from the operating system
+  occlDeviceError = 1,      // a device function failed
+  occlSystemError = 2,      // a system call failed
   occlInternalError = 3,    // a bug in this library
   occlInvalidArgument = 4,  // an argument that is never valid
   occlInvalidUsage = 5,     // a call that is not valid now, or differs from another rank's
@@ -67,20 +67,21 @@ typedef enum occlDataType {
   occlFloat8e5m2 = 13,
   occlComplex64 = 14,
   occlComplex128 = 15,
-  occlBool = 16,  // a byte, 0 or 1: sums are "or", products "and"
+  occlBool = 16,  // a byte, 0 or 1: a sum is "or", a product "and"
   occlByte = 17,  // a byte of any type, to be moved and not reduced
   occlNumTypes = 18,
   occlMaxType = 0x7fffffff  // makes every int a value of the enum, so that it can be checked
 } occlDataType_t;
 
-// 8-bit and 16-bit floats are added in float32 and rounded once. Every rank gets the same bits.
+// The operators of reductions. 8-bit and 16-bit floats are added in float32 and rounded once. Every
+// rank gets the same bits.
 typedef enum occlRedOp {
   occlSum = 0,
   occlProd = 1,
   occlMax = 2,
   occlMin = 3,
   occlAvg = 4,
-  occlBitAnd = 5,  // for integers and bool
+  occlBitAnd = 5,  // the bit operations support integers and bool
   occlBitOr = 6,
   occlBitXor = 7,
   occlNumOps = 8,  // values from here on are from occlRedOpCreatePreMulSum
@@ -95,12 +96,14 @@ typedef struct occlConfig {
 
 OPENREG_API occlResult_t occlGetVersion(int* version);
 OPENREG_API const char* occlGetErrorString(occlResult_t result);
-// The message of this thread's last failed call: what was asked, what was found, what to do.
+// Returns the message of this thread's last failed call: what was asked, what was found, what to
+// do.
 OPENREG_API const char* occlGetLastError(void);
 
 // ----------------------------------------------------------------------------- communicators
 
-// One process calls this. It must live until all ranks have their communicator.
+// Creates the id of a new communicator. One process calls it, sends the id to the other ranks, and
+// must live until all ranks have created their communicator.
 OPENREG_API occlResult_t occlGetUniqueId(occlUniqueId* id);
 
 // Creates the communicator of `rank` for the thread's current device. Waits until all `nranks`
@@ -126,10 +129,10 @@ OPENREG_API occlResult_t occlCommSuspend(occlComm_t comm);
 // Maps the other ranks' devices again. Each rank may call it at any time.
 OPENREG_API occlResult_t occlCommResume(occlComm_t comm);
 
-// Bytes that a communicator uses in this process.
+// The memory that a communicator uses in this process, in bytes.
 typedef struct occlMemoryStats {
-  size_t persistent;   // shared by all ranks, and kept by occlCommSuspend
-  size_t suspendable;  // of this rank's slots; 0 after occlCommSuspend
+  size_t persistent;   // memory that all ranks share; occlCommSuspend keeps it
+  size_t suspendable;  // memory of this rank's slots; 0 after occlCommSuspend
   size_t mapped;       // addresses of the other ranks' devices; 0 after occlCommSuspend
   int suspended;       // 1 between occlCommSuspend and occlCommResume
 } occlMemoryStats_t;
@@ -141,7 +144,7 @@ OPENREG_API occlResult_t occlCommDestroy(occlComm_t comm);
 // thread waits in a function of the communicator. Unlike NCCL's, the handle therefore stays valid
 // until occlCommDestroy.
 OPENREG_API occlResult_t occlCommAbort(occlComm_t comm);
-// Like occlCommAbort, with a reason that appears in the error of each rank.
+// Ends all operations like occlCommAbort. `reason` appears in the error of each rank.
 OPENREG_API occlResult_t occlCommAbortWithReason(occlComm_t comm, const char* reason);
 
 // Sets `error` to occlSuccess or to the reason why the communicator failed. `text` (may be null)
@@ -168,46 +171,48 @@ OPENREG_API occlResult_t occlRedOpDestroy(occlRedOp_t op, occlComm_t comm);
 OPENREG_API occlResult_t occlAllReduce(const void* send, void* receive, size_t count,
                                        occlDataType_t type, occlRedOp_t op, occlComm_t comm,
                                        orStream_t stream);
-// `send` is used on `root` only, `receive` on all ranks.
+// Copies `send` of `root` to `receive` of all ranks. Other ranks ignore `send`.
 OPENREG_API occlResult_t occlBroadcast(const void* send, void* receive, size_t count,
                                        occlDataType_t type, int root, occlComm_t comm,
                                        orStream_t stream);
-// `receive` is used on `root` only.
+// Reduces `send` of all ranks into `receive` of `root`. Other ranks ignore `receive`.
 OPENREG_API occlResult_t occlReduce(const void* send, void* receive, size_t count,
                                     occlDataType_t type, occlRedOp_t op, int root, occlComm_t comm,
                                     orStream_t stream);
-// `receive` has nranks * count elements.
+// Copies `send` of all ranks, in the order of ranks, to `receive`, which has nranks * count
+// elements.
 OPENREG_API occlResult_t occlAllGather(const void* send, void* receive, size_t count,
                                        occlDataType_t type, occlComm_t comm, orStream_t stream);
-// `send` has nranks * count elements.
+// Reduces `send`, which has nranks * count elements, and stores this rank's part in `receive`.
 OPENREG_API occlResult_t occlReduceScatter(const void* send, void* receive, size_t count,
                                            occlDataType_t type, occlRedOp_t op, occlComm_t comm,
                                            orStream_t stream);
-// Both buffers have nranks * count elements and must not overlap.
+// Sends the i-th part of `send` to rank i. Both buffers have nranks * count elements and must not
+// overlap.
 OPENREG_API occlResult_t occlAllToAll(const void* send, void* receive, size_t count,
                                       occlDataType_t type, occlComm_t comm, orStream_t stream);
-// `receive` (on `root`) has nranks * count elements.
+// Copies `send` of all ranks to `receive` of `root`, which has nranks * count elements.
 OPENREG_API occlResult_t occlGather(const void* send, void* receive, size_t count,
                                     occlDataType_t type, int root, occlComm_t comm,
                                     orStream_t stream);
-// `send` (on `root`) has nranks * count elements.
+// Copies the i-th part of `send` of `root`, which has nranks * count elements, to rank i.
 OPENREG_API occlResult_t occlScatter(const void* send, void* receive, size_t count,
                                      occlDataType_t type, int root, occlComm_t comm,
                                      orStream_t stream);
-// Completes on the device when all ranks have arrived.
+// Enqueues an operation that completes on the device when all ranks have arrived.
 OPENREG_API occlResult_t occlBarrier(occlComm_t comm, orStream_t stream);
 
 // Point to point. The n-th receive from a rank with a tag matches that rank's n-th send to this
-// rank with the same tag. occlAnyRank receives from the rank that sends first. A send is done when
-// it has been received. `source` (may be null) receives the sender's rank before the operation is
-// done, and must live until then.
+// rank with the same tag. occlAnyRank matches the rank that sends first. A send is done when it has
+// been received. `source` (may be null) receives the sender's rank before the operation is done,
+// and must live until then.
 #define occlAnyRank (-1)
 OPENREG_API occlResult_t occlSend(const void* send, size_t count, occlDataType_t type, int peer,
                                   int tag, occlComm_t comm, orStream_t stream);
 OPENREG_API occlResult_t occlRecv(void* receive, size_t count, occlDataType_t type, int peer,
                                   int tag, occlComm_t comm, orStream_t stream, int* source);
 
-// The calls between the two are enqueued by the thread's last occlGroupEnd, as one kernel for each
+// Group the calls between them: the thread's last occlGroupEnd enqueues them as one kernel for each
 // communicator and stream. Its sends and receives run concurrently, so that two ranks may send to
 // each other.
 OPENREG_API occlResult_t occlGroupStart(void);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of occl. Ranks are threads of this process, each with its own stream.
+// Tests occl. Ranks are threads of this process, each with its own stream.
 #include "distributed/occl/occl.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +62,7 @@ void WithRanks(int ranks, const std::function<void(Rank&)>& function, int64_t ti
   }
 }
 
-// Device memory with values.
+// A buffer in device memory, filled with values.
 template <class T>
 class Buffer {
  public:
@@ -88,7 +88,7 @@ class Buffer {
   void* memory_ = nullptr;
 };
 
-// The value of rank `rank` at `index`.
+// Returns the input value of a rank at `index`, which differs between ranks.
 int32_t Value(int rank, size_t index) {
   return static_cast<int32_t>(index % 1000) + 1000 * (rank + 1);
 }
@@ -100,7 +100,8 @@ std::vector<int32_t> Values(int rank, size_t count) {
   return values;
 }
 
-// Numbers of ranks and elements: within slots, at their limit, and through device memory.
+// The parameters are the numbers of ranks and elements. The latter are within a slot, at its limit,
+// and above it, through device memory.
 class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
  protected:
   void Run(const std::function<void(Rank&, size_t)>& function) {
@@ -112,7 +113,7 @@ class CollectiveTest : public testing::TestWithParam<std::tuple<int, size_t>> {
 INSTANTIATE_TEST_SUITE_P(Sizes, CollectiveTest,
                          testing::Combine(testing::Values(1, 2, 3, 4),
                                           testing::Values(0, 1, 7, 5461, 16384, 16385, 100'003)));
-// Messages that are copied past the cache (streaming_copy.h).
+// Messages so large that copies bypass the cache (streaming_copy.h).
 INSTANTIATE_TEST_SUITE_P(Large, CollectiveTest,
                          testing::Combine(testing::Values(2), testing::Values(4'200'001)));
 
@@ -284,7 +285,7 @@ TEST(OcclTest, ALateRankIsAnError) {
 TEST(OcclTest, ADestroyedCommunicatorIsAnError) {
   WithRanks(2, [](Rank& rank) {
     if (rank.rank == 0) {
-      return;  // destroys its communicator
+      return;  // the return destroys this rank's communicator
     }
     EXPECT_OCCL(occlBarrier(rank.comm, rank.stream));
     EXPECT_NE(rank.Synchronize(), orSuccess);
@@ -345,7 +346,7 @@ TEST(OcclTest, RanksSendInARing) {
 }
 
 TEST(OcclTest, MessagesAreMatchedByTagAndOrder) {
-  constexpr int kMessages = 20;  // more than there are mailboxes
+  constexpr int kMessages = 20;  // more messages than there are mailboxes
   WithRanks(2, [](Rank& rank) {
     std::vector<std::unique_ptr<Buffer<int32_t>>> buffers;
     EXPECT_OCCL(occlGroupStart());
@@ -421,7 +422,7 @@ TEST(OcclTest, AMessageOfAnotherSizeIsReported) {
 TEST(OcclTest, SplitCommunicators) {
   WithRanks(4, [](Rank& rank) {
     occlComm_t half = nullptr;
-    // Odd and even ranks, in reverse order.
+    // Split into odd and even ranks, in reverse order.
     ASSERT_OCCL(occlCommSplit(rank.comm, rank.rank % 2, -rank.rank, &half, nullptr));
     int ranks = 0, mine = -1;
     EXPECT_OCCL(occlCommCount(half, &ranks));
@@ -461,7 +462,7 @@ TEST(OcclTest, CapturedCollectives) {
 
 TEST(OcclTest, SuspendReleasesMemoryUntilResume) {
   WithRanks(3, [](Rank& rank) {
-    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, and devices
+    for (const size_t count : {size_t{1000}, size_t{50'000}}) {  // through slots, then devices
       const auto expect_sum = [&] {
         Buffer<int32_t> buffer(std::vector<int32_t>(count, rank.rank));
         EXPECT_OCCL(occlAllReduce(buffer.data(), buffer.data(), count, occlInt32, occlSum,

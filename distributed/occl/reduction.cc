@@ -16,12 +16,12 @@ namespace {
 // read one after the other.
 constexpr size_t kBlock = 1024;
 
-// A bool as it is stored. Its sums and maxima are "or", its products and minima "and".
+// A bool as it is stored. A sum or maximum is "or", a product or minimum "and".
 struct Bool {
   uint8_t bits;
 };
 
-// The type in which values of type T are reduced.
+// The type in which values of type T are summed and multiplied.
 template <class T>
 struct WideOf {
   using Type = T;
@@ -34,7 +34,7 @@ template <>
 struct WideOf<Bool> {
   using Type = uint8_t;
 };
-// Signed integers wrap around.
+// int8 is computed as uint8_t, so that it wraps around.
 template <>
 struct WideOf<int8_t> {
   using Type = uint8_t;
@@ -79,14 +79,14 @@ struct Product {
   static T Of(T a, T b) {
     if constexpr (std::is_integral_v<T>) {
       using U = std::make_unsigned_t<T>;
-      // Not in int: uint16_t would be promoted to int, which overflows.
+      // Multiply in uint64_t: the promotion of uint16_t to int could overflow.
       return static_cast<T>(static_cast<uint64_t>(static_cast<U>(a)) * static_cast<U>(b));
     } else {
       return a * b;
     }
   }
 };
-// A NaN of any rank is the result.
+// Returns the larger value, or NaN if either value is NaN.
 struct Maximum {
   template <class T>
   static T Of(T a, T b) {
@@ -126,8 +126,8 @@ struct Xor {
   }
 };
 
-// to[i] = from[0][i] op from[1][i] ..., for types that are reduced as they are. An input may alias
-// the output at the same address, because no iteration depends on another.
+// Computes to[i] = input[0][i] op input[1][i] ..., for types that are reduced as they are. An input
+// may be the output, because no iteration depends on another.
 template <class T, class Function>
 void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   T sums[kBlock];
@@ -150,11 +150,11 @@ void ReducePlain(int inputs, const void* const* input, T* to, size_t count) {
   }
 }
 
-// The general case: scaled, averaged, or in a wider type.
+// Reduces in the general case: with scales, as an average, or in a wider type.
 template <class T, class Function>
 void ReduceWide(int inputs, const void* const* input, const void* const* scales, bool average,
                 T* to, size_t count) {
-  // Sums of int8 wrap in uint8_t, but comparisons need the sign.
+  // Sums of int8 wrap around in uint8_t, but comparisons need the sign.
   using Wide = std::conditional_t<
       std::is_same_v<Function, Maximum> || std::is_same_v<Function, Minimum>,
       std::conditional_t<std::is_same_v<T, int8_t>, int8_t, typename WideOf<T>::Type>,

@@ -13,12 +13,12 @@
 
 namespace openreg::occl {
 
-// Whether the type supports the reduction. Complex numbers have no maximum, floats no bit
+// Returns whether the type supports the reduction. Complex numbers have no maximum, floats no bit
 // operations.
 bool CanReduce(occlDataType_t type, occlRedOp_t op);
 
-// `scales` has one factor per input; null means 1 (the factors have `type`, and `op` is then
-// occlSum). `output` may be one of the inputs.
+// Reduces the inputs into `output`, which may be one of them. `scales` has one factor per input;
+// null means 1 (the factors have `type`, and `op` is then occlSum).
 void Reduce(occlDataType_t type, occlRedOp_t op, int inputs, const void* const* input,
             const void* const* scales, void* output, size_t count);
 

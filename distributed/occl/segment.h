@@ -2,8 +2,8 @@
 //
 // segment.h - the memory that all ranks of a communicator share.
 //
-// An anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose pages
-// are allocated when they are used. It contains no pointers. A rank writes only to its own
+// It is an anonymous file (openreg_emulation.h, "files of other processes"), initially zero, whose
+// pages are allocated at their first use. It contains no pointers. A rank writes only to its own
 // RankState, its own slots and the mailboxes of its messages; the first rank that finds the
 // communicator broken writes `failure`.
 #ifndef DISTRIBUTED_OCCL_SEGMENT_H_
@@ -21,7 +21,7 @@ namespace openreg::occl {
 
 inline constexpr int kMaxRanks = OCCL_MAX_RANKS;
 inline constexpr size_t kSlotBytes = size_t{64} << 10;
-inline constexpr int kMailboxes = 8;  // messages in progress from one rank to another
+inline constexpr int kMailboxes = 8;  // most messages in progress from one rank to another
 inline constexpr size_t kTextBytes = 512;
 
 enum class Operation : uint32_t {
@@ -41,7 +41,8 @@ enum class Operation : uint32_t {
   kSuspend,
 };
 
-// The operation of a rank. Ranks must agree on all members except the last three.
+// Describes the operation of a rank. Ranks must agree on all members except `send`, `receive` and
+// `scale`.
 struct Descriptor {
   Operation operation;
   occlDataType_t type;
@@ -50,15 +51,15 @@ struct Descriptor {
   uint64_t count;
   uint64_t send;  // offset in the file of the rank's device
   uint64_t receive;
-  unsigned char scale[16];  // of `type`, or zeros if not scaled
+  unsigned char scale[16];  // a value of `type`, or zeros if not scaled
 };
 
 struct alignas(64) RankState {
   enum : uint32_t { kAbsent, kJoined, kLeft };
   std::atomic<uint32_t> presence;
-  orIpcFileHandle device;         // the memory of its device
+  orIpcFileHandle device;         // the file with the memory of its device
   std::atomic<uint64_t> arrived;  // number of barriers that it has reached
-  Descriptor descriptors[2];      // for even and odd barriers
+  Descriptor descriptors[2];      // those for even and for odd barriers
 };
 
 // A message that waits for its receiver.
@@ -72,7 +73,7 @@ struct alignas(64) Mailbox {
   uint64_t place;  // offset in the file of the sender's device
 };
 
-// Why the communicator has failed.
+// The reason why the communicator has failed, and the rank that found it.
 struct Failure {
   enum : uint32_t { kNone, kBeingWritten, kWritten };
   std::atomic<uint32_t> state;
@@ -86,13 +87,13 @@ struct Segment {
   std::atomic<uint32_t> ranks;  // the number of ranks, set by the first one
   std::atomic<uint32_t> joined;
 
-  // Notified whenever something here has changed that a rank may wait for.
+  // Notified whenever something in the segment has changed that a rank may wait for.
   alignas(64) EventCount changes;
 
-  alignas(64) std::atomic<uint64_t> arrivals;  // at barriers, by all ranks
+  alignas(64) std::atomic<uint64_t> arrivals;  // number of arrivals of all ranks at barriers
   Failure failure;
   RankState states[kMaxRanks];
-  Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // by sender and receiver
+  Mailbox mailboxes[kMaxRanks][kMaxRanks][kMailboxes];  // indexed by sender and receiver
   alignas(4096) unsigned char slots[kMaxRanks][2][kSlotBytes];
 };
 

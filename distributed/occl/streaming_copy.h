@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// streaming_copy.h - copies of messages that exceed the cache.
+// streaming_copy.h - copies messages that are larger than the cache.
 //
 // memcpy reads each destination line into the cache before it overwrites it. For messages that do
 // not fit into the cache this is a third of the memory traffic: 64 MiB between two processes are

@@ -22,7 +22,7 @@ struct occlWindow {
 namespace openreg::occl::window {
 namespace {
 
-// An enqueued operation. Owned by the launching call and the kernel, or by a graph.
+// An enqueued operation. Owned jointly by the launching call and the kernel, or by a graph.
 class Launch {
  public:
   Launch(std::shared_ptr<Window> window, std::function<Status(Window&)> operation)
@@ -31,14 +31,14 @@ class Launch {
   static Status Enqueue(const char* name, const std::shared_ptr<Window>& window, orStream_t stream,
                         std::function<Status(Window&)> operation) {
     static constexpr orRepeatable kRepeatable{&Launch::Run, &Launch::Release};
-    // Runs on the stream's own thread, because it waits for other processes.
+    // The kernel runs on the stream's own thread, because it waits for other processes.
     const orLaunchAttributes attributes{name, orLaunchHasRepeatable, 0, &kRepeatable};
     Launch* const launch = std::make_unique<Launch>(window, std::move(operation)).release();
     const orError_t error =
         orLaunchKernel(stream, &Launch::RunOnce, &launch, sizeof(launch), &attributes);
-    // The error is either from a rejected launch or from a kernel that has run (with launch
-    // blocking). owners_ tells which: the kernel gives up its share. At process exit it may still
-    // be running.
+    // The error is either from a rejected launch or, with launch blocking, from a kernel that has
+    // run. owners_ tells them apart, because a kernel drops its share. At process exit the kernel
+    // may still be running.
     const bool refused = error != orSuccess && error != orErrorShutdown &&
                          launch->owners_.load(std::memory_order_acquire) == 2;
     launch->Drop(refused ? 2 : 1);
@@ -70,7 +70,8 @@ class Launch {
   std::atomic<int> owners_{2};
 };
 
-// Finds the kernels' address of `bytes` bytes of device memory.
+// Finds the address at which kernels see `pointer`. Fails unless it points to at least `bytes`
+// bytes of device memory.
 Status KernelPointer(const char* which, const void* pointer, size_t bytes, void** found) {
   orPointerAttributes attributes{};
   if (const orError_t error = orPointerGetAttributes(&attributes, pointer); error != orSuccess) {
@@ -85,7 +86,7 @@ Status KernelPointer(const char* which, const void* pointer, size_t bytes, void*
   return DeviceStatus(orGetKernelPointer(found, pointer));
 }
 
-// Calls `enqueue` with the window, and adds the function's name to its error.
+// Calls `enqueue` with the window and adds the function's name to its error.
 template <class Function>
 occlResult_t WithWindow(const char* function, occlWindow_t window, const Function& enqueue) {
   Status status = window == nullptr ? Error(occlInvalidArgument, "the window is null")
@@ -139,7 +140,8 @@ OPENREG_API occlResult_t occlWindowCreate(occlWindow_t* window, int ranks, int r
     status.text = "occlWindowCreate: " + status.text;
     return Return(status);
   }
-  // Created after the device's exit handler, so called before it.
+  // Created after the device's exit handler, so destroyed before it runs: that handler waits for
+  // running kernels.
   struct ExitWatcher {
     ~ExitWatcher() { EndWaits(); }
   };

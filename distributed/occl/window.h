@@ -36,7 +36,8 @@ extern "C" {
 
 typedef struct occlWindow* occlWindow_t;
 
-// The number of bytes of each rank's memory that a window needs for itself. Initially zero.
+// The number of bytes of each rank's memory that a window needs for itself. They must initially be
+// zero.
 #define OCCL_WINDOW_STATE_BYTES 1024
 
 // Identifies this process, so that others can check whether it still runs. It may be sent by any
@@ -46,7 +47,7 @@ typedef struct occlProcess {
 } occlProcess;
 OPENREG_API occlResult_t occlGetProcess(occlProcess* process);
 
-// The memory of a rank, as addresses of this process. `signal_pad` and `state` must be aligned to
+// The memory of one rank, as addresses of this process. `signal_pad` and `state` must be aligned to
 // 64 bytes, and zero when the first rank uses its window.
 typedef struct occlWindowMember {
   occlProcess process;
@@ -58,17 +59,19 @@ typedef struct occlWindowMember {
 typedef struct occlWindowConfig {
   size_t buffer_bytes;
   size_t signal_pad_bytes;
-  int64_t timeout_ms;  // of operations without their own timeout; 0: 30 minutes
+  int64_t timeout_ms;  // default of operations; 0: 30 minutes
 } occlWindowConfig_t;
 
-// `members` has `ranks` entries and is copied. The call does not wait: the caller must ensure that
-// all ranks have mapped each other's memory before the first operation.
+// Creates the window of rank `rank`. `members` has `ranks` entries and is copied. The call does not
+// wait: the caller must ensure that all ranks have mapped each other's memory before the first
+// operation.
 OPENREG_API occlResult_t occlWindowCreate(occlWindow_t* window, int ranks, int rank,
                                           const occlWindowMember* members,
                                           const occlWindowConfig_t* config);
 
-// Returns occlInProgress, and changes nothing, while an operation runs. Otherwise the memory is no
-// longer used: an operation that has not started, for instance in a later graph replay, fails.
+// Destroys the window. Returns occlInProgress, and changes nothing, while an operation runs.
+// Otherwise the memory is no longer used: an operation that has not started, for instance in a
+// later graph replay, fails.
 OPENREG_API occlResult_t occlWindowDestroy(occlWindow_t window);
 
 // Ends the waits of all windows of this process and makes later waits fail. Call it before
@@ -79,7 +82,7 @@ OPENREG_API occlResult_t occlWindowPutSignal(occlWindow_t window, int peer, int 
                                              int64_t timeout_ms, orStream_t stream);
 OPENREG_API occlResult_t occlWindowWaitSignal(occlWindow_t window, int peer, int channel,
                                               int64_t timeout_ms, orStream_t stream);
-// All ranks signal each other and wait for each other's signal.
+// Enqueues a barrier: all ranks signal each other and wait for each other's signal.
 OPENREG_API occlResult_t occlWindowBarrier(occlWindow_t window, int channel, int64_t timeout_ms,
                                            orStream_t stream);
 
@@ -87,21 +90,23 @@ OPENREG_API occlResult_t occlWindowBarrier(occlWindow_t window, int channel, int
 // offset on all ranks). Buffers may be overwritten when the operation is done. Results have the
 // same bits on all ranks; float16 and bfloat16 are added in float32.
 
-// Each rank reduces everything. `input` (may be null) is copied into the buffer first.
+// Enqueues an all-reduce in which each rank reduces everything. `input` (may be null) is copied
+// into the buffer first.
 OPENREG_API occlResult_t occlWindowAllReduceOneShot(occlWindow_t window, size_t offset,
                                                     size_t count, occlDataType_t type,
                                                     occlRedOp_t op, const void* input, void* output,
                                                     orStream_t stream);
 
-// Each rank reduces one part and writes it into the buffers of all ranks. If `output` is not null,
-// it receives the result instead, and the buffer of each rank holds only a part of it.
+// Enqueues an all-reduce in which each rank reduces one part and writes it into the buffers of all
+// ranks. If `output` is not null, it receives the result instead, and the buffer of each rank holds
+// only a part of it.
 OPENREG_API occlResult_t occlWindowAllReduceTwoShot(occlWindow_t window, size_t offset,
                                                     size_t count, occlDataType_t type,
                                                     occlRedOp_t op, void* output,
                                                     orStream_t stream);
 
-// Each of `rows` rows has `ranks` chunks of `count` elements. `output` receives the sum of this
-// rank's chunk for each row.
+// Enqueues a reduce-scatter of rows: each of `rows` rows has `ranks` chunks of `count` elements.
+// `output` receives the sum of this rank's chunk for each row.
 OPENREG_API occlResult_t occlWindowReduceScatter(occlWindow_t window, size_t offset, size_t rows,
                                                  size_t count, occlDataType_t type, occlRedOp_t op,
                                                  void* output, orStream_t stream);
@@ -112,9 +117,9 @@ OPENREG_API occlResult_t occlWindowReduceScatter(occlWindow_t window, size_t off
 // `output_splits` receives the number of rows from each rank, followed by their start positions, as
 // int64.
 typedef struct occlRows {
-  size_t bytes;        // of one row
-  size_t input_rows;   // in the buffer
-  size_t output_rows;  // capacity
+  size_t bytes;        // size of one row
+  size_t input_rows;   // number of rows in the buffer
+  size_t output_rows;  // number of rows for which `output` has space
 } occlRows;
 OPENREG_API occlResult_t occlWindowAllToAllV(occlWindow_t window, size_t offset,
                                              occlWindow_t splits, size_t splits_offset,

@@ -12,7 +12,7 @@
 namespace openreg::occl::window {
 namespace {
 
-// The sum of `count` elements, `place` bytes from the start of all buffers.
+// Reduces `count` elements that begin `place` bytes from the start of each rank's buffer.
 void ReduceAll(const Window& window, const Request& request, size_t place, size_t count,
                void* output) {
   const void* inputs[OCCL_MAX_RANKS];
@@ -29,7 +29,7 @@ void Move(void* to, const void* from, size_t bytes) {
   }
 }
 
-// The bytes [begin, end) that a rank reduces in a two-shot all-reduce.
+// Returns the bytes [begin, end) that a rank reduces in a two-shot all-reduce.
 std::pair<size_t, size_t> Part(const Window& window, const Request& request, int rank) {
   const auto ranks = static_cast<size_t>(window.ranks());
   const size_t size = TypeSize(request.type);
@@ -38,7 +38,7 @@ std::pair<size_t, size_t> Part(const Window& window, const Request& request, int
   return {begin * size, std::min(begin + each, request.count) * size};
 }
 
-// Finds the rows of a rank that go to this rank.
+// Finds the rows of rank `peer` that go to this rank. Fails if its splits exceed its input.
 Status FindRows(const Window& window, const RowExchange& exchange, int peer, const int64_t* splits,
                 size_t* begin, size_t* count) {
   size_t before = 0;
@@ -105,7 +105,7 @@ Status RunTwoShot(Window& window, const Collective& collective, void* output) {
   unsigned char* const mine = window.buffer(me) + request.offset + begin;
   ReduceAll(window, request, request.offset + begin, (end - begin) / TypeSize(request.type), mine);
   if (output == nullptr) {
-    // No other rank reads or writes this part.
+    // Write the part to all ranks at once: no other rank reads or writes it.
     for (int next = 1; next < ranks; ++next) {
       Move(window.buffer((me + next) % ranks) + request.offset + begin, mine, end - begin);
     }
@@ -143,7 +143,11 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
                  const occlRows& rows) {
   const size_t words = static_cast<size_t>(window.ranks()) * sizeof(int64_t);
   if (splits.ranks() != window.ranks() || splits.rank() != window.rank()) {
-    return Error(occlInvalidArgument, "the rows and the splits must be shared by the same ranks");
+    return Error(occlInvalidArgument,
+                 "the rows and the splits must be shared by the same ranks: this is rank " +
+                     std::to_string(window.rank()) + " of " + std::to_string(window.ranks()) +
+                     " for the rows and rank " + std::to_string(splits.rank()) + " of " +
+                     std::to_string(splits.ranks()) + " for the splits");
   }
   const auto fits = [](size_t bytes, size_t from, size_t count, size_t size) {
     return from <= bytes && (size == 0 || count <= (bytes - from) / size);
@@ -151,7 +155,11 @@ Status CheckRows(const Window& window, const Window& splits, size_t offset, size
   if (!fits(window.buffer_bytes(), offset, rows.input_rows, rows.bytes) ||
       !fits(splits.buffer_bytes(), splits_offset, words, 1) ||
       splits_offset % sizeof(int64_t) != 0) {
-    return Error(occlInvalidArgument, "the rows or the splits exceed the symmetric memory");
+    return Error(occlInvalidArgument,
+                 std::to_string(rows.input_rows) + " rows of " + std::to_string(rows.bytes) +
+                     " bytes at byte " + std::to_string(offset) + " or the splits at byte " +
+                     std::to_string(splits_offset) +
+                     " (which must be a multiple of 8) do not fit into the symmetric memory");
   }
   return {};
 }

@@ -14,11 +14,12 @@ namespace openreg::occl::window {
 
 struct Collective {
   Request request;
-  size_t bytes = 0;  // of this rank's buffer
+  size_t bytes = 0;  // size of this rank's input
 };
 
+// Checks that the request is valid for the window.
 Status Check(const Window& window, const Request& request, Collective* made);
-// `input` may be null.
+// Run a collective in a kernel. `input` (may be null) is copied into the buffer first.
 Status RunOneShot(Window& window, const Collective& collective, const void* input, void* output);
 Status RunTwoShot(Window& window, const Collective& collective, void* output);
 Status RunReduceScatter(Window& window, const Collective& collective, void* output);

@@ -12,16 +12,17 @@ namespace openreg::occl::window {
 namespace {
 
 constexpr auto kDefaultTimeout = std::chrono::minutes(30);
-// The interval between checks for changes without a notification: an exited process, and signal
-// pads that the kernels of a program write.
+// The interval between checks for changes that are not notified: an exited process, and words that
+// the program's own kernels write to signal pads.
 constexpr auto kPollInterval = std::chrono::milliseconds(5);
 
-// Whether this process is exiting: a kernel must not wait any more.
+// True once this process is exiting: the waits of kernels must then fail.
 std::atomic<bool> ending{false};
 
 }  // namespace
 
-// The window's data in the memory of each rank. `changes` is for changes of that rank's signal pad.
+// The window's data in the memory of each rank. `changes` announces changes of that rank's signal
+// pad.
 struct State {
   EventCount changes;
   Request request;
@@ -60,7 +61,6 @@ Window::Window(int ranks, int rank, const occlWindowMember* members,
   }
 }
 
-// Stores the addresses at which kernels see the memory.
 Status Window::SetMember(int peer, const occlWindowMember& given) {
   Member& to = member(peer);
   void* addresses[3] = {given.buffer, given.signal_pad, given.state};
@@ -152,7 +152,7 @@ Status Window::WaitUntil(int owner, int missed, const Limit& limit,
     }
     int there = 1;
     if (!changed && orIpcFileIsThere(&there, &member(missed).process) == orSuccess && there == 0) {
-      return done() ? Status()  // the peer had finished before it exited
+      return done() ? Status()  // the peer finished before it exited
                     : Error(occlRemoteError, "the process of rank " + std::to_string(missed) +
                                                  " has exited: " + what());
     }
@@ -192,7 +192,7 @@ Status Window::Take(int peer, int channel, const Limit& limit) {
            std::to_string(peer) + " on channel " + std::to_string(channel);
   });
   if (status.ok()) {
-    Notify(rank_);  // a second signal of the peer may wait for this
+    Notify(rank_);  // the peer may wait to send a second signal
   }
   return status;
 }

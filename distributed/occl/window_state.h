@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
 // window_state.h - the implementation of a window: the memory of all ranks as kernels see it, and
-// how operations wait for each other. Words of the memory are signals; a waiter sleeps on a futex
+// how operations wait for each other. Signals are words of that memory; a waiter sleeps on a futex
 // in the memory that contains the words.
 //
 // Owned by its handle and by enqueued operations. Threads: those of the kernels; any thread may
@@ -24,7 +24,7 @@ namespace openreg::occl::window {
 
 using Clock = std::chrono::steady_clock;
 
-// The arguments of a collective. All ranks must pass the same.
+// The arguments of a collective. They must be equal on all ranks; CheckedBarrier() compares them.
 struct Request {
   enum class Kind : uint32_t { kNone, kOneShot, kTwoShot, kReduceScatter, kAllToAll };
   Kind kind = Kind::kNone;
@@ -54,13 +54,15 @@ class Window {
  public:
   Window(int ranks, int rank, const occlWindowMember* members, const occlWindowConfig_t& config);
 
-  // Sets the addresses of a rank's memory.
+  // Stores the addresses at which kernels see the memory of rank `peer`. Fails if kernels cannot
+  // use an address, or if the signal pad or the state is null or not aligned to 64 bytes.
   Status SetMember(int peer, const occlWindowMember& given);
 
   int ranks() const { return ranks_; }
   int rank() const { return rank_; }
   size_t buffer_bytes() const { return buffer_bytes_; }
   unsigned char* buffer(int peer) const { return members_[static_cast<size_t>(peer)].buffer; }
+  // Return an error if there is no such rank or channel.
   Status CheckPeer(int peer) const;
   Status CheckChannel(int channel) const;
 
@@ -77,11 +79,15 @@ class Window {
 
   // -------------------------------------------------------------- called within an operation only
 
+  // Returns the limit of an operation that starts now; 0 means the window's timeout.
   Limit Start(int64_t timeout_ms) const;
+  // Sends a signal to `peer`. First waits until `peer` has consumed the last one on the channel.
   Status Put(int peer, int channel, const Limit& limit);
+  // Waits for a signal of `peer` on the channel and consumes it.
   Status Take(int peer, int channel, const Limit& limit);
+  // Exchanges signals with all ranks.
   Status Barrier(int channel, const Limit& limit);
-  // Like Barrier, but fails if the ranks run different operations.
+  // Waits like Barrier() on channel 0, then fails if the requests of the ranks differ.
   Status CheckedBarrier(const Request& request, const Limit& limit);
 
  private:
@@ -101,7 +107,9 @@ class Window {
                           static_cast<size_t>(source)]);
   }
   void Notify(int peer);
-  // Waits until `done`, which reads the signal pad of `owner`, or until `missed` has exited.
+  // Waits until `done`, which reads the signal pad of rank `owner`, returns true. Fails at the
+  // deadline, if the window has failed, or if this process or that of rank `missed` exits. `what`
+  // returns the part of the error that describes the missing event.
   Status WaitUntil(int owner, int missed, const Limit& limit, const std::function<bool()>& done,
                    const std::function<std::string()>& what);
   Status Ended();

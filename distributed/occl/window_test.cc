@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of windows. All ranks are in this process, each with its own memory, window and stream.
+// Tests windows. All ranks are in this process, each with its own memory, window and stream.
 #include "distributed/occl/window.h"
 
 #include <gtest/gtest.h>
@@ -108,7 +108,7 @@ TEST_P(WindowTest, BarriersAndSignals) {
   }
   for (int rank = 0; rank < ranks(); ++rank) {
     const Rank& mine = ranks_[static_cast<size_t>(rank)];
-    // Twice, because the second signal waits until the first one was consumed.
+    // Signal twice: the second signal waits until the first one was consumed.
     for (int round = 0; round < 2; ++round) {
       ASSERT_OCCL(occlWindowPutSignal(mine.window, (rank + 1) % ranks(), 5, 0, mine.stream));
       ASSERT_OCCL(
@@ -146,7 +146,7 @@ TEST_P(WindowTest, AllReduces) {
     for (int rank = 0; rank < ranks(); ++rank) {
       const auto* const start = static_cast<char*>(ranks_[static_cast<size_t>(rank)].memory);
       EXPECT_EQ(Read(start + (round == 2 ? 0 : kOutput), kCount), expected);
-      if (round == 1) {  // the input of the next round
+      if (round == 1) {  // restore the input for the next round
         std::vector<float> values(kCount);
         for (size_t i = 0; i < kCount; ++i) {
           values[i] = static_cast<float>(i) + 1000.0F * static_cast<float>(rank);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation_benchmark.h - shared by benchmarks that measure the combined cost of an allocation and
+// allocation_benchmark.h - code of benchmarks that measure the combined cost of an allocation and
 // its free. The memory is not touched.
 //
-// A Memory defines a type Piece and functions `Piece allocate(size_t bytes)` and `void
-// free(Piece)`.
+// A Memory is a type that defines a type Piece and the functions `Piece allocate(size_t bytes)` and
+// `void free(Piece)`.
 #ifndef RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 #define RUNTIME_ALLOCATOR_ALLOCATION_BENCHMARK_H_
 
@@ -18,7 +18,7 @@
 
 namespace openreg::allocator {
 
-// One size for each path through the allocator, and one that malloc maps on every call.
+// Registers one size for each path through the allocator, and one that malloc maps on every call.
 inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   benchmark->ArgName("bytes");
   for (const int64_t bytes : {4, 512, 4096, 65536, 262144, 1048576, 4194304, 67108864}) {
@@ -26,7 +26,7 @@ inline void measured_sizes(benchmark::internal::Benchmark* benchmark) {
   }
 }
 
-// malloc with the same alignment, for comparison.
+// A Memory for comparison: the system's allocator, with the same alignment.
 struct System {
   using Piece = void*;
   static Piece allocate(size_t bytes) {
@@ -39,8 +39,8 @@ struct System {
   static void free(Piece piece) { ::free(piece); }
 };
 
-// One iteration allocates `burst` blocks and frees them in the same order. items_per_second counts
-// the blocks of all threads.
+// Measures iterations that allocate `burst` blocks and free them in the same order.
+// items_per_second counts the blocks of all threads.
 template <class Memory>
 void allocate_and_free(benchmark::State& state, const Memory& memory, size_t burst) {
   const auto bytes = static_cast<size_t>(state.range(0));

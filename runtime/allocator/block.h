@@ -31,21 +31,21 @@ class Pool;
 struct Block;
 
 enum class BlockState : uint8_t {
-  kSpare,      // names no memory
-  kFree,       // may be handed out
-  kAllocated,  // belongs to the program
-  kPending,    // freed, but still used by other streams
-  kSlab,       // carries a slab; never handed out itself
+  kSpare,      // a record without memory, in the BlockStore
+  kFree,       // memory that may be handed out
+  kAllocated,  // memory that the program holds
+  kPending,    // freed memory that other streams still use
+  kSlab,       // the carrier of a slab, never handed out itself
 };
 
 struct Segment {
   void* base = nullptr;
   size_t size = 0;
   PoolType type = kSmallPool;
-  int64_t uses = 0;    // ranges that are handed out, pending, or slabs with such a block
-  int64_t pieces = 0;  // ranges; a slab counts as its blocks
+  int64_t uses = 0;    // number of ranges that are handed out, pending, or slabs with such a block
+  int64_t pieces = 0;  // number of ranges; a slab counts as its blocks
   Block* first = nullptr;
-  uint64_t idle = 0;  // how often a pool grew since the last use; see CachingAllocator
+  uint64_t idle = 0;  // how often a pool grew since the segment's last use
 };
 
 // A run of blocks of one size class. It is linked in the list of its class while it has a free
@@ -54,30 +54,31 @@ struct Slab {
   Block* carrier = nullptr;  // the range that it divides
   Block* free = nullptr;     // freed blocks, the latest first
   int size_class = 0;
-  uint32_t capacity = 0;  // blocks
-  uint32_t cut = 0;       // blocks created so far, at the start of the range
-  uint32_t live = 0;      // blocks handed out or pending
+  uint32_t capacity = 0;  // number of blocks that fit
+  uint32_t cut = 0;       // number of blocks created so far, at the start of the range
+  uint32_t live = 0;      // number of blocks handed out or pending
   Slab* previous = nullptr;
   Slab* next = nullptr;
 };
 
-// 128 bytes; the fields that allocate and free touch come first.
+// The record of a piece of memory. It has 128 bytes; the fields that allocate and free touch come
+// first.
 struct alignas(64) Block {
-  // For the owner of the block; constant from allocate() to free().
+  // Members for the owner of the block; constant from allocate() to free().
   void* pointer = nullptr;
   size_t size = 0;       // bytes that the owner may use: `requested`, rounded up
   size_t requested = 0;  // bytes that the owner requested
   orStream_t stream = nullptr;
   int device = 0;
 
-  // For the allocator, guarded by the pool's lock.
+  // Members for the allocator, guarded by the pool's lock.
   BlockState state = BlockState::kSpare;
   PoolType type = kSmallPool;
-  Pool* pool = nullptr;        // constant
-  Block* next_free = nullptr;  // in its slab, bin or store
+  Pool* pool = nullptr;        // never changes
+  Block* next_free = nullptr;  // in the free list of its slab, bin or store
   Block* previous_free = nullptr;
-  Slab* slab = nullptr;        // of a block in a slab, otherwise null
-  Segment* segment = nullptr;  // of a range, otherwise null
+  Slab* slab = nullptr;        // the slab of a block in a slab, otherwise null
+  Segment* segment = nullptr;  // the segment of a range, otherwise null
   Block* previous = nullptr;   // neighbors of a range in its segment
   Block* next = nullptr;
   // Other streams that use the block, from record_stream(). While the block is kPending, only their
@@ -86,7 +87,7 @@ struct alignas(64) Block {
 };
 static_assert(sizeof(Block) == 128);
 
-// Writes a field that other threads may read at any time.
+// Writes a field that other threads may read at any time with load().
 template <class T>
 inline void publish(T& field, T value) {
   std::atomic_ref<T>(field).store(value, std::memory_order_relaxed);
@@ -122,7 +123,7 @@ class BlockStore {
   // may be wrong for memory that other threads allocate or free at the same time.
   const Block* find(const void* pointer) const;
 
-  // The blocks into which slabs are cut, in address order. Requires the pool's lock.
+  // Returns the blocks into which slabs are cut, in address order. Requires the pool's lock.
   std::vector<const Block*> slab_blocks() const;
 
  private:
@@ -136,7 +137,7 @@ class BlockStore {
   const orStream_t stream_;
   const int device_;
   Block* spare_ = nullptr;
-  std::atomic<Chunk*> chunks_{nullptr};  // owned
+  std::atomic<Chunk*> chunks_{nullptr};  // the store owns the list
 };
 
 }  // namespace openreg::allocator

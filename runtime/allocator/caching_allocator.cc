@@ -12,10 +12,10 @@
 namespace openreg::allocator {
 namespace {
 
-// More than any device has; keeps sums of sizes far from overflow.
+// The largest request: more than any device has, but so small that sums of sizes cannot overflow.
 constexpr size_t kLargestRequest = size_t{1} << 46;
 
-// Set in the child of a fork, where locks may be held by threads that exist only in the parent.
+// True in a forked child, where locks may be held by threads that exist only in the parent.
 std::atomic<bool> forked{false};
 
 bool in_forked_child() { return forked.load(std::memory_order_relaxed); }
@@ -67,13 +67,13 @@ Pool& CachingAllocator::add_pool(orStream_t stream) {
   return pool;
 }
 
-// Requires growth_.
+// Adds a pool for the stream. Requires growth_.
 Pool& CachingAllocator::make_pool(orStream_t stream) {
   return pools_.add(stream, device_,
                     [this](Pool& pool) { pool.set_split_limit(settings()->split); });
 }
 
-// The private pool is being visited.
+// Returns the Pool of a private pool that is being visited, and adds it if necessary.
 Pool& CachingAllocator::private_pool_of(PoolId id, orStream_t stream) {
   if (Pool* pool = private_.find(id, stream); pool != nullptr) {
     return *pool;
@@ -116,7 +116,8 @@ Block* CachingAllocator::allocate_in_mode(size_t bytes, orStream_t stream) {
   return block;
 }
 
-// Where each block is a segment there are no slabs, and no segments of small ranges.
+// Returns the size that a request has in this pool. Where each block is a segment there are no
+// slabs, and no segments of small ranges.
 CachingAllocator::Size CachingAllocator::size_in(const Pool& pool, Size size) {
   return {.requested = size.requested,
           .bytes = pool.whole ? std::max(size.bytes, kLargestSmall + 1) : size.bytes};
@@ -142,8 +143,8 @@ inline Block* CachingAllocator::allocate_cached(Pool& pool, Size size) {
   return block;
 }
 
-// Checked before growth_ is taken: its holder may be waiting for the very kernel that makes this
-// call.
+// Throws inside a kernel or host callback. Called before growth_ is taken, whose holder may be
+// waiting for the very kernel that makes this call.
 void CachingAllocator::check_may_wait(const char* what) const {
   if (!timeline_->may_wait()) {
     throw Error(orErrorNotPermitted, std::string("openreg: ") + what +
@@ -166,7 +167,8 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   if (size.bytes > kLargestRequest) {
     throw_out_of_memory(pool, size.requested, reason);
   }
-  // Another thread may have grown this pool or returned memory during the wait.
+  // Try the cache again: another thread may have grown this pool or returned memory during the
+  // wait.
   const auto attempt = [&] {
     Block* block = allocate_cached(pool, size);
     return block != nullptr ? block : grow(pool, size, &reason);
@@ -176,7 +178,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   }
   stats_collector_.retried();
   std::string kept;
-  // Returns whether another attempt is worthwhile.
+  // Calls a function that returns memory. Returns whether another attempt is worthwhile.
   const auto make_room = [&](const auto& function) {
     try {
       return function();
@@ -204,7 +206,7 @@ Block* CachingAllocator::allocate_slow(Pool& pool, Size size) {
   throw_out_of_memory(pool, size.requested, reason);
 }
 
-// The free memory of private pools that lend it, for the stream of `pool`.
+// Allocates from the free memory of private pools that lend it, for the stream of `pool`.
 Block* CachingAllocator::allocate_from_last_resort(const Pool& pool, Size size) {
   for (const PoolId& id : private_.last_resorts()) {
     const PrivatePools::Visit visit = private_.visit_by_id(id);

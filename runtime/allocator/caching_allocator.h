@@ -83,7 +83,7 @@ class OPENREG_API CachingAllocator {
   // stream.
   void record_stream(Block* block, orStream_t stream);
 
-  // The block's own stream and those of record_stream().
+  // Returns the block's own stream and those of record_stream().
   std::vector<orStream_t> streams_of(const Block* block) const;
 
   // Private pools, see private_pool.h. From begin_allocate_to_pool() to end_allocate_to_pool(),
@@ -108,11 +108,11 @@ class OPENREG_API CachingAllocator {
   // returned.
   void empty_cache(PoolId id = kCommonPool);
 
-  // Takes effect with the next allocation; existing blocks do not change.
+  // Changes the settings from the next allocation on; existing blocks do not change.
   void set_settings(const Settings& settings);
   std::shared_ptr<const Settings> settings() const;
 
-  // A consistent snapshot of all segments with their blocks.
+  // Returns a consistent snapshot of all segments with their blocks.
   std::vector<SegmentDescription> segments();
 
   // Sets the observer that is called with each event from now on; null: none. Calls to a replaced
@@ -151,7 +151,7 @@ class OPENREG_API CachingAllocator {
   Pool& add_pool(orStream_t stream);
   Pool& make_pool(orStream_t stream);
   Pool& private_pool_of(PoolId id, orStream_t stream);
-  // The requested bytes, and the bytes after rounding by Settings::divisions.
+  // The requested bytes of an allocation, and the bytes after rounding by Settings::divisions.
   struct Size {
     size_t requested;
     size_t bytes;
@@ -171,7 +171,7 @@ class OPENREG_API CachingAllocator {
   Source* const source_;
   Timeline* const timeline_;
 
-  // Null if there is no observer.
+  // Returns the observer, or null if there is none.
   Observer* observer() const {
     return (modes_.load(std::memory_order_relaxed) & kObserve) != 0
                ? observer_.load(std::memory_order_acquire)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The combined cost of a cached allocation and its free, compared with posix_memalign(64) and free.
+// Measures the combined cost of a cached allocation and its free, compared with posix_memalign(64)
+// and free.
 //
 //   pair   one block at a time
 //   burst  64 blocks, freed in the order of allocation
@@ -30,7 +31,7 @@ struct Device {
   FakeTimeline timeline;
   CachingAllocator allocator{0, &source, &timeline};
 };
-// Shared by all threads of one benchmark.
+// The device that all threads of one benchmark share.
 std::unique_ptr<Device> device;
 
 void make_device(const benchmark::State& /*state*/) { device = std::make_unique<Device>(); }

@@ -22,7 +22,7 @@ class CachingAllocatorTest : public testing::Test {
     stats_ = allocator_.stats();
     return stats_.stat[quantity][type];
   }
-  // Gives the allocator something to wait for.
+  // Frees a block whose stream still has work, so that the allocator has something to wait for.
   void queue_and_free(Block* block) {
     timeline_.queue(block->stream);
     allocator_.free(block);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random operations on a CachingAllocator, each checked against a simple model:
+// Runs random operations on a CachingAllocator and checks each one against a simple model:
 //
 //   - a block has the requested size, is aligned, lies inside a segment and overlaps no other
 //     live block;
@@ -77,7 +77,7 @@ class Fuzz : public testing::TestWithParam<Scenario> {
   };
   struct Redirect {
     PoolId pool;
-    uint64_t streams;  // one bit per stream
+    uint64_t streams;  // a set with one bit per stream
   };
   struct Count {
     int64_t current = 0;
@@ -138,7 +138,8 @@ class Fuzz : public testing::TestWithParam<Scenario> {
     --uses_[id];
   }
 
-  // Drops segments that no longer exist, and checks that they were allowed to be released.
+  // Removes from the model the segments that no longer exist, and checks that they were allowed to
+  // be released.
   void compare_pools() {
     for (auto owner = owners_.begin(); owner != owners_.end();) {
       const bool gone = whole_.serial(owner->second.base) != owner->first;

@@ -22,12 +22,12 @@
 
 namespace {
 
-// Number of heap allocations of this thread, for the test that counts them.
+// The number of heap allocations of this thread, for the test that counts them.
 thread_local int64_t heap_allocations = 0;
 
 }  // namespace
 
-// malloc with a counter. Not inlined: otherwise the compiler would see free() applied to memory
+// Counts allocations. It is not inlined: otherwise the compiler would see free() applied to memory
 // from new.
 [[gnu::noinline]] void* operator new(size_t size) {
   ++heap_allocations;
@@ -231,7 +231,7 @@ TEST_F(CachingAllocatorTest, TheMapGrowsWithTheNumberOfStreams) {
 TEST_F(CachingAllocatorTest, TheChildOfAForkGetsAnErrorAndDoesNotHang) {
   Block* block = allocator_.allocate(100, stream_);
   std::atomic<bool> stop{false};
-  // Holds the pool's lock most of the time, possibly at the moment of the fork.
+  // This thread holds the pool's lock most of the time, possibly at the moment of the fork.
   std::thread busy([&] {
     while (!stop) {
       allocator_.free(allocator_.allocate(100, stream_));

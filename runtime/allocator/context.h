@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Context - the place in the program where something happened, as known to the layer above (a call
-// stack). The allocator only stores it and returns it. It may be destroyed on any thread, with
+// Context - the place in the program where something happened, as a value of the layer above (a
+// call stack). The allocator only stores it and returns it. It may be destroyed on any thread, with
 // locks held.
 #ifndef RUNTIME_ALLOCATOR_CONTEXT_H_
 #define RUNTIME_ALLOCATOR_CONTEXT_H_
@@ -15,7 +15,7 @@ namespace openreg::allocator {
 
 using Context = std::shared_ptr<void>;
 
-// While it exists, calls of an allocator by this thread happen at `context`.
+// A scope in which calls of an allocator by this thread happen at `context`.
 class OPENREG_API ContextScope {
  public:
   explicit ContextScope(Context context);
@@ -23,7 +23,7 @@ class OPENREG_API ContextScope {
   ContextScope(const ContextScope&) = delete;
   ContextScope& operator=(const ContextScope&) = delete;
 
-  // The context of this thread's innermost scope; null outside of all scopes.
+  // Returns the context of this thread's innermost scope, or null outside of all scopes.
   static Context current();
 
  private:

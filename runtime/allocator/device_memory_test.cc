@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the caching allocator on the emulated device, with real memory, streams, kernels and
+// Tests the caching allocator on the emulated device, with real memory, streams, kernels and
 // errors.
 #include <gtest/gtest.h>
 
@@ -98,7 +98,7 @@ TEST_F(DeviceMemoryTest, MemoryThatAnotherStreamUsesIsReclaimedAfterItsWork) {
     allocator_.free(next);
   }
   EXPECT_EQ(orStreamSynchronize(other_), orSuccess);
-  // This allocation reclaims the block and puts it on top of the one that was freed before.
+  // This allocation first reclaims the block and then returns it, because it was freed last.
   Block* again = allocator_.allocate(1000, stream_);
   EXPECT_EQ(again, block);
   allocator_.free(again);
@@ -196,7 +196,7 @@ TEST_F(DeviceMemoryTest, OutOfMemoryRetriesAndThenReportsTheFigures) {
   EXPECT_EQ(allocator_.allocate(30 * kMiB, other_)->size, 30 * kMiB);
 }
 
-// Even while another thread waits for that very kernel with the allocator's mutex held.
+// This also holds while another thread waits for that very kernel with the allocator's mutex held.
 TEST_F(DeviceMemoryTest, GrowingInsideAKernelIsAnErrorNotADeadlock) {
   Block* shared = allocator_.allocate(1000, stream_);
   allocator_.record_stream(shared, other_);
@@ -325,7 +325,8 @@ TEST_F(DeviceMemoryTest, TheWorkOfADestroyedStreamIsWaitedForDuringACapture) {
   EXPECT_EQ(orGraphDestroy(graph), orSuccess);
 }
 
-// A host callback or a kernel may be the last owner of a tensor.
+// A block may be freed in a kernel, because a host callback or a kernel may be the last owner of a
+// tensor.
 TEST_F(DeviceMemoryTest, ABlockThatIsFreedInAKernelWaitsForItsOtherStreams) {
   Block* block = allocator_.allocate(1000, stream_);
   Block* beside = allocator_.allocate(3 * kMiB, stream_);

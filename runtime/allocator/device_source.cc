@@ -8,15 +8,15 @@ namespace openreg::allocator {
 void* DeviceSource::allocate(size_t size, std::string* reason) {
   const DeviceScope scope(device_);
   void* segment = nullptr;
-  // Allowed during every capture: a capture's own memory comes from a private pool that outlives
-  // it.
+  // Allocate even during captures that forbid it: a capture's own memory comes from a private pool
+  // that outlives it.
   orStreamCaptureMode mode = orStreamCaptureModeRelaxed;
   check(orThreadExchangeStreamCaptureMode(&mode));
   const orError_t error = orMalloc(&segment, size);
   check(orThreadExchangeStreamCaptureMode(&mode));
   if (error == orErrorOutOfMemory || error == orErrorSystem) {
     *reason = orGetLastErrorDetail();
-    (void)orGetLastError();  // handled by the caller
+    (void)orGetLastError();  // the caller handles the error
     return nullptr;
   }
   check(error);

@@ -14,11 +14,13 @@ namespace {
 
 orEvent_t event_of(Mark mark) { return reinterpret_cast<orEvent_t>(mark); }
 
-// While it exists, no capture forbids this thread to wait for a device: captured work does not run.
+// A scope in which no capture forbids this thread to wait for a device, because captured work does
+// not run.
 class RelaxedCaptureScope {
  public:
   RelaxedCaptureScope() { check(orThreadExchangeStreamCaptureMode(&mode_)); }
-  ~RelaxedCaptureScope() { (void)orThreadExchangeStreamCaptureMode(&mode_); }  // it was valid
+  // The exchange cannot fail, because the mode was valid before.
+  ~RelaxedCaptureScope() { (void)orThreadExchangeStreamCaptureMode(&mode_); }
   RelaxedCaptureScope(const RelaxedCaptureScope&) = delete;
   RelaxedCaptureScope& operator=(const RelaxedCaptureScope&) = delete;
 
@@ -26,7 +28,8 @@ class RelaxedCaptureScope {
   orStreamCaptureMode mode_ = orStreamCaptureModeRelaxed;
 };
 
-// A destroyed stream still runs its queued commands but cannot be queried any more.
+// Waits for all devices, because a destroyed stream still runs its queued commands but cannot be
+// queried any more.
 void wait_for_every_device() {
   const RelaxedCaptureScope relaxed;
   int count = 0;
@@ -103,7 +106,7 @@ Mark DeviceTimeline::mark(orStream_t stream) {
   if (error == orSuccess) {
     return mark;
   }
-  (void)orGetLastError();          // handled here
+  (void)orGetLastError();          // the error is handled here
   if (error != orErrorShutdown) {  // after a shutdown nothing runs any more
     wait_for_every_device();
   }
@@ -134,8 +137,8 @@ bool DeviceTimeline::passed(Mark mark) {
   if (is_deferred(mark)) [[unlikely]] {
     return false;
   }
-  // Every other result means that there is nothing to wait for: the work is done, or a reset or the
-  // exit dropped it.
+  // Any result but orErrorNotReady means that there is nothing to wait for: the work is done, or a
+  // reset or the exit dropped it.
   const orError_t state = orEventQuery(event_of(mark));
   if (state != orSuccess && state != orErrorNotReady) {
     (void)orGetLastError();
@@ -144,7 +147,7 @@ bool DeviceTimeline::passed(Mark mark) {
 }
 
 void DeviceTimeline::wait(Mark mark) {
-  // Polls, because orEventSynchronize would take a kernel's error away from the program. The caller
+  // Poll, because orEventSynchronize would take a kernel's error away from the program. The caller
   // is out of memory or is emptying the cache, so a millisecond does not matter.
   constexpr std::chrono::microseconds kLongest{1000};
   for (std::chrono::microseconds pause{10}; !passed(mark); pause = std::min(pause * 2, kLongest)) {
@@ -165,7 +168,7 @@ void DeviceTimeline::drop(Mark mark) {
   }
   int device = 0;
   if (orEventGetDevice(event_of(mark), &device) != orSuccess) {
-    return;  // a device reset has destroyed it
+    return;  // a device reset has destroyed the event
   }
   const std::lock_guard lock(lock_);
   events_[static_cast<size_t>(device)].push_back(event_of(mark));

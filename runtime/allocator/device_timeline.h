@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// DeviceTimeline - marks implemented by driver events, which are reused. One object serves the
-// streams of all devices: a stream may belong to another device than the memory it uses.
+// DeviceTimeline - the timeline of the real device: its marks are driver events, which are reused.
+// One object serves the streams of all devices: a stream may belong to another device than the
+// memory it uses.
 //
 // A captured stream runs nothing, and a record on it would become part of the graph. A mark on such
 // a stream is deferred: it is set when the capture has ended, and has not passed until then.
@@ -40,7 +41,8 @@ class OPENREG_API DeviceTimeline : public Timeline {
  private:
   orError_t take_event(int device, orEvent_t* event);
   orError_t try_mark(orStream_t stream, Mark* mark);
-  bool is_deferred(Mark mark);  // true if still deferred; sets the mark if that has become possible
+  // Sets a deferred mark if that has become possible. Returns whether it is still deferred.
+  bool is_deferred(Mark mark);
 
   SpinLock lock_;
   std::array<std::vector<orEvent_t>, OPENREG_MAX_DEVICES> events_;  // unused events by device

@@ -17,8 +17,8 @@ namespace openreg::allocator {
 class OPENREG_API Error : public std::runtime_error {
  public:
   Error(orError_t code, const std::string& message) : std::runtime_error(message), code_(code) {}
-  // An error of the driver or of the allocator itself. The thread's last error and its detail are
-  // the driver's.
+  // Returns the code of an error of the driver or of the allocator itself. The thread's last error
+  // and its detail are the driver's.
   orError_t code() const { return code_; }
 
  private:
@@ -27,15 +27,15 @@ class OPENREG_API Error : public std::runtime_error {
 
 class OPENREG_API OutOfMemoryError : public Error {
  public:
-  // All in bytes, as of the failure of the last attempt.
+  // The state when the last attempt failed. All sizes are in bytes.
   struct Figures {
     int device = 0;
     size_t asked = 0;
-    size_t allocated = 0;     // in blocks that the program holds
-    size_t reserved = 0;      // in segments of this allocator
+    size_t allocated = 0;     // size of the blocks that the program holds
+    size_t reserved = 0;      // size of the segments of this allocator
     size_t cached = 0;        // the free part of `reserved`
     size_t private_free = 0;  // the part of `cached` in private pools that are in use
-    size_t largest_free = 0;  // largest free range in those segments, of any stream
+    size_t largest_free = 0;  // size of the largest free range of any stream in the segments
     size_t device_free = 0;   // what the device can still provide
     size_t device_total = 0;
     // The limit of the allocator, if the limit caused the failure.

@@ -2,9 +2,9 @@
 //
 // FakeSource and FakeTimeline - memory and streams for tests and benchmarks of the allocator.
 //
-// FakeSource is host memory with a limited capacity. It is mapped, so that untouched pages cost
-// nothing. In FakeTimeline a stream is two numbers: the pieces of work queued and the pieces done.
-// A test changes both explicitly; waiting for a mark does the work.
+// FakeSource provides host memory with a limited capacity. It is mapped, so that untouched pages
+// cost nothing. In FakeTimeline a stream is two numbers: the pieces of work queued and the pieces
+// done. A test changes both explicitly; waiting for a mark does the work.
 #ifndef RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 #define RUNTIME_ALLOCATOR_FAKE_DEVICE_H_
 
@@ -24,7 +24,8 @@
 
 namespace openreg::allocator {
 
-// Like DeviceSource, it leaves locking to the allocator; its map would expose a race.
+// A source that, like DeviceSource, leaves locking to the allocator, so that its map would expose a
+// race.
 class FakeSource : public Source {
  public:
   explicit FakeSource(size_t capacity = size_t{1} << 40) : capacity_(capacity) {}
@@ -69,8 +70,8 @@ class FakeSource : public Source {
 
   const std::map<void*, size_t>& segments() const { return segments_; }
   size_t reserved() const { return reserved_; }
-  // The number of a segment, or 0 if there is none at this address. Every allocated segment gets a
-  // new number, because a later segment may reuse the address of an earlier one.
+  // Returns the number of a segment, or 0 if there is none at this address. Every allocated segment
+  // gets a new number, because a later segment may reuse the address of an earlier one.
   int64_t serial(void* segment) const {
     const auto found = serials_.find(segment);
     return found != serials_.end() ? found->second : 0;
@@ -161,7 +162,7 @@ class FakeTimeline : public Timeline {
   int waits_ = 0;
 };
 
-// A stream handle that only a FakeTimeline knows.
+// Returns a stream handle that only a FakeTimeline knows.
 inline orStream_t fake_stream(uintptr_t number) {
   return reinterpret_cast<orStream_t>(number * 0x1000);
 }

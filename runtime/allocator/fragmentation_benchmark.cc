@@ -4,7 +4,7 @@
 // the allocations and frees of training runs (testdata/, written by //benchmarks:allocations) and
 // prints the peaks of the requested bytes and of the segments.
 //
-//   bazelw run //runtime/allocator:fragmentation_benchmark
+//   ./bazelw run //runtime/allocator:fragmentation_benchmark
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>

@@ -84,7 +84,7 @@ Block* Bins::best_fit(size_t size, const SplitLimit& limit) const {
       return range;
     }
   }
-  // The pool is about to grow, so it pays to examine all ranges of the bin.
+  // Otherwise the pool must grow, so it pays to examine all ranges of the bin.
   return search(bin, size, std::numeric_limits<int>::max(), limit);
 }
 
@@ -102,8 +102,8 @@ bool Heap::worth_splitting(size_t size, size_t rest) const {
   if (type_ == kLargePool && size + rest >= split_limit_.largest) {
     return false;
   }
-  // If no large request can use the rest, a large range is split only if much memory would be
-  // wasted otherwise.
+  // Split a large range if a large request can use the rest, or if much memory would be wasted
+  // otherwise.
   return type_ == kSmallPool ? rest >= kRangeGranule : rest >= kLargestSmall || rest > size / 8;
 }
 

@@ -24,24 +24,25 @@
 
 namespace openreg::allocator {
 
-// Free ranges by size.
+// The free ranges of a heap by size.
 class Bins {
  public:
   void insert(Block* range);
   void remove(Block* range);
-  // The smallest range of at least `size` bytes, to within a sixteenth; null if there is none.
+  // Returns the smallest range of at least `size` bytes, to within a sixteenth, or null if there is
+  // none.
   Block* best_fit(size_t size, const SplitLimit& limit) const;
   size_t largest() const;
 
  private:
   static constexpr int kBinsPerDoubling = 16;
   static constexpr int kBins = 37 * kBinsPerDoubling;  // up to 2^48 bytes
-  // How many ranges of one bin are examined before a larger range is taken.
+  // The number of ranges of one bin that are examined before a larger range is taken.
   static constexpr int kMaxSearched = 32;
 
   static int bin_of(size_t size);
   int next_used(int bin) const;  // first non-empty bin from `bin` on, or -1
-  // The smallest range that fits among the first `max_searched` ranges of a bin.
+  // Returns the smallest range that fits among the first `max_searched` ranges of a bin.
   Block* search(int bin, size_t size, int max_searched, const SplitLimit& limit) const;
 
   std::array<Block*, kBins> heads_{};
@@ -53,13 +54,14 @@ class Heap {
   Heap(PoolType type, BlockStore* store, Usage* usage)
       : type_(type), store_(store), usage_(usage) {}
 
-  // Returns a range of `size` bytes (a multiple of kRangeGranule), or slightly more; null if none
-  // fits. The range does not count as in use until hold(). The caller sets its state.
+  // Returns a range of `size` bytes (a multiple of kRangeGranule), or slightly more, or null if
+  // none fits. The range does not count as in use until hold(). The caller sets its state.
   Block* allocate(size_t size);
   // Frees the range, after its last release(). Its block may be merged into another one.
   void free(Block* range);
 
-  // A segment counts as in use from the first hold() to the last release() of its ranges.
+  // Count a use of a segment, which is in use from the first hold() to the last release() of its
+  // ranges.
   void hold(Segment* segment) {
     if (segment->uses++ == 0) {
       segment->idle = 0;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr size_t kUnit = kRangeGranule;
 
-// A heap whose segments are only addresses; no memory is accessed.
+// A heap whose segments are only addresses: no memory is accessed.
 class HeapTest : public testing::TestWithParam<PoolType> {
  protected:
   void add(uintptr_t base, size_t size) { heap_.add_segment(reinterpret_cast<void*>(base), size); }
@@ -71,7 +71,7 @@ TEST_P(HeapTest, AllocatesTheBestFit) {
   uintptr_t base = 1 << 30;
   for (const size_t size : sizes) {
     add(base, size);
-    base += 16 * kMiB;  // not adjacent
+    base += 16 * kMiB;  // the next segment is not adjacent
   }
   EXPECT_EQ(allocate(5 * kMiB - kUnit)->pointer, reinterpret_cast<void*>((1 << 30) + 16 * kMiB));
   EXPECT_EQ(allocate(3 * kMiB)->pointer, reinterpret_cast<void*>((1 << 30) + 32 * kMiB));
@@ -93,7 +93,7 @@ TEST_P(HeapTest, FindsTheOneThatFitsBehindManyThatDoNot) {
 
 TEST_P(HeapTest, SegmentsAreNeverMerged) {
   add(1 << 20, 2 * kMiB);
-  add((1 << 20) + 2 * kMiB, 2 * kMiB);  // adjacent by chance
+  add((1 << 20) + 2 * kMiB, 2 * kMiB);  // two segments that are adjacent by chance
   EXPECT_EQ(heap_.largest_free(), 2 * kMiB);
   EXPECT_EQ(allocate(3 * kMiB), nullptr);
 }

@@ -4,9 +4,9 @@
 // depending on the settings, the place in the program where they happened (context.h). It keeps the
 // same places for memory that is currently allocated.
 //
-// An Observer that does nothing until start(). The ring of events drops the oldest ones beyond its
-// capacity; an event takes about 150 bytes plus its context. Every thread may call it; one mutex is
-// held during an insertion.
+// It is an Observer that does nothing until start(). The ring of events drops the oldest ones
+// beyond its capacity; an event takes about 150 bytes plus its context. Every thread may call it;
+// one mutex is held during an insertion.
 #ifndef RUNTIME_ALLOCATOR_HISTORY_H_
 #define RUNTIME_ALLOCATOR_HISTORY_H_
 
@@ -25,9 +25,9 @@ namespace openreg::allocator {
 // Which contexts are kept; each level includes the previous ones.
 enum class ContextLevel : uint8_t {
   kNone,
-  kState,  // of currently allocated memory
-  kAlloc,  // of allocation events
-  kAll,    // of free events
+  kState,  // contexts of currently allocated memory
+  kAlloc,  // contexts of allocation events
+  kAll,    // contexts of free events
 };
 
 class OPENREG_API History final : public Observer {
@@ -40,11 +40,11 @@ class OPENREG_API History final : public Observer {
   };
   struct Entry {
     Event event;
-    int64_t time_us = 0;  // since 1970
+    int64_t time_us = 0;  // microseconds since 1970
     Context context;
   };
 
-  // Continues with the existing entries, up to the new capacity. `clear`: drops them first.
+  // Starts recording. Keeps the existing entries up to the new capacity, unless `clear` is true.
   void start(const Settings& settings, bool clear);
   // Drops everything and stops recording.
   void stop();
@@ -53,7 +53,7 @@ class OPENREG_API History final : public Observer {
 
   struct Content {
     std::vector<Entry> entries;  // the oldest first
-    // Contexts of the allocation of blocks and segments that exist now, by address.
+    // The contexts in which the existing blocks and segments were allocated, by address.
     std::unordered_map<uintptr_t, Context> blocks;
     std::unordered_map<uintptr_t, Context> segments;
   };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// LimitedSource - a source that limits another one: how much of a device this process may allocate.
+// LimitedSource - a source that limits another one, and thereby how much of a device this process
+// may allocate.
 //
 // The other source belongs to the caller and must outlive this one. Any thread may change the limit
 // at any time; memory that is already allocated is not affected. As with any source, only one
@@ -26,7 +27,7 @@ class LimitedSource : public Source {
 
   void* allocate(size_t size, std::string* reason) override {
     if (size > left()) {
-      *reason = "this process may take " + std::to_string(limit()) + " bytes and holds " +
+      *reason = "this process may allocate " + std::to_string(limit()) + " bytes and holds " +
                 std::to_string(taken_);
       return nullptr;
     }

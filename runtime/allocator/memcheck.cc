@@ -24,7 +24,8 @@ constexpr size_t kInQuarantine = size_t{1} << 63;
 
 size_t length_of(size_t bytes) { return bytes + 2 * Memcheck::kZone; }
 
-// The number of bytes in `size` that differ from `expected`, and the index of the first one.
+// The bytes of a piece of memory that differ from the expected value: the index of the first one
+// and their number.
 struct Mismatch {
   size_t first = 0;
   size_t count = 0;
@@ -56,16 +57,16 @@ void set_memory_function_launcher(LaunchMemoryFunction launch) {
   launch_function.store(launch, std::memory_order_release);
 }
 
-// A block that memcheck allocated. The fields that kernels read are constant or used only by
-// kernels.
+// A block that memcheck allocated, with its history. The fields that kernels read are constant or
+// used only by kernels.
 struct Memcheck::Record {
   Block* memory = nullptr;
   size_t bytes = 0;
   Context allocated;
   Context freed;                     // set before the block is poisoned
   std::vector<orStream_t> users;     // guarded by held_mutex_ while the program holds the block
-  bool marked = false;               // `marks` were made
-  std::vector<Mark> marks;           // of `users`, since free()
+  bool marked = false;               // whether `marks` were made
+  std::vector<Mark> marks;           // marks of `users`, made after free()
   std::atomic<uint8_t> reported{0};  // reported faults: bit 1 << Fault
 
   const char* pointer() const { return static_cast<const char*>(memory->pointer) + kZone; }
@@ -80,8 +81,8 @@ struct Memcheck::Findings {
 struct Memcheck::Scan {
   RecordPtr record;
   std::shared_ptr<Findings> findings;
-  bool poisoned;  // scan the content too
-  bool poison;    // poison it after the scan
+  bool poisoned;  // whether to scan the content too
+  bool poison;    // whether to poison the content after the scan
 
   void examine(const char* memory, size_t size, uint8_t expected, Fault fault, ptrdiff_t offset) {
     const Mismatch mismatch = find_mismatch(memory, size, expected);
@@ -135,7 +136,7 @@ void Memcheck::fill_zones(char* memory, size_t bytes, uint64_t /*unused*/) {
 }
 
 void Memcheck::scan(char* memory, size_t bytes, uint64_t scan) {
-  // From launch_scan(); a launch runs once.
+  // Take ownership of the scan, which launch_scan() released; a launch runs once.
   const std::unique_ptr<Scan> owned(reinterpret_cast<Scan*>(scan));
   owned->examine(memory, kZone, kZoneByte, Fault::kUnderrun, -static_cast<ptrdiff_t>(kZone));
   owned->examine(memory + kZone + bytes, kZone, kZoneByte, Fault::kOverrun,
@@ -155,7 +156,7 @@ void Memcheck::launch(const Record& record, MemoryFunction function, uint64_t ar
   const size_t bytes = record.bytes;
   orError_t error = launch(stream, function, memory, bytes, argument);
   if (error == orErrorInvalidHandle) {
-    // The stream was destroyed. Its queued commands may still run; making a mark waits for them.
+    // If the stream was destroyed, its queued commands may still run; making a mark waits for them.
     (void)mark(stream);
     orStream_t standard = nullptr;
     openreg::allocator::check(orGetDefaultStream(&standard, device_));
@@ -177,8 +178,8 @@ void Memcheck::launch_scan(const RecordPtr& record, bool poisoned, bool poison) 
   (void)owned.release();  // the kernel owns it now
 }
 
-// An error from making a mark belongs to a kernel of a destroyed stream whose work is done. The
-// program's allocator gets the same error and reports it.
+// Makes a mark, and ignores an error from it: the error belongs to a kernel of a destroyed stream
+// whose work is done. The program's allocator gets the same error and reports it.
 Mark Memcheck::mark(orStream_t stream) {
   try {
     return timeline_.mark(stream);
@@ -230,7 +231,7 @@ void* Memcheck::allocate(const Block* block) {
     memory_.free(record->memory);
     throw;
   }
-  // Other threads may see it only now.
+  // Publish the record only now, when it is complete.
   const std::lock_guard lock(held_mutex_);
   held_[block] = std::move(record);
   return pointer;
@@ -253,14 +254,14 @@ void Memcheck::free(const Block* block) {
     const std::lock_guard lock(held_mutex_);
     const auto found = held_.find(block);
     if (found == held_.end()) {
-      return;  // it belongs to a private pool
+      return;  // the block belongs to a private pool
     }
     found->second->freed = ContextScope::current();
     freed_.push_back(std::move(found->second));
     held_.erase(found);
   }
   if (orInKernel() != 0) {
-    return;  // nothing may be queued here
+    return;  // inside a kernel nothing may be queued
   }
   const std::unique_lock lock = LockForWait(mutex_);
   collect();
@@ -315,7 +316,8 @@ void Memcheck::retire(const RecordPtr& record) {
   quarantined_ += length_of(record->bytes);
 }
 
-// Does nothing while the stream of the oldest block is captured.
+// Releases the oldest block of the quarantine. Returns false, and does nothing, while the stream of
+// that block is captured.
 bool Memcheck::release_oldest() {
   if (is_captured(*quarantine_.front())) {
     return false;
@@ -509,7 +511,7 @@ void Memcheck::Ledger::free(void* segment, size_t size) {
 
 void Memcheck::Ledger::trim() { memcheck_->empty_quarantine(); }
 
-// The room that the device would have if only the program's allocator used it.
+// Returns the room that the device would have if only the program's allocator used it.
 Source::Room Memcheck::Ledger::room() {
   Room room = memcheck_->source_.room();
   const auto own =

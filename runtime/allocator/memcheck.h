@@ -48,12 +48,12 @@
 
 namespace openreg::allocator {
 
-// A host function that is run on device memory.
+// A host function that runs on device memory.
 using MemoryFunction = void (*)(char* memory, size_t bytes, uint64_t argument);
 
-// Queues `function` on `stream`, with `memory` as seen by a kernel. Returns orErrorInvalidHandle
-// for a destroyed stream. Registered by a driver whose kernels run on the host (runtime/emulation).
-// Without it no Memcheck can be created.
+// A function that queues `function` on `stream`, with `memory` as seen by a kernel. It returns
+// orErrorInvalidHandle for a destroyed stream. A driver whose kernels run on the host registers it
+// (runtime/emulation). Without it no Memcheck can be created.
 using LaunchMemoryFunction = orError_t (*)(orStream_t stream, MemoryFunction function, char* memory,
                                            size_t bytes, uint64_t argument);
 OPENREG_API void set_memory_function_launcher(LaunchMemoryFunction launch);
@@ -68,9 +68,9 @@ class OPENREG_API Memcheck {
   enum class Fault : uint8_t { kUnderrun, kOverrun, kUseAfterFree };
   struct Finding {
     Fault fault;
-    const void* pointer;  // of the block, as seen by the program
-    size_t bytes;         // as requested
-    ptrdiff_t offset;     // of the first wrong byte, from `pointer`
+    const void* pointer;  // address of the block as seen by the program
+    size_t bytes;         // the requested size
+    ptrdiff_t offset;     // distance of the first wrong byte from `pointer`
     size_t changed;       // number of wrong bytes
     Context allocated;    // the context of the allocation (ContextScope)
     Context freed;        // the context of the free; null while the program holds the block
@@ -84,39 +84,42 @@ class OPENREG_API Memcheck {
     Context allocated;
   };
 
-  // `quarantine`: bytes of freed memory to keep; at least one block is kept.
+  // Creates the memcheck of a device. `quarantine` is the number of bytes of freed memory to keep;
+  // at least one block is kept.
   explicit Memcheck(int device, size_t quarantine = kQuarantine);
   ~Memcheck();  // waits for the device
   Memcheck(const Memcheck&) = delete;
   Memcheck& operator=(const Memcheck&) = delete;
 
-  // The source for the program's allocator.
+  // Returns the source for the program's allocator.
   Source* ledger() { return &ledger_; }
 
   // Provides the memory of a block that the program's allocator has just allocated, on the block's
   // stream. Throws OutOfMemoryError if there is none even after the quarantine was returned.
   void* allocate(const Block* block);
   void record_stream(const Block* block, orStream_t stream);
-  // Must be called before the block is freed in the program's allocator.
+  // Queues a scan of a block and puts its memory in quarantine. Must be called before the block is
+  // freed in the program's allocator.
   void free(const Block* block);
 
   // Queues scans of all blocks, held and in quarantine: on one stream, or on the stream of each
   // block.
   void check(orStream_t stream);
   void check();
-  // The findings so far; each is returned once.
+  // Returns the findings so far; each is returned once.
   std::vector<Finding> take_findings();
 
   std::vector<Held> held() const;
-  // The address of the memory of one of the program's blocks; null if the program does not hold it.
+  // Returns the address of the memory of one of the program's blocks, or null if the program does
+  // not hold it.
   const void* address_of(const Block* block);
-  // The streams on which check() queues scans.
+  // Returns the streams on which check() queues scans.
   std::vector<orStream_t> streams();
 
   // Returns the quarantine and other free memory to the device.
   void empty_quarantine();
 
-  // Like CachingAllocator::describe(), for the program's memory. Async-signal-safe.
+  // Describes the program's memory like CachingAllocator::describe(). Async-signal-safe.
   bool describe(const void* pointer, CachingAllocator::Description* description) const;
 
  private:
@@ -125,7 +128,8 @@ class OPENREG_API Memcheck {
   struct Scan;
   using RecordPtr = std::shared_ptr<Record>;
 
-  // Counts the bytes of the program's allocator. Its addresses refer to no memory.
+  // A source that only counts the bytes of the program's allocator. Its addresses refer to no
+  // memory.
   class Ledger final : public Source {
    public:
     explicit Ledger(Memcheck* memcheck) : memcheck_(memcheck) {}
@@ -137,28 +141,30 @@ class OPENREG_API Memcheck {
    private:
     Memcheck* const memcheck_;
     std::atomic<size_t> taken_{0};
-    // Above every address that a process can have, so that an access faults.
+    // The next address. It is above every address that a process can have, so that an access
+    // faults.
     uintptr_t next_ = uintptr_t{1} << 60;
   };
 
   static void fill_zones(char* memory, size_t bytes, uint64_t unused);
   static void scan(char* memory, size_t bytes, uint64_t scan);
 
-  // Runs on the block's stream. The function receives the memory with its zones and the number of
+  // Runs a function on the block's stream. It receives the memory with its zones and the number of
   // bytes between them.
   void launch(const Record& record, MemoryFunction function, uint64_t argument);
   void launch_scan(const RecordPtr& record, bool poisoned, bool poison);
 
   Mark mark(orStream_t stream);
-  // The stream for kernels of a block: its own, or the default stream if its own was destroyed.
+  // Returns the stream for kernels of a block: its own, or the default stream if its own was
+  // destroyed.
   orStream_t home_of(const Record& record) const;
   bool is_captured(const Record& record) const;
 
   void* mirror(const Block* block);
   void drop_mirror(void* segment);
 
-  // These require mutex_. If a scan cannot be queued, that is an error, and the next call queues it
-  // again.
+  // The following functions require mutex_. If a scan cannot be queued, they throw, and the next
+  // call queues it again.
   void collect();
   void retire(const RecordPtr& record);
   bool release_oldest();
@@ -178,20 +184,20 @@ class OPENREG_API Memcheck {
   std::mutex mutex_;
   std::deque<RecordPtr> awaiting_;    // freed; other streams or a capture may still use them
   std::deque<RecordPtr> quarantine_;  // the oldest first
-  size_t quarantined_ = 0;            // bytes
+  size_t quarantined_ = 0;            // size of the quarantine in bytes
 
   // Taken after mutex_; held briefly.
   mutable std::mutex held_mutex_;
   std::unordered_map<const Block*, RecordPtr> held_;
-  std::vector<RecordPtr> freed_;  // not processed by collect() yet
+  std::vector<RecordPtr> freed_;  // blocks that collect() has not processed yet
 
   mutable std::mutex mirrors_mutex_;
   struct Mirror {
     void* memory;
     size_t size;
   };
-  std::map<const void*, Mirror> mirrors_;  // by the ledger's segment
-  std::atomic<size_t> mirrored_{0};        // bytes
+  std::map<const void*, Mirror> mirrors_;  // indexed by the ledger's segment
+  std::atomic<size_t> mirrored_{0};        // size of all mirrors in bytes
 };
 
 }  // namespace openreg::allocator

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of memcheck on the emulated device. Faults are made by fills that exceed their block: the
-// driver checks bounds of whole segments only.
+// Tests memcheck on the emulated device. Faults are made by fills that exceed their block: the
+// driver checks the bounds of whole segments only.
 #include "runtime/allocator/memcheck.h"
 
 #include <gtest/gtest.h>
@@ -236,7 +236,7 @@ TEST_F(MemcheckTest, MemoryThatAnotherStreamUsesWaitsForIt) {
   ASSERT_EQ(orStreamSynchronize(side), orSuccess);
   std::vector<uint8_t> content(4096);
   ASSERT_EQ(orMemcpy(content.data(), pointer, 4096, orMemcpyDeviceToHost), orSuccess);
-  EXPECT_EQ(content, std::vector<uint8_t>(4096, 7));  // not poisoned yet
+  EXPECT_EQ(content, std::vector<uint8_t>(4096, 7));  // the block is not poisoned yet
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   ASSERT_EQ(orMemcpy(content.data(), pointer, 4096, orMemcpyDeviceToHost), orSuccess);
@@ -320,7 +320,7 @@ TEST_F(MemcheckTest, ABlockFreedBeforeACaptureIsNotPartOfTheGraph) {
   }
 }
 
-// While an object of this class exists, no thread can be started.
+// A scope in which no thread can be started.
 class NoMoreThreads {
  public:
   NoMoreThreads() {
@@ -353,7 +353,7 @@ TEST_F(MemcheckTest, ARefusedScanLosesNothing) {
   char* second = allocate(3 * kMiB);
   ASSERT_EQ(orDeviceSynchronize(), orSuccess);
   write(first + 100, 1, side);  // a fault that must be found nevertheless
-  // While a kernel runs inline, the next one is queued and needs a worker thread.
+  // Run a kernel inline: meanwhile the next one is queued and needs a worker thread.
   std::atomic<bool> entered{false};
   std::atomic<bool> open{false};
   std::thread launcher([&] {
@@ -462,7 +462,7 @@ TEST_F(MemcheckTest, TheQuarantineDoesNotMakeTheDeviceSmaller) {
 }
 
 TEST_F(MemcheckTest, ItsOwnOutOfMemoryErrorLeavesAConsistentState) {
-  // Only the zones do not fit.
+  // The block fits into the device, but not with its zones.
   EXPECT_THROW(allocate(kDeviceMemory), OutOfMemoryError);
   EXPECT_EQ(program_->stats().stat[kAllocation][kAggregate].current, 0);
   free(allocate(kMiB));
@@ -492,7 +492,7 @@ TEST_F(MemcheckTest, PrivatePoolsAreNotChecked) {
   in_pool([&] { pointer = allocate(1000); });
   EXPECT_TRUE(memcheck_->held().empty());
   free(pointer);
-  write(pointer, 1000);  // as a graph would
+  write(pointer, 1000);  // what a graph would do
   memcheck_->check();
   EXPECT_TRUE(found().empty());
   in_pool([&] { EXPECT_EQ(allocate(1000), pointer); });

@@ -16,12 +16,12 @@
 
 namespace openreg::allocator {
 
-// Events of one address are reported in the order in which they happen: memory is reported free
-// before another caller can get it.
+// What happened. Events of one address are reported in the order in which they happen: memory is
+// reported free before another caller can get it.
 enum class Action : uint8_t {
   kAlloc,
   kFreeRequested,
-  kFreeCompleted,  // later than requested if other streams still used the memory
+  kFreeCompleted,  // later than kFreeRequested if other streams still used the memory
   kSegmentAlloc,
   kSegmentFree,
   kOutOfMemory,
@@ -30,7 +30,7 @@ enum class Action : uint8_t {
 
 struct Event {
   Action action = Action::kAlloc;
-  uintptr_t address = 0;  // of kOutOfMemory: the bytes that the device could still provide
+  uintptr_t address = 0;  // with kOutOfMemory: the bytes that the device could still provide
   size_t size = 0;        // bytes of the request or of the segment
   orStream_t stream = nullptr;
   PoolId pool = kCommonPool;

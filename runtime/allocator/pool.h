@@ -44,16 +44,16 @@ class Pool {
   Pool& operator=(const Pool&) = delete;
 
   SpinLock lock;
-  const size_t index;                // in the order of creation
+  const size_t index;                // number of pools that the allocator created before this one
   std::atomic<Pool*> next{nullptr};  // the pool made after this one
-  // These change only while the pool has no segment.
+  // The following two members change only while the pool has no segment.
   PoolId id = kCommonPool;
   bool whole = false;  // each block is a segment (PoolTraits)
 
   orStream_t stream() const { return stream_; }
 
-  // A block of at least `bytes` bytes for a request of `requested` bytes; null if the pool must
-  // grow first.
+  // Returns a block of at least `bytes` bytes for a request of `requested` bytes, or null if the
+  // pool must grow first.
   Block* allocate(size_t bytes) { return allocate(bytes, bytes); }
   Block* allocate(size_t bytes, size_t requested) {
     if (bytes > kLargestClass) [[unlikely]] {
@@ -89,15 +89,16 @@ class Pool {
     put_back(block);
   }
 
-  // The same in two steps for a block that other streams use: it is kPending from suspend() to
-  // resume(). `observer` (may be null) is notified that the block is free.
+  // Free, in two steps, a block that other streams use: it is kPending from suspend() to resume().
+  // `observer` (may be null) is notified that the block is free.
   void suspend(Block* block);
   void resume(Block* block, Observer* observer);
 
   // Makes `block`, which is kPending, wait for one more mark of `stream`. collect() drops marks
   // that have passed and resumes the blocks that have no other mark to wait for.
   void await(orStream_t stream, Mark mark, Block* block);
-  // `block`, which is kPending, was freed where no mark can be made; it waits for none yet.
+  // Stores `block`, which is kPending and was freed where no mark can be made; it waits for none
+  // yet.
   void defer(Block* block) { deferred_.push_back(block); }
   bool has_deferred() const { return !deferred_.empty(); }
   std::vector<Block*> take_deferred() { return std::exchange(deferred_, {}); }
@@ -130,7 +131,7 @@ class Pool {
       Block* block;
     };
     orStream_t stream;
-    std::deque<Entry> entries;  // in stream order
+    std::deque<Entry> entries;  // in the order of the stream
   };
 
   Heap& heap(PoolType type) { return type == kLargePool ? large_ : small_; }
@@ -168,7 +169,7 @@ class Pool {
   }
   void put_back_range(Block* block);
 
-  // Add to and remove from the list of slabs of the class that have a free block.
+  // Add a slab to, and remove it from, the list of slabs of its class that have a free block.
   void link(Slab* slab);
   void unlink(Slab* slab);
 
@@ -178,16 +179,16 @@ class Pool {
   BlockStore store_;
   Heap small_{kSmallPool, &store_, &usage_[usage_index(kSmallPool)]};
   Heap large_{kLargePool, &store_, &usage_[usage_index(kLargePool)]};
-  std::deque<Slab> all_slabs_;  // owns them
+  std::deque<Slab> all_slabs_;  // owns all slabs, used and spare
   Slab* spare_slabs_ = nullptr;
-  size_t pending_ = 0;  // blocks
+  size_t pending_ = 0;  // number of pending blocks
   std::vector<Awaited> awaited_;
   std::vector<Block*> deferred_;
 };
 
 using PoolLock = std::unique_lock<SpinLock>;
 
-// `block` must be allocated or pending.
+// Returns an event about a block, which must be allocated or pending.
 inline Event event_of(Action action, const Block& block) {
   return {.action = action,
           .address = reinterpret_cast<uintptr_t>(block.pointer),

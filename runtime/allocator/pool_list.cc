@@ -12,7 +12,7 @@ PoolList::Lock::Lock(PoolList* list) : lock_(list->lock_), first_(list->first_.l
 
 PoolList::Lock::~Lock() {
   for (Pool* pool = first_; pool != nullptr;) {
-    // A pool may have been added after the last one while this lock was held.
+    // Stop at last_: another pool may have been added after it while this lock was held.
     Pool* next = pool == last_ ? nullptr : pool->next.load();
     pool->lock.unlock();
     pool = next;

@@ -55,10 +55,10 @@ class PoolList {
   Iterator begin() const { return Iterator(first_.load()); }
   static Iterator end() { return Iterator(nullptr); }
 
-  // `prepare` is called with the new pool under the Lock, before other threads can see it.
+  // Adds a pool. `prepare` is called with it under the Lock, before other threads can see it.
   Pool& add(orStream_t stream, int device, const std::function<void(Pool&)>& prepare);
 
-  // Indexed by Pool::index. Guarded by Lock.
+  // Returns the usage of each pool, indexed by Pool::index. Guarded by Lock.
   std::span<PoolUsage* const> usages() const { return usages_; }
 
  private:

@@ -32,7 +32,7 @@ class PoolMap {
     }
   }
 
-  // The stream must not have a pool in this map yet.
+  // Adds a pool, whose stream must not have a pool in this map yet.
   void insert(Pool* pool) {
     ++count_;
     const Table* table = table_.load(std::memory_order_relaxed);

@@ -15,7 +15,7 @@ namespace {
 
 class PoolTest : public testing::Test {
  protected:
-  // Like the allocator: gives the pool a segment when it has no free block.
+  // Allocates like the allocator: gives the pool a segment when it has no free block.
   Block* allocate(size_t bytes) {
     const std::lock_guard lock(pool_.lock);
     Block* block = pool_.allocate(bytes);

@@ -124,7 +124,7 @@ PrivatePools::Visit PrivatePools::visit(orStream_t stream) {
       continue;
     }
     const std::lock_guard lock(mutex_);
-    // The redirection may have ended during the call of the filter.
+    // Check again: the redirection may have ended during the call of the filter.
     if (const auto found = pools_.find(redirect.id);
         found != pools_.end() && found->second.redirects > 0) {
       ++found->second.visits;

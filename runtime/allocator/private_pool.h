@@ -36,17 +36,17 @@
 namespace openreg::allocator {
 
 struct PoolTraits {
-  bool last_resort = false;  // its free memory serves others, too, before they run out of memory
-  bool whole = false;        // each block is a segment: nothing is split, or joined with others
+  bool last_resort = false;  // its free memory serves others before they run out of memory
+  bool whole = false;        // each block is a segment: nothing is split or joined
 };
 
 class PrivatePools {
  public:
   using Filter = std::function<bool(orStream_t)>;
 
-  // Each throws Error if the request is invalid. begin() also adds a use. end() ends the latest
-  // begin() of the calling thread, or that of any thread if the calling thread has none; it does
-  // not remove the use.
+  // Create, use and release private pools. Each throws Error if the request is invalid. begin()
+  // also adds a use. end() ends the latest begin() of the calling thread, or that of any thread if
+  // the calling thread has none; it does not remove the use.
   void use(PoolId id, PoolTraits traits = {});
   void begin(PoolId id, Filter filter);
   void end(PoolId id);
@@ -58,7 +58,8 @@ class PrivatePools {
   std::set<PoolId> without_use() const;
   bool redirecting() const;
 
-  // Prevents the private pool that an allocation uses from ending during the allocation.
+  // A scope that prevents the private pool that an allocation uses from ending during the
+  // allocation.
   class Visit {
    public:
     Visit() = default;
@@ -77,10 +78,11 @@ class PrivatePools {
     PrivatePools* const pools_ = nullptr;
     const PoolId id_ = kCommonPool;
   };
-  // The private pool for an allocation on `stream` by this thread, if any.
+  // Returns the private pool for an allocation on `stream` by this thread, if any.
   Visit visit(orStream_t stream);
 
-  // The private pools with PoolTraits::last_resort, and a visit to one of them if it still exists.
+  // Return the private pools with PoolTraits::last_resort, and a visit to one of them if it still
+  // exists.
   std::vector<PoolId> last_resorts() const;
   Visit visit_by_id(PoolId id);
 
@@ -95,8 +97,8 @@ class PrivatePools {
  private:
   struct PrivatePool {
     int64_t uses = 0;
-    int64_t redirects = 0;  // begin() without end()
-    int64_t visits = 0;     // allocations in progress
+    int64_t redirects = 0;  // number of begin() without end()
+    int64_t visits = 0;     // number of allocations in progress
     PoolTraits traits;
     std::vector<Pool*> pools;
   };
@@ -111,7 +113,8 @@ class PrivatePools {
 
   mutable std::mutex mutex_;
   std::map<PoolId, PrivatePool> pools_;
-  // Replaced as a whole, so that filters can be called without the mutex.
+  // The redirections. The vector is replaced as a whole, so that filters can be called without the
+  // mutex.
   std::shared_ptr<const Redirects> redirects_ = std::make_shared<const Redirects>();
   std::vector<Pool*> spare_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Private pools through the CachingAllocator.
+// Tests private pools through the CachingAllocator.
 #include "runtime/allocator/private_pool.h"
 
 #include <gtest/gtest.h>
@@ -37,7 +37,7 @@ class PrivatePoolTest : public testing::Test {
     allocator_.release_pool(id);
     return block;
   }
-  // The description of the segment that contains the block.
+  // Returns the description of the segment that contains the block.
   SegmentDescription segment_of(const Block* block) {
     for (SegmentDescription& segment : allocator_.segments()) {
       const auto* base = static_cast<char*>(segment.base);
@@ -113,7 +113,7 @@ TEST_F(PrivatePoolTest, KeepsItsSegmentsWhileItHasAUse) {
   EXPECT_THROW(allocator_.allocate(90 * kMiB, stream_), OutOfMemoryError);
   EXPECT_EQ(source_.reserved(), held);
 
-  timeline_.queue(stream_);  // prevents an automatic release
+  timeline_.queue(stream_);  // queued work prevents an automatic release
   allocator_.release_pool(kPool);
   EXPECT_TRUE(allocator_.pool_exists(kPool));
   allocator_.empty_cache(kOtherPool);
@@ -145,14 +145,14 @@ TEST_F(PrivatePoolTest, ALastResortServesOthersBeforeTheyFail) {
   Block* small = allocate_in(kPool, 100, stream_);
   allocator_.free(allocate_in(kPool, 60 * kMiB, stream_));
   Block* common = allocator_.allocate(20 * kMiB, stream_);
-  EXPECT_EQ(pool_of(common), kCommonPool);  // there was room
+  EXPECT_EQ(pool_of(common), kCommonPool);  // the device had room
   Block* lent = allocator_.allocate(50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   EXPECT_THROW(allocator_.allocate(50 * kMiB, stream_), OutOfMemoryError);
   allocator_.free(lent);
   // Streams never share memory.
   EXPECT_THROW(allocator_.allocate(50 * kMiB, other_), OutOfMemoryError);
-  // Another private pool may borrow, too.
+  // Another private pool may borrow the memory, too.
   lent = allocate_in(kOtherPool, 50 * kMiB, stream_);
   EXPECT_EQ(pool_of(lent), kPool);
   allocator_.free(lent);
@@ -175,8 +175,8 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
     EXPECT_LT(segment.size, bytes + 2 * kMiB);
   }
   EXPECT_EQ(source_.segments().size(), blocks.size());
-  allocator_.set_settings({});  // does not change that
-  // Free ones serve requests that fit, as they are.
+  allocator_.set_settings({});  // settings do not change a pool's trait
+  // Free segments serve requests that fit, without being split.
   void* const address = blocks.back()->pointer;
   allocator_.free(blocks.back());
   blocks.back() = allocate_in(kPool, 10 * kMiB, stream_);
@@ -187,7 +187,7 @@ TEST_F(PrivatePoolTest, AWholePoolSplitsNothing) {
   }
   allocator_.release_pool(kPool);
   EXPECT_TRUE(source_.segments().empty());
-  // The records of its streams serve other pools, which split.
+  // The Pool objects of its streams serve other private pools, whose blocks may be split.
   allocator_.use_pool(kOtherPool);
   Block* first = allocate_in(kOtherPool, 3 * kMiB, stream_);
   Block* second = allocate_in(kOtherPool, 3 * kMiB, stream_);
@@ -417,7 +417,7 @@ TEST_F(PrivatePoolTest, ThreadsUsePrivatePoolsAndCommonMemory) {
   EXPECT_TRUE(allocator_.segments().empty());
 }
 
-// The list of segments is complete: blocks are adjacent and fill their segment.
+// Checks that the list of segments is complete: blocks are adjacent and fill their segment.
 TEST_F(PrivatePoolTest, SegmentsAreListedWithAllTheirBlocks) {
   Block* small = allocator_.allocate(700, stream_);
   Block* gone = allocator_.allocate(700, stream_);

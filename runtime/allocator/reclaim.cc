@@ -24,9 +24,9 @@ void Reclaim::free_pending(Pool& pool, Block* block, PoolLock lock) {
   }
 }
 
-// Makes a pending block wait for its current users. The pool is not locked, because making a mark
-// may wait for room in a stream's queue. No other thread touches a pending block until it waits for
-// a mark. Returns an error that making a mark raised.
+// Makes a pending block wait for its current users. Returns an error that making a mark raised. The
+// pool is not locked, because making a mark may wait for room in a stream's queue. No other thread
+// touches a pending block until it waits for a mark.
 std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   std::vector<std::pair<orStream_t, Mark>> marks;
   std::exception_ptr error;
@@ -51,7 +51,8 @@ std::exception_ptr Reclaim::await_users(Pool& pool, Block* block) {
   return error;
 }
 
-// The same for blocks that were freed where waiting is not allowed. Temporarily unlocks the pool.
+// Makes blocks that were freed where no mark could be made wait for their users. Temporarily
+// unlocks the pool.
 void Reclaim::mark_deferred(Pool& pool, PoolLock* lock) {
   if (!pool.has_deferred() || !timeline_->may_wait()) {
     return;
@@ -102,8 +103,9 @@ bool Reclaim::wait_for_pending() {
   return waited;
 }
 
-// Returns whether there were any. A kernel's error is thrown after the segments were returned;
-// KeptError means that they were not.
+// Returns the pool's free segments that `accept` accepts to the device. Returns whether there were
+// any. A kernel's error is thrown after the segments were returned; KeptError means that they were
+// not.
 bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& accept) {
   std::list<Segment> segments;
   {
@@ -115,7 +117,8 @@ bool Reclaim::release(Pool& pool, const std::function<bool(const Segment&)>& acc
   if (segments.empty()) {
     return false;
   }
-  // Blocks are free for their own stream before its work is done, but not for others.
+  // Wait for the pool's stream: blocks are free for their own stream before its work is done, but
+  // not for others.
   std::exception_ptr error;
   OwnedMark mark;
   try {
@@ -182,7 +185,7 @@ void Reclaim::release_ended_pools() {
         release(pool, [](const Segment&) { return true; });
       }
     } catch (const KeptError&) {
-      continue;  // they stay until a later call
+      continue;  // the segments stay until a later call
     }
   }
   end_unused_pools();
@@ -236,7 +239,7 @@ void Reclaim::collect_garbage(size_t wanted, double threshold) {
     if (reserved + wanted <= allowed) {
       break;
     }
-    // Another thread may have put it to use since.
+    // release() returns the segment only if no other thread has put it to use since.
     try {
       if (release(*candidate.pool,
                   [&](const Segment& segment) { return segment.base == candidate.base; })) {

@@ -74,8 +74,8 @@ class Reclaim {
   // program that drops a pool must not have to wait or to empty the cache.
   void release_ended_pools();
 
-  // Called before a segment of `wanted` bytes is allocated: returns the segments that were unused
-  // for longest while more than the fraction `threshold` of the device's memory is reserved.
+  // Returns the segments that were unused for longest while more than the fraction `threshold` of
+  // the device's memory is reserved. Called before a segment of `wanted` bytes is allocated.
   void collect_garbage(size_t wanted, double threshold);
 
  private:

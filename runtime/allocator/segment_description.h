@@ -17,8 +17,9 @@ namespace openreg::allocator {
 struct BlockDescription {
   void* base = nullptr;
   size_t size = 0;
-  size_t requested = 0;  // of an allocated or pending block, otherwise 0
-  // kFree, kAllocated, kPending, or kSlab: the end of a slab, from which no block has been cut yet.
+  size_t requested = 0;  // requested size of an allocated or pending block, otherwise 0
+  // The state of the block: kFree, kAllocated, kPending, or kSlab for the end of a slab, from which
+  // no block has been cut yet.
   BlockState state = BlockState::kFree;
 };
 

@@ -14,16 +14,17 @@
 
 namespace openreg::allocator {
 
-// Which large ranges may be split. A range of `largest` bytes or more is not split: it serves only
-// requests of at least that size, and only if at most `slack` bytes of it remain unused.
+// The rule for splitting large ranges. A range of `largest` bytes or more is not split: it serves
+// only requests of at least that size, and only if at most `slack` bytes of it remain unused.
 struct SplitLimit {
   size_t largest = std::numeric_limits<size_t>::max();
   size_t slack = 20 * kMiB;
 
-  // No range is divided, and any range may serve a smaller request.
+  // Returns the rule by which no range is split, and any range may serve a smaller request.
   static SplitLimit whole() { return {.largest = 0, .slack = std::numeric_limits<size_t>::max()}; }
 
-  // Whether a range of `size` bytes may serve a request of `wanted` bytes, which fits into it.
+  // Returns whether a range of `size` bytes may serve a request of `wanted` bytes, which fits into
+  // it.
   bool fits(size_t size, size_t wanted) const {
     return wanted < largest ? size < largest : size - wanted <= slack;
   }
@@ -37,7 +38,7 @@ struct Settings {
   // also to larger ones. Empty: no rounding.
   std::vector<size_t> divisions{};
 
-  // For requests between kLargestSmall and kOwnSegment.
+  // The size of segments for requests between kLargestSmall and kOwnSegment.
   size_t large_segment = kLargeSegment;
 
   // If the segments would exceed this fraction of what the allocator may hold, the ones unused for

@@ -71,13 +71,13 @@ TEST_F(SettingsOfAllocatorTest, LargeBlocksAreNotSplit) {
   Block* whole = allocator_.allocate(60 * kMiB, stream_);
   allocator_.free(whole);
   set({.split = {.largest = 40 * kMiB, .slack = 4 * kMiB}});
-  // It is split neither for a small request nor for a large one that would waste more than the
-  // slack.
+  // The block is split neither for a small request nor for a large one that would waste more than
+  // the slack.
   Block* small = allocator_.allocate(5 * kMiB, stream_);
   EXPECT_EQ(reserved(), 80 * kMiB);
   Block* near = allocator_.allocate(57 * kMiB, stream_);
   EXPECT_EQ(near->pointer, whole->pointer);
-  EXPECT_EQ(near->size, 60 * kMiB);  // not split
+  EXPECT_EQ(near->size, 60 * kMiB);  // the range was not split
   EXPECT_EQ(reserved(), 80 * kMiB);
   allocator_.free(near);
   Block* far = allocator_.allocate(50 * kMiB, stream_);
@@ -101,7 +101,7 @@ TEST_F(SettingsOfAllocatorTest, LargeSegmentsHaveTheConfiguredSize) {
 }
 
 TEST_F(SettingsOfAllocatorTest, SegmentsUnusedForLongestAreReturnedBeforeGrowth) {
-  set({.collect_above = 0.5});  // 100 MiB
+  set({.collect_above = 0.5});  // a threshold of 100 MiB
   Block* oldest = allocator_.allocate(30 * kMiB, stream_);
   Block* newer = allocator_.allocate(32 * kMiB, fake_stream(2));
   void* const newer_base = newer->pointer;
@@ -123,7 +123,7 @@ TEST_F(SettingsOfAllocatorTest, SegmentsUnusedForLongestAreReturnedBeforeGrowth)
 
 TEST_F(SettingsOfAllocatorTest, TheThresholdIsAFractionOfTheLimit) {
   source_.set_limit(100 * kMiB);
-  set({.collect_above = 0.5});  // 50 MiB
+  set({.collect_above = 0.5});  // a threshold of 50 MiB
   allocator_.free(allocator_.allocate(30 * kMiB, stream_));
   Block* block = allocator_.allocate(40 * kMiB, stream_);
   EXPECT_EQ(reserved(), 40 * kMiB);
@@ -170,7 +170,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryNamesTheLimit) {
 }
 
 TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCause) {
-  // 200 MiB in segments of 20 MiB, each with a small tensor and 16 MiB free.
+  // Allocate 200 MiB in segments of 20 MiB, each with a small tensor and 16 MiB free.
   std::vector<Block*> held;
   std::vector<Block*> filled;
   for (int i = 0; i < 10; ++i) {
@@ -189,7 +189,7 @@ TEST_F(SettingsOfAllocatorTest, OutOfMemoryMentionsFragmentationOnlyIfItIsTheCau
   EXPECT_EQ(figures.cached, 160 * kMiB);
   EXPECT_EQ(figures.largest_free, 16 * kMiB);
   EXPECT_NE(text.find("max_split_size_mb"), std::string::npos) << text;
-  // The same if other streams have the memory in one piece.
+  // The text is the same if other streams have the memory in one piece.
   text = out_of_memory(&allocator_, 12 * kMiB, fake_stream(2), &figures);
   EXPECT_EQ(text.find("max_split_size_mb"), std::string::npos) << text;
   EXPECT_NE(text.find("other streams"), std::string::npos) << text;

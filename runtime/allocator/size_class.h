@@ -17,7 +17,7 @@ namespace openreg::allocator {
 inline constexpr size_t kKiB = 1024;
 inline constexpr size_t kMiB = 1024 * kKiB;
 
-inline constexpr size_t kAlignment = 64;  // of every block: a cache line, an AVX-512 register
+inline constexpr size_t kAlignment = 64;  // every block's: a cache line, an AVX-512 register
 inline constexpr size_t kLargestClass = 256 * kKiB;
 inline constexpr int kSizeClasses = 44;
 inline constexpr size_t kRangeGranule = 2 * kKiB;
@@ -35,13 +35,13 @@ inline constexpr size_t round_up(size_t bytes, size_t granule) {
   return (bytes + granule - 1) / granule * granule;
 }
 
-// bytes: 1 .. kLargestClass.
+// Returns the class of a request of `bytes` bytes, 1 to kLargestClass.
 inline constexpr int size_class(size_t bytes) {
   const size_t last = bytes - 1;
   if (last < 512) {
     return static_cast<int>(last / 64);
   }
-  const int log = std::bit_width(last) - 1;  // 9 .. 17
+  const int log = std::bit_width(last) - 1;  // from 9 to 17
   return 8 + (log - 9) * 4 + static_cast<int>((last >> (log - 2)) & 3);
 }
 
@@ -53,8 +53,9 @@ inline constexpr size_t class_bytes(int size_class) {
   return static_cast<size_t>((size_class - 8) % 4 + 5) << (log - 2);
 }
 
-// A slab, the run of blocks of one class, has 64 KiB or eight blocks (four above 32 KiB), whichever
-// is larger. So slabs are created rarely, and a class that is used once does not hold much memory.
+// Returns the size of a slab, the run of blocks of one class: 64 KiB or eight blocks (four above 32
+// KiB), whichever is larger. So slabs are created rarely, and a class that is used once does not
+// hold much memory.
 inline constexpr size_t slab_bytes(int size_class) {
   const size_t bytes = class_bytes(size_class);
   const size_t blocks = bytes > 32 * kKiB ? 4 : 8;

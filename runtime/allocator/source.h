@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Source - where a caching allocator allocates its segments: the memory of one device. DeviceSource
-// is the real one; tests have others.
+// Source - the interface through which a caching allocator allocates its segments: the memory of
+// one device. DeviceSource is the real one; tests have others.
 #ifndef RUNTIME_ALLOCATOR_SOURCE_H_
 #define RUNTIME_ALLOCATOR_SOURCE_H_
 
@@ -23,7 +23,7 @@ class OPENREG_API Source {
   // help.
   virtual void* allocate(size_t size, std::string* reason) = 0;
 
-  // Frees a segment from allocate(). No queued kernel uses it any more.
+  // Frees a segment from allocate(), which no queued kernel uses any more.
   virtual void free(void* segment, size_t size) = 0;
 
   // Returns the pages of free memory to the operating system.

@@ -17,7 +17,7 @@ struct Stat {
   int64_t current = 0;
   int64_t peak = 0;       // highest `current` since the start or reset_peak()
   int64_t allocated = 0;  // sum of all increases since the start or reset_accumulated()
-  int64_t freed = 0;      // sum of all decreases, likewise
+  int64_t freed = 0;      // sum of all decreases since then
 };
 
 enum PoolType : uint8_t {

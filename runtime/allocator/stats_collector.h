@@ -45,7 +45,7 @@ class StatsCollector {
   }
   void settle(Pool& pool, PoolLock lock);
 
-  // See Stats for what each one counts.
+  // Count events; Stats says what each counter means.
   void retried() { add_one(&alloc_retries_); }
   void ran_out_of_memory() { add_one(&ooms_); }
   void waited_for_streams() { add_one(&stream_waits_); }
@@ -64,7 +64,8 @@ class StatsCollector {
   }
   void count_private(const Pool& pool, PoolType type, int64_t bytes);
   void change_private_reserved(const std::function<void(Stat&)>& change);
-  // Sums over all pools since the start, without peaks. Requires the locks of all pools.
+  // Returns the sums over all pools since the start, without peaks. Requires the locks of all
+  // pools.
   Stats totals() const;
 
   PoolList* const pools_;
@@ -73,7 +74,7 @@ class StatsCollector {
   Peaks peaks_;
   Stats base_;  // totals() at the last reset_accumulated()
 
-  // By private pool; see Stats.
+  // The reserved bytes of each private pool; see Stats.
   std::mutex private_reserved_lock_;
   std::map<PoolId, std::array<Stat, kPoolTypes>> private_reserved_;
 

@@ -14,7 +14,7 @@ namespace openreg::allocator {
 
 // A point in the order of one stream. The caller of mark() owns it until drop().
 using Mark = std::uintptr_t;
-// The mark of a stream with nothing to wait for; it has always passed.
+// The mark of a stream with nothing to wait for. It has always passed.
 inline constexpr Mark kNoMark = 0;
 
 // Every function may be called from every thread.
@@ -22,7 +22,7 @@ class OPENREG_API Timeline {
  public:
   virtual ~Timeline() = default;
 
-  // False inside a kernel or host callback, where a mark or a wait could wait for itself.
+  // Returns false inside a kernel or host callback, where a mark or a wait could wait for itself.
   virtual bool may_wait() = 0;
 
   // Marks the point after all work that is queued on `stream` now. If the stream no longer exists,
@@ -30,7 +30,7 @@ class OPENREG_API Timeline {
   // kernel of that work failed, throws its Error after the wait.
   virtual Mark mark(orStream_t stream) = 0;
 
-  // Whether all work before the mark is done. Never waits; called with a lock held.
+  // Returns whether all work before the mark is done. Never waits; called with a lock held.
   virtual bool passed(Mark mark) = 0;
 
   // Waits until the mark has passed. Leaves the error of a failed kernel with its stream, where the

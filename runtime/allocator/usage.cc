@@ -74,7 +74,7 @@ void Peaks::settle(std::span<PoolUsage* const> pools, size_t raised,
   add(&then, raised_to, 1);
   raise(then);
 
-  // Quantities that are within their limits in all pools keep them: lowering a limit would only
+  // Leave the limits of quantities that are within them in all pools: lowering a limit would only
   // make its pool settle again soon.
   std::bitset<kQuantities> crossed;
   const auto compare = [&crossed](const Quantities& value, const Quantities& limits) {
@@ -103,7 +103,8 @@ void Peaks::share_out(std::span<PoolUsage* const> pools, const Sums& now,
       Quantities limits = usage.limits();
       for (size_t quantity = 0; quantity < kQuantities; ++quantity) {
         if (which[quantity]) {
-          // Equal shares; each pool has two shares of the aggregate.
+          // Give all pools equal shares of the difference. The aggregate has twice as many shares:
+          // one for the small and one for the large blocks of each pool.
           limits[quantity] =
               current[quantity] +
               std::min((peaks_[type][quantity] - now[type][quantity]) / count,

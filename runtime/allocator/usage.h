@@ -35,7 +35,7 @@ using Quantities = std::array<int64_t, kQuantities>;
 
 class Usage {
  public:
-  // Blocks that the program holds. allocated() and freed() are the hot path.
+  // Count blocks that the program holds. allocated() and freed() are the hot path.
   void allocated(size_t size, size_t requested) {
     ++blocks_.up;
     block_bytes_.up += static_cast<int64_t>(size);
@@ -47,7 +47,7 @@ class Usage {
     requested_bytes_.down += static_cast<int64_t>(requested);
   }
 
-  // Blocks that were freed but cannot be reused yet.
+  // Count blocks that were freed but cannot be reused yet.
   void suspended(size_t size) {
     ++pending_;
     pending_bytes_ += static_cast<int64_t>(size);
@@ -59,9 +59,9 @@ class Usage {
     refresh();
   }
 
-  // Pieces of segments in use, including free pieces, and their bytes. The caller reports only
-  // changes. (If a program holds one block at a time, each block changes whether its segment is in
-  // use.)
+  // Count pieces of segments in use, including free pieces, and their bytes. The caller reports
+  // only changes. (If a program holds one block at a time, each block changes whether its segment
+  // is in use.)
   void pieces_added(int64_t pieces, int64_t bytes) {
     pieces_.up += pieces;
     piece_bytes_.up += bytes;
@@ -85,12 +85,12 @@ class Usage {
     segment_bytes_.down += static_cast<int64_t>(size);
   }
 
-  // Whether a quantity has exceeded its limit, so that the peaks must be settled.
+  // Returns whether a quantity has exceeded its limit, so that the peaks must be settled.
   bool crossed() const {
     return blocks_.current() > bounds_.blocks_max || block_bytes_.current() > bounds_.bytes_max ||
            requested_bytes_.current() > bounds_.requested_max || crossed_by_free();
   }
-  // The same, if blocks were only freed since the last check; this only adds free pieces.
+  // Returns the same if blocks were only freed since the last check, which only adds free pieces.
   bool crossed_by_free() const {
     return blocks_.current() < bounds_.blocks_min || block_bytes_.current() < bounds_.bytes_min;
   }
@@ -117,7 +117,7 @@ class Usage {
     const bool segments_crossed = segments_.current() > limits_[kSegment] ||
                                   segment_bytes_.current() > limits_[kReservedBytes];
     bounds_.blocks_max = segments_crossed
-                             ? -1  // crossed, whatever the blocks do
+                             ? -1  // always crossed, whatever the blocks do
                              : std::min(limits_[kAllocation], limits_[kActive] - pending_);
     bounds_.bytes_max = std::min(limits_[kAllocatedBytes], limits_[kActiveBytes] - pending_bytes_);
     bounds_.requested_max = limits_[kRequestedBytes];
@@ -138,21 +138,22 @@ class Usage {
   Quantities limits_{};
 };
 
-// The usage of one pool: of its small and its large blocks.
+// The usage of one pool: that of its small blocks and that of its large blocks.
 using PoolUsage = std::array<Usage, 2>;
 inline constexpr size_t usage_index(PoolType type) { return type == kLargePool ? 1 : 0; }
 
-// The quantities of a pool when it exceeded its limits.
+// The quantities of a pool at the moment when it exceeded its limits.
 using PoolQuantities = std::array<Quantities, 2>;
 PoolQuantities current_of(const PoolUsage& usage);
 
 class Peaks {
  public:
   // Updates the peaks with the sums over `pools` and distributes the difference. The pool `raised`
-  // has exceeded its limits; `raised_to` counts for it too, because its current counters may be
+  // has exceeded its limits; `raised_to` counts for it as well, because its current counters may be
   // lower again.
   void settle(std::span<PoolUsage* const> pools, size_t raised, const PoolQuantities& raised_to);
-  // Updates the peaks with the sums. A pool that has exceeded its limits may not have settled yet.
+  // Updates the peaks with the sums only. A pool that has exceeded its limits may not have settled
+  // yet.
   void raise(std::span<PoolUsage* const> pools) { raise(sum(pools)); }
   // Sets the peaks to the current sums.
   void reset(std::span<PoolUsage* const> pools);

@@ -79,7 +79,7 @@ TEST(UsageTest, ASuspendedBlockIsActiveButNotAllocated) {
   EXPECT_EQ(usage.current()[kActive], 0);
 }
 
-// Compares the peak over several pools with one that is computed after every step.
+// Compares the peak over several pools with a peak that is computed after every step.
 TEST(PeaksTest, AreExactOverSeveralPools) {
   constexpr size_t kPools = 3;
   std::mt19937_64 random(20);
@@ -135,7 +135,7 @@ TEST(PeaksTest, UseTheHighestValueOfEachPool) {
   EXPECT_EQ(peaks.peak(kAllocatedBytes, kLargePool), 0);
 }
 
-// The purpose of limits: a loop that repeats itself does not settle any more.
+// Checks the purpose of limits: a loop that repeats itself does not settle any more.
 TEST(PeaksTest, AreNotSettledInASteadyState) {
   Settled settled(2);
   const auto loop = [&settled] {

@@ -23,7 +23,8 @@ constexpr std::string_view kKnown =
 
 constexpr std::string_view kFraction = "per_process_memory_fraction";
 
-// Options that exist for other devices only: the neutral value, and why no other value is accepted.
+// An option that exists for other devices only, its neutral value, and why no other value is
+// accepted.
 struct Unsupported {
   std::string_view key;
   std::string_view neutral;
@@ -84,8 +85,8 @@ AllocatorSettings allocator_settings() {
 }
 
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply) {
-  // torch rejects unregistered keys. Another device of this process may already have registered
-  // some of these.
+  // Register the keys, because torch rejects others. Another device of this process may already
+  // have registered some of them.
   auto& keys = AcceleratorAllocatorConfig::getMutableKeys();
   keys.emplace(kFraction);
   for (const Unsupported& unsupported : kUnsupported) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The settings of the device allocator: PYTORCH_ALLOC_CONF and the values that a program sets at
-// run time.
+// allocator_settings.h - the settings of the device allocator: PYTORCH_ALLOC_CONF and the values
+// that a program sets at run time.
 //
 // torch parses the options that all devices share (c10/core/AllocatorConfig.h) and passes the whole
 // text on for the others. An option that has no meaning on this device is an error here unless it
@@ -18,13 +18,14 @@ namespace openreg {
 
 struct AllocatorSettings {
   allocator::Settings core;
-  std::optional<double> memory_fraction;  // of each device, if the text contains it
+  std::optional<double> memory_fraction;  // share of each device, if the text contains it
 };
 
 // Returns the current settings. Throws c10::ValueError for an unsupported option or value.
 AllocatorSettings allocator_settings();
 
-// Calls `apply` with the settings whenever they change. Call this once, before the first use.
+// Makes torch call `apply` with the settings whenever they change. Must be called once, before the
+// first use.
 void on_allocator_settings(std::function<void(const AllocatorSettings&)> apply);
 
 }  // namespace openreg

@@ -16,7 +16,8 @@ namespace {
 
 std::atomic<bool> initialized{false};
 
-// A function-local static, because static initializers of other libraries append to it.
+// Returns the actions for the first use. They are a function-local static, because static
+// initializers of other libraries append to them.
 std::vector<void (*)()>& initial_actions() {
   static std::vector<void (*)()> actions;
   return actions;
@@ -89,7 +90,7 @@ bool is_initialized() noexcept {
 }
 
 bool in_forked_child() noexcept {
-  // A query that does not initialize the driver; in a forked child the driver rejects it.
+  // Query the driver without initializing it; in a forked child it rejects this query.
   int device = 0;
   return orGetDevice(&device) == orErrorForked;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Devices in torch's terms: c10::DeviceIndex over the driver's current device.
+// device.h - devices in torch's terms: c10::DeviceIndex over the driver's current device.
 //
 // The driver keeps the current device, per thread; nothing is cached here. Threads: any. Functions
 // that are not noexcept throw c10::Error.
@@ -33,16 +33,16 @@ OPENREG_API void synchronize_device(c10::DeviceIndex device);
 // child. Cheap after the first call.
 OPENREG_API void initialize();
 
-// Whether initialize(), or a function that calls it, has run in this process.
+// Returns whether initialize(), or a function that calls it, has run in this process.
 OPENREG_API bool is_initialized() noexcept;
 
-// Whether this process was forked after the first use of the device, and therefore cannot use it.
-// torch's Python name for this is _is_in_bad_fork.
+// Returns whether this process was forked after the first use of the device, and therefore cannot
+// use it. torch's Python name for this is _is_in_bad_fork.
 OPENREG_API bool in_forked_child() noexcept;
 
-// Makes `device` current for the lifetime of the scope. Use it where torch is available;
-// allocator::DeviceScope is the equivalent below torch. Cheaper than c10::DeviceGuard: no virtual
-// call.
+// Makes `device` current for the lifetime of the scope. Use this class where torch is available;
+// allocator::DeviceScope is the equivalent below torch. It is cheaper than c10::DeviceGuard,
+// because it makes no virtual call.
 class DeviceScope {
  public:
   explicit DeviceScope(c10::DeviceIndex device)

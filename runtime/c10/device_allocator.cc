@@ -33,7 +33,7 @@ namespace stats = c10::CachingDeviceAllocator;
 using allocator::Block;
 using allocator::CachingAllocator;
 
-// Translates exceptions of the allocator core to torch's.
+// Throws torch's exception for an exception of the allocator core.
 [[noreturn]] void throw_allocator_error(const allocator::Error& error) {
   TORCH_CHECK_WITH(OutOfMemoryError, error.code() != orErrorOutOfMemory, error.what());
   TORCH_CHECK(error.code() != orErrorForked,
@@ -61,7 +61,7 @@ struct DeviceMemory {
         core(device, &source, &timeline) {}
   allocator::DeviceSource whole;
   allocator::Source* const base;    // `whole`, unless a diagnostic replaces it
-  allocator::LimitedSource source;  // the share that this process may use
+  allocator::LimitedSource source;  // limits `base` to the share that this process may use
   allocator::DeviceTimeline timeline;
   CachingAllocator core;
   std::atomic<double> fraction{1};
@@ -125,7 +125,8 @@ size_t current_bytes(const allocator::Stats& stats, allocator::Quantity quantity
   return static_cast<size_t>(stats.stat[quantity][allocator::kAggregate].current);
 }
 
-// Reports to torch's profiler if it records memory (profile_memory=True).
+// Reports a change of allocated memory to torch's profiler if it records memory
+// (profile_memory=True).
 void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
   if (!profiles_memory()) {
     return;
@@ -145,7 +146,8 @@ void report_to_profiler(CachingAllocator& core, void* pointer, int64_t bytes) {
 
 void free_nothing(void* /*context*/) {}
 
-// On out of memory, retries after releasing memory that other processes no longer use.
+// Allocates a block. If there is no room, retries after releasing memory that other processes no
+// longer use.
 Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   try {
     return core.allocate(bytes, stream);
@@ -157,7 +159,8 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   return core.allocate(bytes, stream);
 }
 
-// The same operations with hooks, for when a diagnostic or torch's profiler watches memory.
+// Allocation, free and stream uses with hooks, for the time while a diagnostic or torch's profiler
+// watches memory.
 
 [[gnu::cold, gnu::noinline]] c10::DataPtr allocate_watched(c10::Device device, size_t bytes,
                                                            orStream_t stream) {
@@ -197,7 +200,7 @@ Block* allocate_block(CachingAllocator& core, size_t bytes, orStream_t stream) {
   if (memory_watchers.any()) {
     const DiagnosticHooks& hooks = diagnostic_hooks();
     scope.emplace(hooks.context(allocator::ContextLevel::kAll));
-    hooks.on_free(block);  // before another thread can allocate the block
+    hooks.on_free(block);  // called before another thread can allocate the block
   }
   core.free(block);
   report_to_profiler(core, pointer, -bytes);
@@ -228,7 +231,7 @@ class DeviceAllocator final : public c10::DeviceAllocator {
   // There is no raw_allocate, because a block cannot be found by its address alone.
   c10::DeleterFnPtr raw_deleter() const override { return nullptr; }
 
-  // For clone(): copies in the order of the current stream of the current device.
+  // Copies for clone(), in the order of the current stream of the current device.
   void copy_data(void* dst, const void* src, std::size_t bytes) const override {
     if (bytes != 0) {
       OPENREG_CHECK(orMemcpyAsync(dst, src, bytes, orMemcpyDeviceToDevice,
@@ -296,7 +299,8 @@ class DeviceAllocator final : public c10::DeviceAllocator {
     }
   }
 
-  // Free memory is what the driver can still allocate; it excludes what this allocator caches.
+  // Returns the free and the total memory. Free memory is what the driver can still allocate; it
+  // excludes what this allocator caches.
   std::pair<size_t, size_t> getMemoryInfo(c10::DeviceIndex device) override {
     const DeviceMemory* const memory = memory_if_any(resolve_device(device));
     if (memory != nullptr && memory->base != &memory->whole) {
@@ -430,7 +434,8 @@ void free_block(void* context) {
     }
     core_of(device).free(block);
   } catch (const std::exception& error) {
-    // A deleter must not throw. The memory has been freed, but the error must not be lost.
+    // Warn instead of throwing, which a deleter must not do. The memory has been freed, but the
+    // error must not be lost.
     TORCH_WARN("openreg: error while freeing memory: ", error.what());
   }
 }

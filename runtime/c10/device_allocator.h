@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Device memory through torch's interface: c10::DeviceAllocator over the caching core in
-// runtime/allocator.
+// device_allocator.h - device memory through torch's interface: c10::DeviceAllocator over the
+// caching core in runtime/allocator.
 //
 // Each device has one CachingAllocator, created at the first allocation. The context of each
 // DataPtr is its Block and the deleter is free_block, so that other layers get from a storage to
@@ -26,17 +26,17 @@ namespace allocator {
 class CachingAllocator;
 }
 
-// Returns torch's allocator for device type openreg. Lives forever.
+// Returns torch's allocator for device type openreg, which is never destroyed.
 OPENREG_API c10::DeviceAllocator* device_allocator() noexcept;
 
-// Like allocate(), but on `device`: the current device is neither read nor changed. The memory
-// belongs to the current stream of that device. A size of 0 gives a DataPtr without memory.
+// Allocates like allocate(), but on `device`: the current device is neither read nor changed. The
+// memory belongs to the current stream of that device. A size of 0 gives a DataPtr without memory.
 OPENREG_API c10::DataPtr allocate_on(c10::DeviceIndex device, size_t bytes);
 
-// Like allocate_on(), for work on `stream`, which must be a stream of `device`.
+// Allocates like allocate_on(), but for work on `stream`, which must be a stream of `device`.
 c10::DataPtr allocate_on_stream(c10::DeviceIndex device, size_t bytes, orStream_t stream);
 
-// The deleter of every DataPtr from this allocator.
+// Frees a block. This is the deleter of every DataPtr from this allocator.
 OPENREG_API void free_block(void* block);
 
 // Returns the block behind a DataPtr, or null if it has no memory or the memory is from elsewhere.
@@ -76,8 +76,9 @@ OPENREG_API c10::MempoolId_t new_pool_id();
 OPENREG_API void set_memory_fraction(c10::DeviceIndex device, double fraction);
 OPENREG_API double memory_fraction(c10::DeviceIndex device);
 
-// The core of `device`, for operations that torch's interface lacks. The first function creates it
-// if necessary; the second returns null before the first allocation on `device`. Lives forever.
+// Return the core of `device`, for operations that torch's interface lacks. The first function
+// creates it if necessary; the second returns null before the first allocation on `device`. The
+// core is never destroyed.
 allocator::CachingAllocator& caching_allocator(c10::DeviceIndex device);
 OPENREG_API allocator::CachingAllocator* caching_allocator_if_any(c10::DeviceIndex device) noexcept;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Diagnostic hooks: the events that c10 reports to the diagnostics (runtime/diagnostics), and the
-// questions that it asks them.
+// diagnostic_hooks.h - diagnostic hooks: the events that c10 reports to the diagnostics
+// (runtime/diagnostics), and the questions that it asks them.
 //
 // c10 does not depend on the diagnostics: their library registers one table of functions when it is
 // loaded. Without it every hook has a default that changes nothing, so a backend may leave the
@@ -35,7 +35,8 @@
 
 namespace openreg {
 
-// The set of active diagnostics of some path, one bit each; runtime/diagnostics assigns the bits.
+// The set of active diagnostics of one kind of code path, one bit each; runtime/diagnostics assigns
+// the bits.
 class Watchers {
  public:
   uint32_t bits() const noexcept { return bits_.load(std::memory_order_relaxed); }
@@ -53,8 +54,8 @@ class Watchers {
   std::atomic<uint32_t> bits_{0};
 };
 
-OPENREG_API extern Watchers memory_watchers;  // allocations and frees
-OPENREG_API extern Watchers stream_watchers;  // events, and waits of the host
+OPENREG_API extern Watchers memory_watchers;  // those that watch allocations and frees
+OPENREG_API extern Watchers stream_watchers;  // those that watch events and waits of the host
 
 // What the host waits for: all streams of a device, one stream, or an event.
 using Awaited = std::variant<c10::DeviceIndex, orStream_t, orEvent_t>;
@@ -127,7 +128,7 @@ void wait_for(const Awaited& awaited, const Wait& wait) {
     diagnostic_hooks().before_wait(awaited);
   }
   const orError_t error = wait();
-  // Loaded again, because a kernel that has just finished may have turned a watcher on.
+  // Load the watchers again, because a kernel that has just finished may have turned one on.
   if (C10_UNLIKELY(stream_watchers.any())) {
     diagnostic_hooks().after_wait(awaited, error);
   }

@@ -81,7 +81,7 @@ class DiagnosticHooksTest : public ::testing::Test {
  protected:
   void SetUp() override {
     set_diagnostic_hooks(&kHooks);
-    (void)allocate_on(0, 1);  // creates its allocator
+    (void)allocate_on(0, 1);  // creates the allocator of device 0
     calls.clear();
   }
   void TearDown() override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Errors of the device as PyTorch exceptions.
+// error.h - converts errors of the device to PyTorch exceptions.
 //
 // The device (runtime/device) returns an orError_t and a message; torch needs a C++ exception whose
 // type determines the Python exception. Only this file converts one to the other. If kernels can
@@ -25,8 +25,8 @@ namespace openreg {
 //                         `error` as its error_code
 [[noreturn]] OPENREG_API void throw_error(orError_t error);
 
-// throw_error() calls this hook for a kernel error. It throws the kernel's exception, or returns if
-// there is none. At most one hook per process, registered by a static initializer.
+// A hook that throw_error() calls for a kernel error. It throws the kernel's exception, or returns
+// if there is none. At most one hook per process, registered by a static initializer.
 using RethrowKernelException = void (*)();
 OPENREG_API void set_kernel_exception_hook(RethrowKernelException rethrow);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Creates a c10::Event from an existing native event, for events shared between processes.
+// event.h - makes a c10::Event of an existing native event, for events shared between processes.
 //
 // A c10::Event creates its native event at the first record and has no other way to obtain one.
 // Threads: as for c10::Event.

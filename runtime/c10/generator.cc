@@ -109,7 +109,8 @@ uint64_t GeneratorImpl::seed() {
 void GeneratorImpl::set_state(const c10::TensorImpl& new_state) {
   TORCH_CHECK_TYPE(new_state.device().is_cpu() && new_state.layout() == c10::kStrided &&
                        new_state.dtype() == caffe2::TypeMeta::Make<uint8_t>(),
-                   "the RNG state must be a torch.ByteTensor on the CPU");
+                   "the RNG state must be a torch.ByteTensor on the CPU, but got ",
+                   new_state.dtype(), " on ", new_state.device());
   TORCH_CHECK(new_state.is_contiguous() && new_state.numel() == kStateBytes,
               "the RNG state of an openreg generator must have ", kStateBytes,
               " contiguous bytes (seed, offset), but got ", new_state.numel());
@@ -130,7 +131,10 @@ c10::intrusive_ptr<c10::TensorImpl> GeneratorImpl::get_state() const {
 
 void GeneratorImpl::graphsafe_set_state(const c10::intrusive_ptr<c10::GeneratorImpl>& new_state) {
   const auto* other = dynamic_cast<const GeneratorImpl*>(new_state.get());
-  TORCH_CHECK(other != nullptr, "expected the state of an openreg generator");
+  TORCH_CHECK(
+      other != nullptr,
+      "graphsafe_set_state: expected the state of an openreg generator, but got that of another "
+      "device");
   state_ = other->state_;
 }
 
@@ -141,7 +145,8 @@ c10::intrusive_ptr<c10::GeneratorImpl> GeneratorImpl::graphsafe_get_state() cons
 }
 
 GeneratorImpl* GeneratorImpl::clone_impl() const {
-  // A raw pointer without a reference: torch takes the first reference (c10::GeneratorImpl::clone).
+  // Return a raw pointer without a reference: torch takes the first reference
+  // (c10::GeneratorImpl::clone).
   auto copy = std::make_unique<GeneratorImpl>(device().index());
   const PhiloxState position = state_->position();
   copy->state_->move(position.seed, position.offset);
@@ -180,7 +185,7 @@ PhiloxState reserve(const std::optional<at::Generator>& generator, c10::DeviceIn
 
 at::Generator make_cpu_generator(const PhiloxState& state) {
   const ReplayedNumbers start = state.replayed ? *state.replayed : ReplayedNumbers{state.seed, 0};
-  // Philox counts in blocks of four numbers.
+  // Philox counts in blocks of four numbers, so divide the offset.
   at::Philox4_32 philox(start.seed, /*subsequence=*/0, (start.offset + state.offset) / 4);
   at::mt19937_data_pod twister{};
   twister.seed_ = start.seed;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Random numbers: one counter-based generator per device.
+// generator.h - random numbers: one counter-based generator per device.
 //
 // The state is (seed, offset), 16 bytes in two little-endian words, as DTensor's tracker expects.
 // A random operator reserves a range of offsets when it is launched; its kernel computes its random
@@ -30,8 +30,8 @@
 
 namespace openreg {
 
-// Where the current replay begins in the sequence of one generator. Written and read in stream
-// order.
+// The position at which the current replay begins in the sequence of one generator. Written and
+// read in stream order.
 struct ReplayedNumbers {
   uint64_t seed = 0;
   uint64_t offset = 0;
@@ -45,11 +45,12 @@ struct PhiloxState {
   std::shared_ptr<const ReplayedNumbers> replayed = nullptr;
 };
 
-// Shared between generators by graphsafe_set_state(), and with the graphs that use it.
+// The state of a generator. Generators share it by graphsafe_set_state(), and graphs that use it
+// share it with them.
 class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
  public:
-  // The position in the sequence. Both functions throw while a graph that uses this state is
-  // captured.
+  // Get and set the position in the sequence. Both functions throw while a graph that uses this
+  // state is captured.
   PhiloxState position() const;
   void move(uint64_t seed, uint64_t offset);
 
@@ -57,9 +58,11 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   // the current stream, or 0 for none. Throws unless this state belongs to exactly that capture.
   PhiloxState advance(uint64_t count, uint64_t capture);
 
-  // From now on launches of this capture reserve offsets from 0. Throws during another capture.
+  // Makes launches of this capture reserve offsets from 0 from now on. Throws during another
+  // capture.
   void begin_capture(uint64_t capture, std::shared_ptr<const ReplayedNumbers> replayed);
-  // Returns how many random numbers a replay uses. Does nothing if not part of this capture.
+  // Ends the capture and returns how many random numbers a replay uses. Does nothing if this state
+  // is not part of the capture.
   uint64_t end_capture(uint64_t capture);
 
  private:
@@ -68,7 +71,8 @@ class OPENREG_API GeneratorState : public c10::intrusive_ptr_target {
   mutable std::mutex mutex_;
   uint64_t seed_ = c10::default_rng_seed_val;
   uint64_t offset_ = 0;
-  // During a capture:
+  // The capture in progress (0: none), the numbers that it has reserved, and the start of its
+  // replays.
   uint64_t capture_ = 0;
   uint64_t drawn_ = 0;
   std::shared_ptr<const ReplayedNumbers> replayed_;
@@ -78,7 +82,7 @@ class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
  public:
   explicit GeneratorImpl(c10::DeviceIndex device);
 
-  void set_current_seed(uint64_t seed) override;  // and sets the offset to 0
+  void set_current_seed(uint64_t seed) override;  // also sets the offset to 0
   void set_offset(uint64_t offset) override;      // must be a multiple of 4
   uint64_t get_offset() const override;
   uint64_t current_seed() const override;
@@ -98,7 +102,7 @@ class OPENREG_API GeneratorImpl final : public c10::GeneratorImpl {
   c10::intrusive_ptr<GeneratorState> state_;
 };
 
-// The default generator of a device. Creating it does not initialize the device.
+// Returns the default generator of a device. Creating it does not initialize the device.
 OPENREG_API const at::Generator& default_generator(c10::DeviceIndex device);
 
 // Reserves `count` random numbers from `generator`, or from the default generator of `device`.
@@ -106,7 +110,7 @@ OPENREG_API const at::Generator& default_generator(c10::DeviceIndex device);
 OPENREG_API PhiloxState reserve(const std::optional<at::Generator>& generator,
                                 c10::DeviceIndex device, uint64_t count);
 
-// How many random numbers fill the whole state of a Mersenne twister.
+// The number of random numbers that fill the whole state of a Mersenne twister.
 constexpr uint64_t kCpuGeneratorNumbers = 624;
 
 // Returns a CPU generator whose state is a function of `state` alone. May be called on any thread,

@@ -40,7 +40,7 @@ orStreamCaptureMode native_mode(at::GraphCaptureMode mode) {
   return orStreamCaptureModeGlobal;
 }
 
-// Whether a stream is part of this capture.
+// Returns whether a stream is part of this capture.
 bool belongs(orStream_t stream, uint64_t capture) {
   orStreamCaptureStatus status = orStreamCaptureStatusNone;
   uint64_t id = 0;
@@ -49,8 +49,9 @@ bool belongs(orStream_t stream, uint64_t capture) {
 
 }  // namespace
 
-// Where each queued replay begins in the generators' sequences. replay() pushes an entry; the first
-// command of the replay pops it. Replays of one graph run in the order in which they were queued.
+// A queue of the positions at which each queued replay begins in the generators' sequences.
+// replay() pushes an entry; the first command of the replay pops it. Replays of one graph run in
+// the order in which they were queued.
 class Graph::Replays final : public c10::intrusive_ptr_target {
  public:
   using Numbers = std::vector<ReplayedNumbers>;  // one for each of `targets`
@@ -58,7 +59,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
   void set_targets(std::vector<std::shared_ptr<ReplayedNumbers>> targets) {
     targets_ = std::move(targets);
   }
-  // Returns the position of the entry, for take_back().
+  // Adds an entry and returns its position, for take_back().
   uint64_t push(Numbers numbers) {
     const std::lock_guard lock(mutex_);
     queued_.push_back(std::move(numbers));
@@ -91,7 +92,7 @@ class Graph::Replays final : public c10::intrusive_ptr_target {
  private:
   std::mutex mutex_;
   std::deque<Numbers> queued_;
-  uint64_t taken_ = 0;  // entries popped by first commands
+  uint64_t taken_ = 0;  // number of entries that first commands have popped
   std::vector<std::shared_ptr<ReplayedNumbers>> targets_;
 };
 
@@ -114,7 +115,8 @@ Graph::~Graph() {
 
 void Graph::add_generator(const at::Generator& generator) {
   TORCH_CHECK(generator.defined() && generator.device().type() == kOpenRegType,
-              "openreg: a graph can use generators of device openreg only");
+              "openreg: a graph can use generators of device openreg only: pass one from "
+              "torch.Generator(\"openreg\")");
   const auto& state = generator.get<GeneratorImpl>()->state();
   const bool known = std::any_of(generators_.begin(), generators_.end(),
                                  [&](const Drawn& drawn) { return drawn.state == state; });
@@ -151,7 +153,7 @@ void Graph::capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) {
     begin_allocate_to_pool(device_, used,
                            [capture](orStream_t stream) { return belongs(stream, capture); });
     pool_ = used;
-    // Always a new pool, because torch's allocator cannot begin a pool again after its release.
+    // Always use a new pool, because torch's allocator cannot begin a pool again after its release.
     const c10::MempoolId_t host = new_pool_id();
     at::getHostAllocator(kOpenRegType)->begin_allocate_to_pool(host, [capture](c10::Stream stream) {
       return stream.device_type() == kOpenRegType && belongs(native_stream(stream), capture);
@@ -204,8 +206,9 @@ void Graph::leave_capture() noexcept {
 }
 
 void Graph::capture_end() {
-  TORCH_CHECK(state_ == State::kCapturing,
-              "openreg: capture_end() without a capture that this graph began");
+  TORCH_CHECK(
+      state_ == State::kCapturing,
+      "openreg: capture_end() without a capture that this graph began: call capture_begin() first");
   TORCH_CHECK(
       current_native_stream(device_) == stream_,
       "openreg: capture_end() on another stream than capture_begin(): make that one current");
@@ -271,7 +274,8 @@ void Graph::replay() {
 void leave_replays_to_exit() { process_ends.store(true, std::memory_order_relaxed); }
 
 bool Graph::wait_for_replays() noexcept {
-  // Not orEventSynchronize, which would consume a kernel error that the program must see.
+  // Poll instead of calling orEventSynchronize, which would consume a kernel error that the program
+  // must see.
   if (replayed_ == nullptr) {
     return true;
   }
@@ -314,7 +318,7 @@ void Graph::reset() {
   } else if (state_ == State::kCaptured) {
     if (wait_for_replays()) {
       const orError_t error = orGraphDestroy(graph_);
-      // invalid after a device reset
+      // The handle is invalid after a device reset.
       TORCH_CHECK(error == orSuccess || error == orErrorInvalidHandle, orGetLastErrorDetail());
     } else {
       pool_ = kNoPool;

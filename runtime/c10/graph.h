@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// A captured graph in torch's terms: at::GraphImplInterface, behind torch.accelerator.Graph and
-// torch.openreg.OpenRegGraph.
+// graph.h - a captured graph in torch's terms: at::GraphImplInterface, behind
+// torch.accelerator.Graph and torch.openreg.OpenRegGraph.
 //
 // The driver stores and replays the commands (openreg.h). A Graph adds what torch expects:
 //   - memory that is allocated on captured streams comes from a private pool, so that no other code
@@ -31,14 +31,14 @@
 
 namespace openreg {
 
-// Call this when the process begins to exit, which drops queued work. From then on a graph does not
-// wait for its queued replays and keeps its memory.
+// Tells graphs that the process begins to exit, which drops queued work. From then on a graph does
+// not wait for its queued replays and keeps its memory.
 OPENREG_API void leave_replays_to_exit();
 
-// Queues a host function on a captured stream, so that each replay calls `run(data)` at this
-// position. `release(data)` is called once, on any thread, when the graph and all its replays have
-// ended; it must not block. After an error neither function is called. The driver's package
-// (runtime/emulation) registers this. Without it no graph can be captured.
+// A function that queues a host function on a captured stream, so that each replay calls
+// `run(data)` at this position. `release(data)` is called once, on any thread, when the graph and
+// all its replays have ended; it must not block. After an error neither function is called. The
+// driver's package (runtime/emulation) registers it. Without it no graph can be captured.
 using LaunchReplayFunction = orError_t (*)(orStream_t stream, void (*run)(void* data),
                                            void (*release)(void* data), void* data);
 OPENREG_API void set_replay_function_launcher(LaunchReplayFunction launch);
@@ -57,11 +57,12 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   // Captures the current stream of the current device, which may be the default stream. If `pool`
   // is {0, 0}, the graph creates a pool.
   void capture_begin(c10::MempoolId_t pool, at::GraphCaptureMode mode) override;
-  // If the capture is invalid, throws the reason; the Graph is then as before the capture.
+  // Ends the capture. If the capture is invalid, throws the reason; the Graph is then as before the
+  // capture.
   void capture_end() override;
   void instantiate() override;
   void replay() override;
-  // Waits for queued replays before releasing their memory.
+  // Drops the capture. Waits for queued replays before releasing their memory.
   void reset() override;
   c10::MempoolId_t pool() const override;
   void enable_debug_mode() override { debug_ = true; }
@@ -74,13 +75,14 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   struct Drawn {
     c10::intrusive_ptr<GeneratorState> state;
     std::shared_ptr<ReplayedNumbers> replayed;
-    uint64_t count = 0;  // random numbers per replay
+    uint64_t count = 0;  // number of random numbers per replay
   };
 
   void add_generator(const at::Generator& generator);
   void leave_capture() noexcept;
   void release_pools() noexcept;
-  // Returns false if the process is exiting and the wait was abandoned.
+  // Waits for all queued replays. Returns false if the process is exiting and the wait was
+  // abandoned.
   bool wait_for_replays() noexcept;
 
   const bool keep_graph_;
@@ -88,7 +90,7 @@ class OPENREG_API Graph final : public at::GraphImplInterface {
   bool instantiated_ = false;
   State state_ = State::kEmpty;
   c10::DeviceIndex device_ = -1;
-  orStream_t stream_ = nullptr;  // the captured stream
+  orStream_t stream_ = nullptr;  // the stream that began the capture
   uint64_t capture_ = 0;         // the driver's id of the capture
   orGraph_t graph_ = nullptr;
   c10::MempoolId_t pool_{0, 0};

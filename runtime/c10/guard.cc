@@ -21,7 +21,7 @@ namespace {
 
 orEvent_t native_event(void* event) { return static_cast<orEvent_t>(event); }
 
-// The next record of an event without a native event takes this one instead of creating one.
+// The native event that the next record of an event without one takes instead of creating one.
 thread_local orEvent_t adopted = nullptr;
 
 struct GuardImpl final : c10::impl::DeviceGuardImplInterface {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The device hooks that torch calls outside of operators. Stateless; registered when the library is
-// loaded, for the life of the process. Threads: any.
+// Implements the device hooks that torch calls outside of operators. Stateless; registered when the
+// library is loaded, for the life of the process. Threads: any.
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
@@ -40,8 +40,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return exchange_device(device);
   }
 
-  // "Maybe": a backend with contexts switches only if the device has one. This device has no
-  // contexts.
+  // Always switches. torch's "maybe" is for backends with contexts, which switch only if the device
+  // has one; this device has no contexts.
   c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
     return exchange_device(device);
   }
@@ -49,8 +49,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   at::Device getDeviceFromPtr(void* pointer) const override {
     orPointerAttributes attributes;
     OPENREG_CHECK(orPointerGetAttributes(&attributes, pointer));
-    TORCH_CHECK(attributes.type == orMemoryTypeDevice,
-                "the pointer does not point to memory of device openreg");
+    TORCH_CHECK(attributes.type == orMemoryTypeDevice, "the pointer ", pointer,
+                " does not point to memory of device openreg");
     return {kOpenRegType, static_cast<c10::DeviceIndex>(attributes.device)};
   }
 
@@ -66,8 +66,8 @@ struct Hooks final : at::PrivateUse1HooksInterface {
     return at::make_generator<GeneratorImpl>(resolve_device(device));
   }
 
-  // Called by resize_ and UntypedStorage.resize_. Copies the old bytes in the order of the current
-  // stream of the storage's device.
+  // Changes the size of a storage, for resize_ and UntypedStorage.resize_. Copies the old bytes in
+  // the order of the current stream of the storage's device.
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size) const override {
     c10::StorageImpl* impl = storage.unsafeGetStorageImpl();
     TORCH_CHECK(impl->resizable(), "Trying to resize storage that is not resizable");
@@ -83,7 +83,7 @@ struct Hooks final : at::PrivateUse1HooksInterface {
   }
 };
 
-// torch keeps the pointer forever and never deletes it.
+// Registers the hooks; torch keeps the pointer forever and never deletes it.
 const bool registered = [] {
   at::RegisterPrivateUse1HooksInterface(std::make_unique<Hooks>().release());
   return true;

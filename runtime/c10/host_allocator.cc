@@ -26,14 +26,14 @@ struct DestroyEvent {
   void operator()(orEvent_t event) const noexcept { (void)orEventDestroy(event); }
 };
 
-// Marks the work that was queued on a stream when memory was freed. Nothing can be recorded on a
-// stream during its capture, so the event is then recorded after the capture.
+// An event that marks the work that was queued on a stream when memory was freed. Nothing can be
+// recorded on a stream during its capture, so the event is then recorded after the capture.
 struct Event {
   c10::Stream stream;
   std::unique_ptr<std::remove_pointer_t<orEvent_t>, DestroyEvent> native;
 };
 
-// Adds its lifetime, in microseconds, to a statistic.
+// A scope that adds its duration, in microseconds, to a statistic.
 class Timer {
  public:
   Timer(std::mutex* mutex, c10::CachingAllocator::DurationStat* stat)
@@ -57,10 +57,10 @@ void free_host_block(void* context);
 struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event> {
   using Base = at::CachingHostAllocatorImpl<c10::Stream, Event>;
 
-  // torch never reuses memory that was allocated during a capture and used by a stream, because a
-  // replay may use it at any time. Here a captured copy owns its memory, so no graph uses memory
-  // that was freed. torch also cannot process the events of such memory (it takes a lock twice), so
-  // this class tracks the streams itself.
+  // Frees memory of a capture differently from torch. torch never reuses memory that was allocated
+  // during a capture and used by a stream, because a replay may use it at any time. Here a captured
+  // copy owns its memory, so no graph uses memory that was freed. torch also cannot process the
+  // events of such memory (it takes a lock twice), so this class tracks the streams itself.
   void free(void* context) override {
     auto* const block = static_cast<at::HostBlock<c10::Stream>*>(context);
     if (block == nullptr || block->owning_pool_ == c10::MempoolId_t{0, 0}) {
@@ -122,7 +122,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
   void free_used() {
     std::vector<Used> done;
     {
-      // recording an event may wait for space in a queue
+      // The holder may be recording an event, which may wait for space in a queue.
       const auto lock = LockForWait(used_mutex_);
       const auto first = std::partition(used_.begin(), used_.end(), [this](Used& used) {
         return !std::ranges::all_of(used.events,
@@ -136,7 +136,7 @@ struct HostAllocatorImpl final : at::CachingHostAllocatorImpl<c10::Stream, Event
     }
   }
 
-  // Returns false while the stream is captured.
+  // Records the event unless it was recorded already. Returns false while the stream is captured.
   bool try_record(Event& event) {
     if (event.native != nullptr) {
       return true;
@@ -183,7 +183,8 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
  private:
   using Block = at::HostBlock<c10::Stream>;
 
-  // Reports to torch's profiler if it records memory (profile_memory=True).
+  // Reports a change of pinned memory to torch's profiler if it records memory
+  // (profile_memory=True).
   void report_to_profiler(void* pointer, int64_t bytes) {
     if (!profiles_memory()) {
       return;
@@ -195,7 +196,8 @@ struct HostAllocator final : at::CachingHostAllocatorInterface<HostAllocatorImpl
   }
 };
 
-// Never destroyed, because tensors in static storage may outlive every other object.
+// Returns the allocator, which is never destroyed, because tensors in static storage may outlive
+// every other object.
 HostAllocator& host_allocator() {
   static auto* const allocator = std::make_unique<HostAllocator>().release();
   return *allocator;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Pinned host memory: torch's caching host allocator over orMallocHost.
+// host_allocator.h - pinned host memory: torch's caching host allocator over orMallocHost.
 //
 // An asynchronous copy records the block that it uses on its stream (record_pinned_use). If the
 // tensor is freed before the copy is done, the block is reused only after an event of that stream.
@@ -17,7 +17,8 @@ namespace openreg {
 
 c10::Allocator* pinned_allocator() noexcept;
 
-// Whether `pointer` lies in pinned memory, ours or registered. Does not initialize the device.
+// Returns whether `pointer` lies in pinned memory, ours or registered. Does not initialize the
+// device.
 OPENREG_API bool is_pinned(const void* pointer) noexcept;
 
 // Keeps the pinned memory of `data` from reuse until the work that is queued on `stream` is done.

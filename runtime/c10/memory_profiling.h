@@ -17,10 +17,11 @@
 
 namespace openreg {
 
-// Returns true from the first session on. Without the profiler's library it always returns true.
+// A function that returns whether a profiler session has begun in this process. Without the
+// profiler's library it always returns true.
 OPENREG_API extern std::atomic<bool (*)()> profiler_was_used;
 
-// Whether torch's profiler records memory on this thread.
+// Returns whether torch's profiler records memory on this thread.
 inline bool profiles_memory() {
   return C10_UNLIKELY(profiler_was_used.load(std::memory_order_relaxed)()) &&
          c10::memoryProfilingEnabled();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Device memory without a tensor, identified by its address, for other libraries of the process.
+// raw_memory.h - device memory without a tensor, identified by its address, for other libraries of
+// the process.
 //
 // Blocks come from the caching allocator and count in its statistics. They stay allocated until
 // free_raw(). Threads: any; each call takes one lock.

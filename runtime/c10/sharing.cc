@@ -27,10 +27,10 @@ struct Shared {
   void* pointer;
   size_t size;
   c10::DeviceIndex device;
-  int uses = 0;                          // DataPtrs; at 0 it waits for its importers
+  int uses = 0;                          // number of DataPtrs; at 0, the entry waits
   std::list<Shared*>::iterator place{};  // its position in the `waiting` list
   c10::DataPtr own;                      // the original DataPtr; empty if imported
-  int imports = 0;                       // imports to be released
+  int imports = 0;                       // number of imports to be released
   orStream_t home = nullptr;             // if imported: the release waits for this stream
   std::vector<orStream_t> users;         // if imported: other streams that have used it
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
@@ -39,12 +39,13 @@ struct Shared {
 struct SharedMemory {
   std::mutex mutex;
   std::unordered_map<void*, std::unique_ptr<Shared>> all;
-  std::list<Shared*> waiting;  // entries without uses
-  int importing = 0;           // calls in progress that may return a waiting entry
+  std::list<Shared*> waiting;  // entries that no DataPtr uses
+  int importing = 0;           // number of calls that may return a waiting entry
 };
 
 SharedMemory& shared_memory() {
-  static auto* const memory = std::make_unique<SharedMemory>().release();  // tensors may outlive it
+  // Never destroyed, because tensors may outlive static objects.
+  static auto* const memory = std::make_unique<SharedMemory>().release();
   return *memory;
 }
 
@@ -76,22 +77,24 @@ orError_t try_order(orStream_t earlier, orStream_t later) {
 void release_imported(const Shared& shared) {
   int before = 0;
   if (orGetDevice(&before) != orSuccess || orSetDevice(shared.device) != orSuccess) {
-    return;  // a deleter must not throw; the exit of the process releases it
+    return;  // a deleter must not throw; the exit of the process releases the memory
   }
   for (const orStream_t user : shared.users) {
-    // Fails for a destroyed stream, whose work was waited for, or when the device is shut down.
+    // This fails for a destroyed stream, whose work was waited for, or when the device is shut
+    // down.
     (void)try_order(user, shared.home);
   }
   for (int import = 0; import < shared.imports; ++import) {
     if (orIpcRelease(shared.pointer, shared.home) == orErrorInvalidHandle) {
-      (void)orDeviceSynchronize();  // the stream was destroyed
+      (void)orDeviceSynchronize();  // `home` was destroyed: wait for all streams
       (void)orIpcRelease(shared.pointer, nullptr);
     }
   }
   (void)orSetDevice(before);
 }
 
-// Whether a capture in progress uses it. Nothing can be queued on the streams of a capture.
+// Returns whether a capture in progress uses the memory. Nothing can be queued on the streams of a
+// capture.
 bool is_captured(const Shared& shared) {
   using allocator::DeviceTimeline;
   return shared.imports != 0 &&
@@ -99,7 +102,8 @@ bool is_captured(const Shared& shared) {
           std::any_of(shared.users.begin(), shared.users.end(), &DeviceTimeline::is_captured));
 }
 
-// Not while it is exported or captured, and not inside a kernel, which must not queue work.
+// Returns whether the memory can be released: not while it is exported or captured, and not inside
+// a kernel, which must not queue work.
 bool is_releasable(const Shared& shared) {
   int exported = 1;
   return orInKernel() == 0 && !is_captured(shared) &&
@@ -126,7 +130,8 @@ std::vector<std::unique_ptr<Shared>> take_releasable(SharedMemory& memory, size_
   return ended;
 }
 
-// Removes entries under the lock and releases them without it.
+// Removes releasable entries under the lock and releases them without it. Returns the bytes that
+// were released.
 size_t release_ended(SharedMemory& memory, size_t count) {
   std::vector<std::unique_ptr<Shared>> ended;
   {
@@ -187,7 +192,7 @@ c10::Storage storage_of(SharedMemory& memory, Shared& shared, size_t bytes, c10:
   return storage;
 }
 
-// While an Importing exists, no waiting memory is released, because it may be the memory to import.
+// A scope in which no waiting memory is released, because it may be the memory to import.
 class Importing {
  public:
   explicit Importing(SharedMemory& memory) : memory_(memory) {
@@ -251,7 +256,7 @@ orStream_t export_stream(c10::DeviceIndex device) {
 void order(orStream_t earlier, orStream_t later) {
   orError_t error = try_order(earlier, later);
   if (error == orErrorInvalidHandle) {
-    error = orDeviceSynchronize();  // the stream was destroyed
+    error = orDeviceSynchronize();  // the stream was destroyed: wait for all streams
   }
   OPENREG_CHECK(error);
 }
@@ -277,8 +282,8 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
                          c10::DeviceIndex device) {
   const orStream_t stream = current_native_stream(resolve_device(device));
   const Importing importing(memory);
-  // Not under the lock: the import may wait for space in the stream, where a kernel may need the
-  // lock.
+  // Import without the lock: the import may wait for space in the stream, where a kernel may need
+  // the lock.
   void* pointer = nullptr;
   OPENREG_CHECK(orIpcImport(&pointer, &handle, stream));
   orPointerAttributes attributes{};
@@ -316,7 +321,8 @@ c10::Storage import_from(SharedMemory& memory, const orIpcMemoryHandle& handle, 
 
 orIpcMemoryHandle export_storage(const c10::Storage& storage) {
   const c10::DeviceIndex device = resolve_device(storage.device().index());
-  TORCH_CHECK(storage.nbytes() != 0, "cannot export a storage of 0 bytes");
+  TORCH_CHECK(storage.nbytes() != 0,
+              "cannot export a storage of 0 bytes, because it has no memory");
   void* const pointer = storage.mutable_data();  // materializes a lazy clone
   orIpcMemoryHandle handle;
   OPENREG_CHECK(
@@ -325,7 +331,7 @@ orIpcMemoryHandle export_storage(const c10::Storage& storage) {
   {
     const std::lock_guard<std::mutex> lock(memory.mutex);
     if (const auto known = memory.all.find(pointer); known != memory.all.end()) {
-      // It was exported before, possibly as an alias of another length.
+      // The memory was exported before, possibly as an alias of another length.
       known->second->size = std::max(known->second->size, storage.nbytes());
     } else {
       auto made = std::make_unique<Shared>();

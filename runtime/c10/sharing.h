@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Storages shared between processes: the driver's shared memory (orIpcExport) as torch storages.
+// sharing.h - storages shared between processes: the driver's shared memory (orIpcExport) as torch
+// storages.
 //
 // An exported storage keeps its memory as long as another process may use it, even after the
 // storage is destroyed: the memory then waits here and returns to the allocator after the last
-// importer has released it. That is checked when anything else is shared or released, by
+// importer has released it. This is checked when anything else is shared or released, by
 // release_shared(), and before an allocation fails. An imported storage releases its memory when
 // the work of its streams is done. A process has one storage for the same bytes: importing them
 // twice, or importing its own bytes, returns the existing storage. Threads: any. In a forked child,
@@ -35,8 +36,8 @@ OPENREG_API c10::Storage import_storage(const orIpcMemoryHandle& handle, size_t 
 // allocator of this process or to the exporter.
 OPENREG_API size_t release_shared();
 
-// For c10::Allocator::recordStream: records that work on `stream` uses the memory. Does nothing for
-// memory that is not shared.
+// Implements c10::Allocator::recordStream: records that work on `stream` uses the memory. Does
+// nothing for memory that is not shared.
 void record_shared(const c10::DataPtr& data, const c10::Stream& stream);
 
 }  // namespace openreg

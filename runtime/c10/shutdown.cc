@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// The thread that shuts the device down; id() until one does.
+// The thread that shuts the device down, or id() before one does.
 std::atomic<std::thread::id> ending_thread{};
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Shutdown of the device while other threads are still inside a call.
+// shutdown.h - shuts the device down while other threads are still inside a call.
 //
 // After the interpreter has exited, no thread may return to it: CPython ends a thread that asks for
 // the GIL by unwinding it, through code that must not be unwound, and the process aborts. A thread
@@ -16,7 +16,7 @@ namespace openreg {
 // Calls orShutdown. The calling thread must not call the device afterwards.
 OPENREG_API void shut_down() noexcept;
 
-// Whether a thread other than the calling one has called shut_down().
+// Returns whether a thread other than the calling one has called shut_down().
 bool ends_on_another_thread() noexcept;
 
 }  // namespace openreg

@@ -24,8 +24,8 @@ static_assert(sizeof(orStream_t) == sizeof(c10::StreamId));
 using CurrentStreams = std::array<orStream_t, OPENREG_MAX_DEVICES>;
 thread_local CurrentStreams* current_streams = nullptr;
 
-// Deletes the array at thread exit. Later launches by other thread-local objects use the default
-// streams.
+// Owns the array and deletes it at thread exit. Later launches by other thread-local objects use
+// the default streams.
 struct CurrentStreamsOwner {
   CurrentStreamsOwner() { current_streams = std::make_unique<CurrentStreams>().release(); }
   ~CurrentStreamsOwner() {
@@ -126,7 +126,7 @@ c10::Stream exchange_stream(const c10::Stream& stream) {
     }
     static thread_local const CurrentStreamsOwner owner;
     if (current_streams == nullptr) {
-      return previous;  // at thread exit, after the owner was destroyed
+      return previous;  // the thread is exiting, and the owner was destroyed
     }
   }
   (*current_streams)[static_cast<size_t>(device)] = handle;

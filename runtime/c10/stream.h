@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Streams: c10::Stream <-> orStream_t, and the current stream of each thread and device.
+// stream.h - converts streams (c10::Stream to orStream_t and back), and keeps the current stream of
+// each thread and device.
 //
 // A StreamId is 0 for the default stream and otherwise the driver's handle, so that translation is
 // a cast. torch's streams come from a pool of kStreamsPerPool streams per device and priority,
@@ -29,7 +30,7 @@ OPENREG_API c10::Stream current_stream(c10::DeviceIndex device);
 // Makes `stream` current for its device in this thread and returns the previous one.
 OPENREG_API c10::Stream exchange_stream(const c10::Stream& stream);
 
-// Whether `stream` is being captured: true until the capture ends, even if it is invalid.
+// Returns whether `stream` is being captured: true until the capture ends, even if it is invalid.
 OPENREG_API bool is_capturing(orStream_t stream);
 
 // Waits for `stream` and throws the first error of its kernels.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of streams, events, devices and errors through torch's interface, the device guard.
+// Tests streams, events, devices and errors through torch's interface, the device guard.
 #include "runtime/c10/stream.h"
 
 #include <c10/core/DeviceGuard.h>
@@ -183,7 +183,7 @@ TEST(EventTest, MeasuresTime) {
   OPENREG_CHECK(orLaunchKernel(
       native_stream(stream), [](int ms) { std::this_thread::sleep_for(milliseconds(ms)); }, 20));
   end.record(stream);
-  EXPECT_THROW((void)start.elapsedTime(end), c10::Error);  // not complete yet
+  EXPECT_THROW((void)start.elapsedTime(end), c10::Error);  // `end` is not complete yet
   end.synchronize();
   EXPECT_GE(start.elapsedTime(end), 20.0);
 }

@@ -12,10 +12,11 @@
 namespace openreg {
 namespace {
 
-// Other PrivateUse1 backends write their own keys.
+// The prefix of this backend's keys: other PrivateUse1 backends write their own.
 constexpr std::string_view kPrefix = "openreg:";
 
-// A FakeTensor's storage is on another device; the storage of a wrapper subclass is empty.
+// Returns whether a tensor has memory of its own on this device. A FakeTensor's storage is on
+// another device; the storage of a wrapper subclass is empty.
 bool can_have_meta(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.device().type() != kOpenRegType || !tensor.has_storage()) {
     return false;
@@ -73,7 +74,8 @@ std::optional<std::string> from_hex(std::string_view text) {
   return bytes;
 }
 
-// Removes "name=value;" from the front of `text`, or "name=value" if that is the whole text.
+// Removes "name=value;" from the front of `text`, or "name=value" if that is the whole text, and
+// returns the value.
 std::optional<std::string_view> take(std::string_view& text, std::string_view name) {
   if (text.substr(0, name.size()) != name || text.substr(name.size(), 1) != "=") {
     return std::nullopt;
@@ -96,7 +98,7 @@ std::optional<int64_t> take_number(std::string_view& text, std::string_view name
   return error == std::errc() && stopped == end ? std::optional(number) : std::nullopt;
 }
 
-// For torch's serialization: adds the meta to the map that is written with a tensor.
+// Implements torch's serialization: adds the meta to the map that is written with a tensor.
 void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& written) {
   if (!can_have_meta(tensor)) {
     return;
@@ -109,7 +111,7 @@ void write_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>&
   }
 }
 
-// For torch's serialization: sets the meta that was read with a tensor.
+// Implements torch's deserialization: sets the meta that was read with a tensor.
 void read_meta(const at::Tensor& tensor, std::unordered_map<std::string, bool>& read) {
   if (!can_have_meta(tensor)) {
     return;

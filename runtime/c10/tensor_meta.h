@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tensor metadata: what a backend stores with a tensor besides sizes, strides and dtype (torch's
-// BackendMeta).
+// tensor_meta.h - tensor metadata: what a backend stores with a tensor besides sizes, strides and
+// dtype (torch's BackendMeta).
 //
 // Hardware often needs values in an order that strides cannot express (tiles, blocks of channels).
 // A backend records it here: a format, and its own bytes. No kernel of this device reads it. A
@@ -30,12 +30,12 @@
 
 namespace openreg {
 
-// The largest `version` and `format`.
+// The largest value of `version` and of `format`.
 constexpr int64_t kLargestMetaInteger = INT32_MAX;
 constexpr size_t kLargestTensorData = size_t{64} << 10;
 
-// To add a field: the member here, its name in to_text() and parse_tensor_meta(), and its check in
-// make_tensor_meta().
+// The metadata of a tensor. To add a field, add the member here, its name in to_text() and
+// parse_tensor_meta(), and its check in make_tensor_meta().
 struct TensorMeta final : c10::BackendMeta {
   using Keys = std::unordered_map<std::string, bool>;
 
@@ -46,7 +46,7 @@ struct TensorMeta final : c10::BackendMeta {
   explicit TensorMeta(Keys others) : is_set(false), others(std::move(others)) {}
 
   const bool is_set = true;  // false if there are only `others`
-  // Chosen by the vendor, from 0 to kLargestMetaInteger: the version of `data`, and the order of
+  // The vendor chooses both, from 0 to kLargestMetaInteger: the version of `data`, and the order of
   // the values in memory, where 0 is the order given by sizes and strides.
   const int64_t version = 0;
   const int64_t format = 0;
@@ -58,7 +58,7 @@ struct TensorMeta final : c10::BackendMeta {
 
 using TensorMetaPtr = c10::intrusive_ptr<TensorMeta>;
 
-// Throws c10::ValueError if an integer is out of range or the data too large.
+// Creates a meta. Throws c10::ValueError if an integer is out of range or the data too large.
 OPENREG_API TensorMetaPtr make_tensor_meta(int64_t version, int64_t format, std::string data);
 
 // Returns the meta of a tensor, or null if it has none. Throws c10::ValueError unless the tensor is
@@ -69,8 +69,8 @@ OPENREG_API void set_tensor_meta(const at::Tensor& tensor, TensorMetaPtr meta);
 // Gives `to` the meta of `from`, if both tensors can have one.
 OPENREG_API void copy_tensor_meta(const at::Tensor& from, const at::Tensor& to);
 
-// "openreg:version=1;format=2;data=00ff" and back. parse_tensor_meta() throws c10::ValueError for
-// other text.
+// Convert a meta to "openreg:version=1;format=2;data=00ff" and back. parse_tensor_meta() throws
+// c10::ValueError for other text.
 std::string to_text(const TensorMeta& meta);
 TensorMetaPtr parse_tensor_meta(std::string_view text);
 

@@ -22,7 +22,7 @@
 namespace openreg::device {
 namespace {
 
-// The profiler's functions, as a pair that never changes.
+// The profiler's two functions. The pair never changes, so threads read it without a lock.
 struct Callbacks {
   orActivityBufferRequested_t requested;
   orActivityBufferCompleted_t completed;
@@ -46,7 +46,7 @@ struct Counts {
   uint64_t dropped = 0;
 };
 
-// The buffer of one thread. The thread writes to it; a flush takes it away.
+// The current buffer of one thread. The thread writes to it; a flush takes it away.
 class ThreadBuffer {
  public:
   void Write(const orActivity& activity) {
@@ -68,8 +68,8 @@ class ThreadBuffer {
     current_.store(buffer, std::memory_order_release);
   }
 
-  // On any thread: completes the buffer with the records that the owning thread has written so far.
-  // If the thread is writing a record, waits for it.
+  // Returns the buffer, with the records that the owning thread has written so far, to the
+  // profiler. Any thread may call it. If the owning thread is writing a record, waits for it.
   void Flush() {
     for (Backoff backoff;; backoff.Pause()) {
       Buffer* buffer = current_.load(std::memory_order_acquire);
@@ -99,7 +99,8 @@ class ThreadBuffer {
     if (owner == nullptr) {
       return nullptr;
     }
-    // No exception: the caller is in the middle of a launch, or is the thread of a stream.
+    // Allocate without exceptions: the caller is in the middle of a launch, or is the thread of a
+    // stream.
     std::unique_ptr<Buffer> buffer(new (std::nothrow) Buffer{nullptr, 0, 0, owner});
     if (buffer == nullptr) {
       return nullptr;
@@ -117,18 +118,18 @@ class ThreadBuffer {
     return buffer.release();
   }
 
-  // Called only by the owning thread.
+  // Increments a count that only the owning thread changes.
   static void Add(std::atomic<uint64_t>* count) {
     count->store(count->load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
   }
 
-  Buffer busy_{};  // value of `current_` while the thread uses its buffer
+  Buffer busy_{};  // `current_` points to it while the thread uses its buffer
   std::atomic<Buffer*> current_{nullptr};
   std::atomic<uint64_t> recorded_{0};
   std::atomic<uint64_t> dropped_{0};
 };
 
-// The threads that have written a record and have not ended.
+// The buffers of the threads that have written a record and have not ended.
 class ThreadBuffers {
  public:
   static ThreadBuffers& Get() {
@@ -178,7 +179,7 @@ class ThreadBuffers {
   Counts ended_;
 };
 
-// Names that records refer to; they live as long as the process.
+// The names that records refer to. They are kept as long as the process.
 class Names {
  public:
   static Names& Get() {
@@ -193,14 +194,15 @@ class Names {
 
  private:
   std::mutex mutex_;
-  std::unordered_set<std::string> names_;  // does not move its elements
+  std::unordered_set<std::string> names_;  // a set that does not move its elements
 };
 
-// What a thread keeps from its first record to its end: its buffer, the ids it has pushed, by kind,
-// and the names it used last.
+// What a thread keeps from its first record to its end: its buffer, the ids it has pushed (by
+// kind), and the names it used last.
 class ThreadRecords {
  public:
-  // Null when the thread is ending and its object is already destroyed.
+  // Returns the object of this thread, or null if the thread is ending and its object is already
+  // destroyed.
   static ThreadRecords* Get() {
     if (ended) {
       return nullptr;
@@ -214,8 +216,8 @@ class ThreadRecords {
 
   uint64_t LastId(orActivityIdKind kind) const { return ids[kind].empty() ? 0 : ids[kind].back(); }
 
-  // A kernel's name has the same address at each launch, so the lock is rarely needed. The text is
-  // compared because another library may have been loaded at that address.
+  // Looks up recently used addresses first, without a lock: a kernel's name has the same address at
+  // each launch. The text is compared because another library may have been loaded at that address.
   const char* Intern(const char* name) {
     if (names_.empty()) {
       names_.resize(kNames);
@@ -237,7 +239,7 @@ class ThreadRecords {
   ThreadRecords() { ThreadBuffers::Get().Add(&buffer); }
   ~ThreadRecords() {
     ended = true;
-    // In the child of a fork, the lock may be held by a thread that does not exist there.
+    // In a forked child, the lock may be held by a thread that does not exist there.
     if (!InForkedChild()) {
       ThreadBuffers::Get().Remove(&buffer);
     }
@@ -285,8 +287,8 @@ const char* InternName(const char* name) {
   return thread != nullptr ? thread->Intern(name) : Names::Get().Intern(name);
 }
 
-// False if tracing was turned off in the meantime: the flush that must wait for this call may
-// already have returned.
+// Begins a pending record. Returns false if tracing was turned off in the meantime: the flush that
+// must wait for this call may already have returned.
 bool CallActivity::BeginPendingCall() {
   BeginPendingRecords();
   if ((mode.load(std::memory_order_seq_cst) & kTracing) != 0) {
@@ -304,7 +306,7 @@ void CallActivity::Begin(const char* function, Kind kind) {
     return;
   }
   record_.kind = orActivityRuntime;
-  do {  // 0 means no correlation
+  do {  // skip 0, which means no correlation
     record_.correlation = last_correlation.fetch_add(1, std::memory_order_relaxed) + 1;
   } while (record_.correlation == 0);
   record_.name = function;

@@ -29,7 +29,7 @@ namespace openreg::device {
 
 inline bool Tracing() { return (mode.load(std::memory_order_relaxed) & kTracing) != 0; }
 
-// The current time of the clock that all records use, in nanoseconds.
+// Returns the current time of the clock that all records use, in nanoseconds.
 uint64_t ActivityTime();
 
 void WriteActivity(const orActivity& activity);
@@ -37,8 +37,8 @@ void WriteActivity(const orActivity& activity);
 // Counts a record that cannot be written.
 void DropActivity();
 
-// Count a record that will be written: from before its command is queued until after its last
-// record.
+// Count a record that will be written. The pair encloses the time from before its command is queued
+// until after its last record.
 void BeginPendingRecords();
 void EndPendingRecords();
 
@@ -46,11 +46,11 @@ void EndPendingRecords();
 // comes from may be unloaded before the profiler reads the record.
 const char* InternName(const char* name);
 
-// An API call, recorded at the end of its scope if tracing was on at the beginning.
+// A scope that records an API call at its end if tracing was on at its beginning.
 class CallActivity {
  public:
-  // A flush waits for calls that submit work. A call that itself waits is recorded only if it ends
-  // while tracing is on.
+  // Whether a flush waits for the call. It does for calls that submit work. A call that itself
+  // waits is recorded only if it ends while tracing is on.
   enum Kind : bool { kSubmits, kWaits };
 
   explicit CallActivity(const char* function, Kind kind = kSubmits) {
@@ -70,7 +70,7 @@ class CallActivity {
 
   bool active() const { return record_.correlation != 0; }
 
-  // Details of the call; no effect unless it is active.
+  // Add details to the record of the call. They have no effect unless the call is active.
   void SetStream(int device, uint32_t stream) {
     record_.device = device;
     record_.stream = static_cast<int32_t>(stream);
@@ -79,7 +79,7 @@ class CallActivity {
   void SetBytes(uint64_t bytes) { record_.bytes = bytes; }
   void SetGraph(int32_t graph) { record_.graph = graph; }
 
-  // The record of the work that this call is queueing, without its kind and name.
+  // Returns the record of the work that this call is queueing, without its kind and name.
   orActivity ForWork() const;
 
  private:

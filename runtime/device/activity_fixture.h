@@ -26,7 +26,7 @@ class Profiler {
     return profiler;
   }
 
-  // `size`: of each buffer; 0: no buffers are provided.
+  // Starts tracing. `size` is that of each buffer; with 0, the profiler provides none.
   void Start(size_t size = 4096) {
     buffer_size_ = size;
     completed_ = 0;
@@ -36,7 +36,7 @@ class Profiler {
     ASSERT_OK(orActivityEnableTracing());
   }
 
-  // The records since Start, ordered by their end.
+  // Stops tracing and returns the records since Start, ordered by their end.
   std::vector<orActivity> Stop() {
     EXPECT_OK(orActivityDisableTracing());
     EXPECT_OK(orActivityFlushAll());

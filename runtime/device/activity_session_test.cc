@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of sessions: no record is lost or duplicated when tracing starts and ends.
+// Tests sessions: no record is lost or duplicated when tracing starts and ends.
 #include <atomic>
 #include <chrono>
 #include <map>
@@ -51,7 +51,7 @@ TEST_F(ActivityTest, WorkQueuedBeforeTracingEndsIsRecorded) {
   EXPECT_STREQ(kernels[0].name, "late");
 }
 
-// A kernel runs on the launching thread when tracing ends. The flush waits for the end of that
+// Tracing ends while a kernel runs on the launching thread. The flush waits for the end of that
 // call.
 TEST_F(ActivityTest, ACallInProgressWhenTracingEndsIsRecorded) {
   Gate gate;
@@ -77,7 +77,7 @@ TEST_F(ActivityTest, ACallInProgressWhenTracingEndsIsRecorded) {
 TEST_F(ActivityTest, AFlushDoesNotWaitForCallsThatWait) {
   QueueLaunches();
   Gate gate;
-  EXPECT_OK(gate.Launch(nullptr));  // not recorded
+  EXPECT_OK(gate.Launch(nullptr));  // not recorded: queued before tracing started
   ASSERT_TRUE(gate.AwaitEntered());
   Profiler::Get().Start();
   std::atomic<bool> synchronized{false};
@@ -109,7 +109,7 @@ TEST_F(ActivityTest, AFlushReturnsWhenTracingStartsAgain) {
 
 TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   Profiler::Get().Start();
-  EXPECT_OK(orActivityDisableTracing());  // a pause
+  EXPECT_OK(orActivityDisableTracing());  // the profiler pauses
   const auto requested = [](void**, size_t*) {};
   const auto completed = [](void*, size_t) {};
   EXPECT_FAILS(orActivityRegisterCallbacks(requested, completed), orErrorNotPermitted,
@@ -122,7 +122,7 @@ TEST_F(ActivityTest, AnotherProfilerIsRefusedWhileOneIsRegistered) {
   EXPECT_OK(orActivityRegisterCallbacks(nullptr, nullptr));
 }
 
-// A thread may launch at its very end: in the destructor of an object that it created before its
+// A thread may launch while it exits: in the destructor of an object that it created before its
 // first record.
 TEST_F(ActivityTest, RecordsALaunchDuringThreadExit) {
   struct LaunchesAtEnd {
@@ -201,7 +201,7 @@ TEST_F(ActivityTest, RecordsOfOneStreamDoNotOverlap) {
 TEST_F(ActivityTest, ThreadsLaunchWhileTracingIsToggled) {
   constexpr int kThreads = 8;
   constexpr int kSessions = 30;
-  constexpr int kLaunches = 4000;  // at most per session: the profiler keeps all records
+  constexpr int kLaunches = 4000;  // maximum per session: the profiler keeps all records
   Profiler::Get().Start(16 * sizeof(orActivity));
   std::atomic<bool> over{false};
   std::atomic<int> launched{0};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of activity records: what is recorded of calls and work.
+// Tests activity records: what is recorded of calls and work.
 #include <cstring>
 #include <thread>
 #include <vector>
@@ -145,7 +145,8 @@ TEST_F(ActivityTest, RecordsACopyThatWasCapturedBeforeTracing) {
   EXPECT_OK(orStreamDestroy(stream));
 }
 
-// The library that contains a kernel's name may be unloaded, and another one loaded at its address.
+// Names are copied because the library that contains a kernel's name may be unloaded, and another
+// one loaded at its address.
 TEST_F(ActivityTest, NamesAreReadDuringTheCall) {
   char name[] = "first";
   const orLaunchAttributes attributes{name, 0, 0};

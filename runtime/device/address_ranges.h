@@ -60,7 +60,7 @@ class AddressRanges {
     Insert(base, size);
   }
 
-  // Sizes by base address.
+  // Returns the sizes of the free ranges by base address.
   const std::map<uintptr_t, size_t>& ranges() const { return by_base_; }
   size_t largest() const { return by_size_.empty() ? 0 : by_size_.rbegin()->first; }
 

@@ -29,7 +29,7 @@ int LiveTable::Add(uintptr_t base, size_t size) {
     }
     std::atomic<Slot*>& chunk = chunks_[slot / kChunk];
     if (chunk.load(std::memory_order_relaxed) == nullptr) {
-      // Never freed: a signal handler may read it at any time.
+      // Chunks are never freed: a signal handler may read them at any time.
       Slot* slots = new (std::nothrow) Slot[kChunk];
       if (slots == nullptr) {
         return -1;
@@ -97,7 +97,7 @@ orError_t Allocations::Allocate(int device, size_t size, void** pointer) {
                 "orMalloc of %zu bytes on device %d: failure injected by a test", size, device);
   }
   std::lock_guard lock(mutex_);
-  if (size > capacity) {  // checked before rounding up, which could overflow
+  if (size > capacity) {  // checked before `size` is rounded up, which could overflow
     return refuse(used_[device], free_[device].largest());
   }
   const size_t reserved = RoundUp(size, kPage);
@@ -236,7 +236,8 @@ orError_t Allocations::Trim(int device, size_t* released) {
   }
   fstat(arena.file(device), &after);
   if (released != nullptr) {
-    // Kernels of this process may fill other pages at the same time.
+    // The difference may be negative: kernels of this process may fill other pages at the same
+    // time.
     *released =
         static_cast<size_t>(std::max<blkcnt_t>(before.st_blocks - after.st_blocks, 0)) * 512;
   }

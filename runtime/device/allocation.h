@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// allocation.h - the live blocks of device memory: from orMalloc, or imported.
+// allocation.h - the live blocks of device memory, which are from orMalloc or imported.
 //
 // Allocations is one object per process with one lock. A caching allocator sits above it, so blocks
-// are allocated and freed rarely. It is never destroyed, because blocks are freed until the very
-// end of the process. The fault report finds blocks without the lock, in the LiveTable.
+// are allocated and freed rarely. The object is never destroyed, because blocks are freed until the
+// very end of the process. The fault report finds blocks without the lock, in the LiveTable.
 #ifndef RUNTIME_DEVICE_ALLOCATION_H_
 #define RUNTIME_DEVICE_ALLOCATION_H_
 
@@ -32,7 +32,8 @@ struct Allocation {
   bool exported = false;  // a part of it was exported at least once (exports.h)
 };
 
-// All live blocks, for a reader that cannot take a lock. Writers hold the lock of Allocations.
+// A table of all live blocks for the fault report, which cannot take a lock. Writers hold the lock
+// of Allocations.
 class LiveTable {
  public:
   struct Entry {
@@ -42,18 +43,18 @@ class LiveTable {
   int Add(uintptr_t base, size_t size);  // returns the slot, or -1 if the table cannot grow
   void Remove(int slot);
 
-  // Finds the block that contains `address`. Async-signal-safe. May miss a block that is being
-  // added or removed at the same time.
+  // Finds the block that contains `address`. Returns false if there is none. Async-signal-safe. May
+  // miss a block that is being added or removed at the same time.
   bool Find(uintptr_t address, Entry* entry) const;
 
  private:
   struct Slot {
-    std::atomic<uintptr_t> base{0};  // 0: free
+    std::atomic<uintptr_t> base{0};  // 0: the slot is free
     std::atomic<size_t> size{0};
   };
   static constexpr int kChunk = 1024;
   static constexpr int kChunks = 4096;
-  std::atomic<Slot*> chunks_[kChunks] = {};  // never freed
+  std::atomic<Slot*> chunks_[kChunks] = {};  // chunks are never freed
   std::atomic<int> size_{0};
   std::vector<int> free_;
 };
@@ -62,20 +63,20 @@ class Allocations {
  public:
   static Allocations& Get();
 
-  // Called once, after the arena is reserved.
+  // Adds the addresses of the arena to the free ranges. Called once, after the arena is reserved.
   void SetUp();
 
   orError_t Allocate(int device, size_t size, void** pointer);
   orError_t Free(void* pointer);
-  void FreeAll(int device);  // except imports
+  void FreeAll(int device);  // frees all blocks except imports
   orError_t Trim(int device, size_t* released);
   void Info(int device, size_t* free_bytes, size_t* capacity);
 
-  // Finds the block that contains `pointer`.
+  // Finds the block that contains `pointer`. Returns false if there is none.
   bool Find(const void* pointer, Allocation* found);
 
-  // For imported_memory.cc and shared_memory.cc. Functions whose name ends with Locked require the
-  // lock.
+  // The following functions are for imported_memory.cc and shared_memory.cc. Those whose name ends
+  // with Locked require the lock.
   std::mutex& mutex() { return mutex_; }
   Allocation* FindLocked(uintptr_t address);
   uintptr_t AllocateImportRangeLocked(size_t size, size_t alignment);
@@ -95,7 +96,7 @@ class Allocations {
   AddressRanges free_[OPENREG_MAX_DEVICES];
   AddressRanges free_imports_;
   size_t used_[OPENREG_MAX_DEVICES] = {};
-  std::vector<Allocation> kept_;  // freed by this process, still open in another one
+  std::vector<Allocation> kept_;  // blocks that this process has freed and another has open
   LiveTable live_table_;
 };
 

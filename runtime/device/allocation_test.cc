@@ -204,7 +204,7 @@ TEST_F(AllocationTest, RandomAllocationsNeverOverlapOrLeak) {
     ASSERT_OK(orFree(block.base));
   }
   void* all = nullptr;
-  EXPECT_OK(orMalloc(&all, size_t{256} << 20));  // no fragments remain
+  EXPECT_OK(orMalloc(&all, size_t{256} << 20));  // fits only if no fragments remain
 }
 
 }  // namespace

@@ -21,12 +21,13 @@ namespace {
 
 void* Address(uintptr_t address) { return reinterpret_cast<void*>(address); }
 
-// An inaccessible mapping; it costs only address space.
+// Creates an inaccessible mapping, which costs only address space.
 void* ReserveAddresses(void* where, size_t size, int flags) {
   return mmap(where, size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | flags, -1, 0);
 }
 
-// Maps a range of a file in both halves.
+// Maps a range of a file at `address` in the device half and at the corresponding address in the
+// kernel half.
 bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t file_offset) {
   constexpr int kFlags = MAP_SHARED | MAP_NORESERVE | MAP_FIXED;
   void* device = Address(address);
@@ -45,7 +46,8 @@ bool MapTwice(uintptr_t address, ptrdiff_t offset, size_t size, int file, size_t
   return true;
 }
 
-// The error of a system call that failed for a reservation of `size` bytes.
+// Fails with the error of a system call for a reservation of `size` bytes, and names the limit that
+// caused it if that is known.
 orError_t FailSystem(const char* what, size_t size, int error) {
   rlimit space{};
   getrlimit(RLIMIT_AS, &space);
@@ -72,7 +74,7 @@ orError_t FailSystem(const char* what, size_t size, int error) {
 
 orError_t Arena::Reserve(int device_count, size_t device_memory) {
   rlimit file_limit{};
-  // Checked in advance: exceeding the limit would send SIGXFSZ, which ends the process.
+  // Check the limit in advance: exceeding it would send SIGXFSZ, which ends the process.
   if (getrlimit(RLIMIT_FSIZE, &file_limit) == 0 && file_limit.rlim_cur != RLIM_INFINITY &&
       file_limit.rlim_cur < device_memory) {
     return Fail(orErrorSystem,
@@ -91,7 +93,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
   if (reservation == MAP_FAILED) {
     return FailSystem("reservation", 2 * half, errno);
   }
-  // Aligned to allow large pages.
+  // Align the reservation to allow large pages.
   const auto start = reinterpret_cast<uintptr_t>(reservation);
   const uintptr_t base = RoundUp(start, kLargePage);
   if (base != start) {
@@ -110,7 +112,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     }
     return FailSystem(what, size, error);
   };
-  // Also excludes the reservation from forks: the child may map its own memory there.
+  // Exclude the reservation from core dumps and from forks: a child may map its own memory there.
   if (madvise(Address(base), 2 * half, MADV_DONTFORK) != 0 ||
       madvise(Address(base), 2 * half, MADV_DONTDUMP) != 0) {
     return undo("madvise", 2 * half);
@@ -125,7 +127,7 @@ orError_t Arena::Reserve(int device_count, size_t device_memory) {
     if (!MapTwice(devices_[index].base, static_cast<ptrdiff_t>(half), device_memory, file, 0)) {
       return undo("mapping of a device's memory", device_memory);
     }
-    // A preference, which takes effect if transparent_hugepage/shmem_enabled is "advise".
+    // Prefer large pages. This takes effect if transparent_hugepage/shmem_enabled is "advise".
     madvise(Address(devices_[index].base + half), device_memory, MADV_HUGEPAGE);
   }
   imports_ = {base + count * stride, import_size};

@@ -43,18 +43,18 @@ struct Window {
 
 class Arena {
  public:
-  // Reserves and maps everything. On failure, everything is undone.
+  // Reserves the addresses and maps the memory of all devices. On failure, everything is undone.
   orError_t Reserve(int device_count, size_t device_memory);
 
   bool reserved() const { return half_.size != 0; }
   int device_count() const { return device_count_; }
 
-  // The whole device half, the window of one device, and the window for imports.
+  // Return the window of the whole device half, of one device, and of the imports.
   const Window& half() const { return half_; }
   const Window& device(int index) const { return devices_[index]; }
   const Window& imports() const { return imports_; }
 
-  // The distance from the device half to the kernel half.
+  // Returns the distance from the device half to the kernel half.
   ptrdiff_t offset() const { return static_cast<ptrdiff_t>(half_.size); }
   bool Contains(const void* pointer) const {
     return half_.Contains(reinterpret_cast<uintptr_t>(pointer));
@@ -62,16 +62,16 @@ class Arena {
   void* KernelPointer(uintptr_t address) const {
     return reinterpret_cast<void*>(address + half_.size);
   }
-  // The address that a kernel uses for a device or host pointer.
+  // Returns the address that a kernel uses for a device or host pointer.
   void* Translate(const void* pointer) const {
     const auto address = reinterpret_cast<uintptr_t>(pointer);
     return reinterpret_cast<void*>(half_.Contains(address) ? address + half_.size : address);
   }
 
-  // The device that owns an address of the device half; -1 for imports and gaps.
+  // Returns the device that owns an address of the device half; -1 for imports and gaps.
   int DeviceOf(uintptr_t address) const;
 
-  // The memfd of a device, and the number in its name by which other processes identify it.
+  // Return the memfd of a device, and the number in its name by which other processes identify it.
   int file(int device) const { return files_[device]; }
   uint64_t file_number(int device) const { return numbers_[device]; }
 
@@ -80,7 +80,7 @@ class Arena {
   bool MapImport(uintptr_t address, size_t size, int file, size_t file_offset) const;
   void UnmapImport(uintptr_t address, size_t size) const;
 
-  // In the child of a fork: closes the files of the devices, which would otherwise keep their
+  // Called in a forked child. Closes the files of the devices, which would otherwise keep their
   // memory alive after the parent has ended. Async-signal-safe.
   void CloseFilesInChild() const;
 

@@ -17,7 +17,7 @@ class Capture {
  public:
   struct Branch {
     Stream* stream;
-    std::vector<uint32_t> heads;  // nodes that the stream's next command depends on
+    std::vector<uint32_t> heads;  // the nodes on which the stream's next command depends
   };
 
   Branch& Of(const Stream* stream) {
@@ -110,7 +110,7 @@ orError_t Captures::Begin(Stream* stream, uint64_t expected, orStreamCaptureMode
   capture->mode = capture_mode;
   capture->owner = &thread_state;
   capture->origin = stream;
-  capture->graph = new Graph(stream->device());  // deleted by Release
+  capture->graph = new Graph(stream->device());  // Release deletes it
   capture->branches.push_back({stream, {}});
   stream->set_capture(capture.get());
   captures_.push_back(std::move(capture));

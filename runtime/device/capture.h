@@ -30,7 +30,7 @@ namespace openreg::device {
 
 class Capture;
 
-// Whether any capture is active: one load.
+// Returns whether any capture is active: one load.
 inline bool Capturing() { return (mode.load(std::memory_order_relaxed) & kCapturing) != 0; }
 
 class Captures {
@@ -41,21 +41,22 @@ class Captures {
   orError_t End(Stream* stream, orGraph_t* handle);
   void Describe(const Stream* stream, orStreamCaptureStatus* status, uint64_t* id);
 
-  // Each returns nullopt if no capture is involved; the caller then proceeds as usual. `function`
-  // is the name of the API call.
+  // Add a command, a record or a wait to the capture. Each returns nullopt if no capture is
+  // involved; the caller then proceeds as usual. `function` is the name of the API call.
   std::optional<orError_t> Add(const char* function, const Stream* stream, const Work& work);
   std::optional<orError_t> Record(const char* function, Event* event, uint64_t handle,
                                   const Stream* stream);
-  // `recorded_by`: what the event had captured when the caller read it.
+  // `recorded_by` is what the event had captured when the caller read it.
   std::optional<orError_t> Wait(const char* function, Stream* stream, const Event* event,
                                 uint64_t handle, const Event::Capture& recorded_by);
 
-  // For calls that a capture does not allow: fail and invalidate the capture. `because` ends the
+  // Fail, and invalidate the capture, because of a call that it does not allow. `because` ends the
   // sentence "orX: stream S is captured, ".
   orError_t RefuseStream(const char* function, const Stream* stream, const char* because);
   orError_t RefuseDevice(const char* function, int device);
   orError_t RefuseUnsafe(const char* function);
-  // For an event that a capture has recorded.
+  // Fails for a call about an event that a capture has recorded, and invalidates that capture if it
+  // is still active.
   orError_t RefuseEvent(const char* function, uint64_t handle);
 
  private:
@@ -67,8 +68,8 @@ class Captures {
   std::vector<std::unique_ptr<Capture>> captures_;
 };
 
-// Checks for a call that waits for a whole device, or that is unsafe during captures (see
-// orStreamCaptureMode): return orSuccess unless a capture refuses the call.
+// Called by functions that wait for a whole device, or that are unsafe during captures (see
+// orStreamCaptureMode). Return orSuccess unless a capture refuses the call.
 inline orError_t CheckDeviceUncaptured(const char* function, int device) {
   return Capturing() ? Captures::Get().RefuseDevice(function, device) : orSuccess;
 }

@@ -70,7 +70,7 @@ TEST_F(CaptureTest, AForkWithoutWorkNeedsNoJoin) {
     EXPECT_OK(orEventRecord(fork, stream));
     EXPECT_OK(orStreamWaitEvent(side, fork, 0));
   });
-  EXPECT_OK(orGraphLaunch(graph, stream));  // a graph without nodes
+  EXPECT_OK(orGraphLaunch(graph, stream));  // the graph has no nodes
   EXPECT_OK(orStreamSynchronize(stream));
   EXPECT_OK(orStreamSynchronize(side));
 }
@@ -334,7 +334,7 @@ TEST_F(CaptureTest, WaitingForAnEventThatOtherThreadsCaptureNeverHangs) {
     });
     for (int round = 0; round < 20000; ++round) {
       for (int pause = 0; pause < 100;
-           ++pause) {  // the waiter polls in the meantime and is blocked by no lock
+           ++pause) {  // no lock blocks the waiter, which polls meanwhile
         SpinPause();
       }
       orGraph_t graph = nullptr;

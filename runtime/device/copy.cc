@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Copies and fills. Each one is a kernel of the device itself, so its stream orders it. A copy that
-// must be done when the call returns runs on the calling thread if the stream is idle.
+// Implements the C functions of copies and fills. Each one is a kernel of the device itself, so its
+// stream orders it. A copy that must be done when the call returns runs on the calling thread if
+// the stream is idle.
 #include <cinttypes>
 #include <cstring>
 
@@ -18,7 +19,7 @@
 namespace openreg::device {
 namespace {
 
-// At most this size, a copy is as cheap as a kernel that may run inline.
+// The size up to which a copy is as cheap as a kernel that may run inline.
 constexpr size_t kShortCopy = 64 * 1024;
 
 struct Transfer {
@@ -32,7 +33,8 @@ struct Transfer {
   }
 };
 
-// Copies a small pageable source into the command, so that the host may change it immediately.
+// A copy from a small pageable source. The command holds the bytes, so the host may change the
+// source immediately.
 struct StagedTransfer {
   static constexpr size_t kMaxBytes = 384;
   void* destination;
@@ -57,7 +59,7 @@ struct Fill {
   }
 };
 
-// One end of a copy.
+// The memory at one end of a copy.
 struct Endpoint {
   orMemoryType type;
   int device;  // -1 for host memory
@@ -144,11 +146,11 @@ struct CopyRequest {
   const void* source;
   size_t size;
   orMemcpyKind kind;
-  int destination_device;  // -1: any
+  int destination_device;  // -1: any device
   int source_device;
 };
 
-// `wait`: whether the copy must be done when the call returns.
+// Checks and submits a copy. `wait`: whether it must be done when the call returns.
 orError_t Copy(const CopyRequest& request, const Submission& submission, bool wait) {
   const char* const function = submission.function();
   if (KindName(request.kind) == nullptr) {
@@ -239,7 +241,7 @@ orError_t Set(void* pointer, int value, size_t size, const Submission& submissio
   return submission.Submit(work);
 }
 
-// A synchronous copy or fill: it runs on the default stream and ends with a synchronization of it.
+// Runs a copy or fill on the default stream and synchronizes with that stream.
 template <class Operation>
 orError_t RunSynchronously(const char* function, Operation operation) {
   Submission submission(function);
@@ -257,7 +259,7 @@ orError_t RunSynchronously(const char* function, Operation operation) {
   return error != orSuccess ? error : ReportKernelError(queue.stream()->sink());
 }
 
-// Checks the device arguments of orMemcpyPeer.
+// Checks the device indices of orMemcpyPeer.
 orError_t CheckDevices(const Submission& submission, int dst_device, int src_device) {
   const orError_t error = CheckDevice(submission.function(), dst_device);
   return error != orSuccess ? error : CheckDevice(submission.function(), src_device);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of devices: count, current device, properties, synchronization.
+// Implements the C functions of devices: count, current device, properties, synchronization.
 #include <unistd.h>
 
 #include <cstdio>
@@ -36,7 +36,7 @@ orError_t Synchronize(const char* function, int device, std::unique_ptr<KernelEr
   return orSuccess;
 }
 
-// Of the CPU, whose caches kernels use.
+// Returns the size of the CPU's last cache, which kernels use, or 0 if it is unknown.
 size_t LastCacheSize() {
   for (const int level : {_SC_LEVEL3_CACHE_SIZE, _SC_LEVEL2_CACHE_SIZE}) {
     if (const long size = sysconf(level); size > 0) {
@@ -46,7 +46,8 @@ size_t LastCacheSize() {
   return 0;
 }
 
-// The number that the kernel gives each start of the machine, and the device's index in it.
+// Makes the UUID from the number that the operating system gives to each start of the machine, and
+// from the device's index.
 void MakeUuid(int device, uint8_t (&uuid)[16]) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -66,7 +67,7 @@ extern "C" {
 
 OPENREG_API orError_t orGetDeviceCount(int* count) {
   if (count == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetDeviceCount: count is null");
+    return Fail(orErrorInvalidValue, "orGetDeviceCount: count is null: pass the address of an int");
   }
   *count = 0;
   const Environment* environment;
@@ -79,7 +80,7 @@ OPENREG_API orError_t orGetDeviceCount(int* count) {
 
 OPENREG_API orError_t orGetDevice(int* device) {
   if (device == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetDevice: device is null");
+    return Fail(orErrorInvalidValue, "orGetDevice: device is null: pass the address of an int");
   }
   if (InForkedChild()) [[unlikely]] {
     return Refuse("orGetDevice", /*only_reads=*/true);
@@ -92,7 +93,7 @@ OPENREG_API orError_t orSetDevice(int device) {
   if (InForkedChild()) [[unlikely]] {
     return Refuse("orSetDevice", /*only_reads=*/true);
   }
-  // The common case is a device guard that does not change the device.
+  // In the common case, a device guard does not change the device.
   if (device != thread_state.device) {
     if (const orError_t error = CheckDevice("orSetDevice", device); error != orSuccess) {
       return error;
@@ -104,7 +105,9 @@ OPENREG_API orError_t orSetDevice(int device) {
 
 OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device) {
   if (properties == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetDeviceProperties: properties is null");
+    return Fail(
+        orErrorInvalidValue,
+        "orGetDeviceProperties: properties is null: pass the address of an orDeviceProperties");
   }
   if (const orError_t error = CheckDevice("orGetDeviceProperties", device); error != orSuccess) {
     return error;

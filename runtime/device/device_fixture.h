@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// device_fixture.h - shared by the tests of the device: a fresh device for each test, checks of an
+// device_fixture.h - what tests of the device share: a fresh device for each test, checks of an
 // error together with its text, and kernels that end when the test says so.
 #ifndef RUNTIME_DEVICE_DEVICE_FIXTURE_H_
 #define RUNTIME_DEVICE_DEVICE_FIXTURE_H_
@@ -48,7 +48,7 @@ inline testing::AssertionResult FailsWith(const char* call, const char*, const c
 
 #define EXPECT_OK(call) EXPECT_PRED_FORMAT1(openreg::device::Succeeds, call)
 #define ASSERT_OK(call) ASSERT_PRED_FORMAT1(openreg::device::Succeeds, call)
-// The call fails with this error, and the detail contains this text.
+// Expects the call to fail with this error, and its detail to contain this text.
 #define EXPECT_FAILS(call, error, text) \
   EXPECT_PRED_FORMAT3(openreg::device::FailsWith, call, error, text)
 
@@ -140,7 +140,7 @@ class DeviceTest : public testing::Test {
     return stream;
   }
 
-  // Another device if there is one, otherwise the same.
+  // Returns another device than 0 if there is one, otherwise 0.
   int other() const { return count_ - 1; }
 
   int count_ = 0;

@@ -19,8 +19,8 @@
 namespace openreg::device {
 namespace {
 
-// First number in a file of a control group; the maximum value if there is no file or it says
-// "max".
+// Returns the first number in a file of a control group, or the maximum value if there is no file
+// or the file says "max".
 size_t ReadLimit(const std::string& path) {
   std::ifstream file(path);
   size_t limit = 0;
@@ -30,9 +30,9 @@ size_t ReadLimit(const std::string& path) {
   return std::numeric_limits<size_t>::max();
 }
 
-// The lowest limit of a group and its parents. In a container, the path from the kernel may lie
-// outside of the mounted hierarchy. Then only the root is found, which is the container's own
-// group.
+// Returns the lowest limit of a group and its parents. In a container, the path that the operating
+// system reports may lie outside of the mounted hierarchy. Then only the root is found, which is
+// the container's own group.
 size_t GroupLimit(const std::string& mount, std::string group, const char* file) {
   size_t limit = std::numeric_limits<size_t>::max();
   for (;;) {
@@ -143,7 +143,7 @@ size_t MemoryLimit() {
 }
 
 std::mutex& EnvironmentMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may call this while the process exits
+  static std::mutex& mutex = *new std::mutex;  // never destroyed: a thread may call this at exit
   return mutex;
 }
 

@@ -23,21 +23,23 @@ struct Environment {
   bool launch_blocking;  // OPENREG_LAUNCH_BLOCKING
 };
 
-// Fails, and sets the thread's last error, if a variable is invalid.
+// Returns the values, which are read at the first call. Fails, and sets the thread's last error, if
+// a variable is invalid.
 orError_t GetEnvironment(const Environment** environment);
 
-// orSuccess if a device has this index; otherwise fails with `function` in the message.
+// Returns orSuccess if a device has this index. Otherwise fails with `function` in the message.
 orError_t CheckDevice(const char* function, int device);
 
-// Held while the variables are read, and across a fork (lifecycle.cc): the child reads them again.
+// Returns the mutex that is held while the variables are read, and across a fork (lifecycle.cc):
+// the child reads them again.
 std::mutex& EnvironmentMutex();
 
 // Parses "123", "64K", "2M", "1G" or "1T". Returns false for any other text, for zero, and on
 // overflow.
 bool ParseBytes(std::string_view text, size_t* bytes);
 
-// Memory that this process may use: the minimum of RAM and the limits of its control groups (v1 and
-// v2).
+// Returns the size of the memory that this process may use: the minimum of RAM and the limits of
+// its control groups (v1 and v2).
 size_t MemoryLimit();
 
 }  // namespace openreg::device

@@ -14,15 +14,15 @@
 namespace openreg::device {
 namespace {
 
-// The last failure of a thread. Too large for static thread-local storage, which is scarce for a
-// library that is loaded late.
+// The last failure of a thread. It is too large for static thread-local storage, which is scarce
+// for a library that is loaded late.
 struct ErrorDetail {
   char text[1024] = "";
   std::unique_ptr<KernelError> kernel_error;  // owns the payload until a caller takes it
 };
 
-// A plain pointer. Late destructors of other libraries make calls that fail, when an object of
-// class type would already be destroyed.
+// A plain pointer, because an object of class type would be destroyed too early: late destructors
+// of other libraries make calls that fail.
 thread_local ErrorDetail* error_detail = nullptr;
 
 struct DetailOwner {
@@ -31,7 +31,7 @@ struct DetailOwner {
 
 ErrorDetail& Detail() {
   if (error_detail == nullptr) {
-    static thread_local DetailOwner owner;  // deletes it when the thread ends
+    static thread_local DetailOwner owner;  // deletes error_detail when the thread ends
     (void)owner;
     error_detail = new ErrorDetail;
   }
@@ -103,7 +103,7 @@ OPENREG_API void* orTakeErrorPayload(void) {
 
 OPENREG_API orError_t orGetVersion(int* version) {
   if (version == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetVersion: version is null");
+    return Fail(orErrorInvalidValue, "orGetVersion: version is null: pass the address of an int");
   }
   *version = OPENREG_VERSION;
   return orSuccess;

@@ -20,11 +20,11 @@ class KernelError;
 [[gnu::format(printf, 2, 3), gnu::cold, gnu::noinline]]
 orError_t Fail(orError_t error, const char* format, ...);
 
-// Sets the last error of this thread to the error of a kernel. The thread takes ownership of its
-// payload; `error` is deleted. Returns its code.
+// Sets the last error of this thread to the error of a kernel, and returns its code. The thread
+// takes ownership of the payload; `error` is deleted.
 [[gnu::cold, gnu::noinline]] orError_t Fail(KernelError* error);
 
-// `bytes` as text, e.g. "1.5 GiB". The text is valid as long as the object.
+// Formats a number of bytes as text, e.g. "1.5 GiB". The text is valid as long as the object.
 class ByteText {
  public:
   explicit ByteText(size_t bytes);

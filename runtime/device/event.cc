@@ -64,7 +64,7 @@ orError_t Event::RecordShared(const StreamQueue& queue) {
   if (const orError_t error = Mark(queue, &word, &position); error != orSuccess) {
     return error;
   }
-  // The mark is stored first: ReachedByOthers() is called for a noted position.
+  // Store the mark first: ReachedByOthers() is called for a noted position.
   own->page().slot(serial()).capture.store(word, std::memory_order_release);
   Note(queue.stream(), position);
   return orSuccess;
@@ -192,7 +192,7 @@ void Events::DestroyAll(int device) {
     const Event* event = table_.At(index);
     const uint64_t handle = event->handle.load(std::memory_order_acquire);
     if (handle != 0 && event->device() == device) {
-      // Fails only if another thread destroyed the event first.
+      // This fails only if another thread has destroyed the event first.
       (void)Destroy(reinterpret_cast<orEvent_t>(handle));
     }
   }

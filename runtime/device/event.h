@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// event.h - a point in a stream's queue.
+// event.h - events: each marks a point in a stream's queue.
 //
 // Recording an event without timing queues nothing. It stores the stream and the number of commands
 // queued so far in one word; the event is complete when that many commands are done. A waiter reads
@@ -39,20 +39,21 @@ class alignas(64) Event : public HandleSlot {
 
   enum class Scope : uint8_t { kProcess, kShared, kImported };
   Scope scope() const { return scope_.load(std::memory_order_relaxed); }
-  // The serial number of its slot, on the page of the process that created the event.
+  // Returns the serial number of the event's slot on the page of the process that created it.
   uint64_t serial() const { return serial_.load(std::memory_order_relaxed); }
 
-  // The captured work. If nothing was captured, it is position 0, which every stream has passed. It
-  // may change at any time, so a caller must read it once and use the copy.
+  // The work that the event has captured: a position of a stream. If nothing was captured, it is
+  // position 0, which every stream has passed. It may change at any time, so a caller must read it
+  // once and use the copy.
   struct Capture {
     Stream* stream;
     uint64_t position;
     bool recorded() const { return position != 0; }
-    // Last recorded by the capture of a graph (capture.h). Only the capture knows what it stands
-    // for, and it is never complete.
+    // Returns whether the capture of a graph (capture.h) made the last record. Only the capture
+    // knows what it stands for, and it is never complete.
     bool captured() const { return position == kCaptured >> Stream::kIndexBits; }
     bool complete() const { return stream->done() >= position; }
-    // The stream has not been destroyed since the event was recorded.
+    // Returns whether the stream has not been destroyed since the event was recorded.
     bool current() const { return position >= stream->first_position(); }
   };
   Capture capture() const {
@@ -69,25 +70,27 @@ class alignas(64) Event : public HandleSlot {
     return scope() == Scope::kProcess ? RecordTimed(queue) : RecordShared(queue);
   }
 
-  // What an imported event captures now; fails with `function` in the message if the owner has
-  // destroyed it.
+  // Reads what an imported event captures now. Fails with `function` in the message if the owner
+  // has destroyed the event.
   orError_t ReadImport(const char* function, std::shared_ptr<MappedPage>* page, MarkWord* word);
 
-  // Whether other processes see the captured work as done. This happens slightly before capture()
-  // is complete: a mark is a command, and its effect is visible before the command counts as done.
-  // False for an event that is not shared.
+  // Returns whether other processes see the captured work as done, which they do slightly before
+  // capture() is complete: a mark is a command, and its effect is visible before the command counts
+  // as done. Returns false for an event that is not shared.
   bool ReachedByOthers() const;
 
-  // Called when a stream reaches the record with this number.
+  // Stores the time if the record with this number is the latest. Called when a stream reaches that
+  // record.
   void Stamp(uint64_t record);
 
-  // The two steps of a record made by a replay: allocate its number, then store what it captures.
+  // Make a record of a replay in two steps: allocate its number, then store what it captures.
   uint64_t NewRecord();
   void Note(const Stream* stream, uint64_t position) {
     capture_.store((position << Stream::kIndexBits) | stream->index, std::memory_order_release);
   }
 
-  // Nanoseconds of the monotonic clock; valid when the capture is complete.
+  // Returns the time of the record in nanoseconds of the monotonic clock. Valid when the capture is
+  // complete.
   int64_t time() const { return time_.load(std::memory_order_acquire); }
 
  private:

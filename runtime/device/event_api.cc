@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of events.
+// Implements the C functions of events.
 #include <memory>
 
 #include "runtime/device/activity.h"
@@ -17,8 +17,8 @@
 namespace openreg::device {
 namespace {
 
-// The result of a query about incomplete work. `stopped` was read before the query: if the exit of
-// the process has dropped the work, it never becomes ready.
+// Returns the result of a query about incomplete work. `stopped` was read before the query: if the
+// exit of the process has dropped the work, the work never becomes ready.
 orError_t NotReady(const char* function, bool stopped) {
   return stopped ? Fail(orErrorShutdown, "%s: queued commands were dropped: the process is exiting",
                         function)
@@ -70,7 +70,8 @@ OPENREG_API orError_t orEventGetDevice(orEvent_t handle, int* device) {
     return error;
   }
   if (device == nullptr) {
-    return Fail(orErrorInvalidValue, "orEventGetDevice: device is null");
+    return Fail(orErrorInvalidValue,
+                "orEventGetDevice: device is null: pass the address of an int");
   }
   *device = event->device();
   return orSuccess;
@@ -173,7 +174,8 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
     return error;
   }
   if (milliseconds == nullptr) {
-    return Fail(orErrorInvalidValue, "orEventElapsedTime: milliseconds is null");
+    return Fail(orErrorInvalidValue,
+                "orEventElapsedTime: milliseconds is null: pass the address of a float");
   }
   if (const orError_t error = FindEvent("orEventElapsedTime", start_handle, &start);
       error != orSuccess) {
@@ -195,8 +197,8 @@ OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start_ha
     }
     const Event::Capture& capture = event == start ? started : ended;
     if (!capture.recorded()) {
-      return Fail(orErrorInvalidValue, "orEventElapsedTime: the %s event was never recorded",
-                  which);
+      return Fail(orErrorInvalidValue,
+                  "orEventElapsedTime: the %s event was never recorded: record it first", which);
     }
     if (capture.captured()) {
       return Captures::Get().RefuseEvent(

@@ -74,7 +74,7 @@ TEST_F(EventTest, RecordingAgainDoesNotChangeAWaitInProgress) {
   ASSERT_OK(second.Launch(producer));
   ASSERT_OK(orEventRecord(event, producer));
   first.Open();
-  EXPECT_OK(orStreamSynchronize(consumer));  // does not wait for the second record
+  EXPECT_OK(orStreamSynchronize(consumer));  // the wait ignores the second record
   EXPECT_EQ(orEventQuery(event), orErrorNotReady);
   second.Open();
   EXPECT_OK(orEventSynchronize(event));
@@ -107,7 +107,7 @@ TEST_F(EventTest, OutlivesTheStreamItCaptured) {
   gate.Open();
   EXPECT_OK(orStreamSynchronize(consumer));
   EXPECT_OK(orEventSynchronize(event));
-  // The next user of the slot does not make the event incomplete.
+  // The next user of the stream's slot does not make the event incomplete.
   ASSERT_OK(orDeviceSynchronize());
   for (int round = 0; round < 4; ++round) {
     const orStream_t next = CreateStream();
@@ -230,7 +230,8 @@ TEST_F(EventTest, DestroyingAnEventDoesNotDisturbWaiters) {
   ASSERT_OK(orEventRecord(event, producer));
   ASSERT_OK(orStreamWaitEvent(consumer, event, 0));
   ASSERT_OK(orEventDestroy(event));
-  const orEvent_t reuse = CreateEvent(orEventEnableTiming);  // reuses the slot
+  // Reuses the slot of the destroyed event.
+  const orEvent_t reuse = CreateEvent(orEventEnableTiming);
   EXPECT_OK(orEventQuery(reuse));
   EXPECT_EQ(orStreamQuery(consumer), orErrorNotReady);
   gate.Open();

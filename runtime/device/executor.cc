@@ -27,7 +27,7 @@ orError_t Executor::Start() {
     return orSuccess;
   }
   if (Stopping()) {
-    return Fail(orErrorShutdown, "the command was refused: the process is exiting");
+    return Fail(orErrorShutdown, "a parallel kernel cannot be queued: the process is exiting");
   }
   if (!StartThread(
           &thread_, "openreg-exec", [](void* executor) { static_cast<Executor*>(executor)->Run(); },
@@ -44,7 +44,7 @@ orError_t Executor::Start() {
 void Executor::Submit(ExecutorQueue* queue) {
   {
     std::lock_guard lock(mutex_);
-    // After all others of the same priority. Lower numbers go first.
+    // Insert the queue after all others of the same priority. Lower numbers go first.
     const auto place = std::upper_bound(
         pending_.begin(), pending_.end(), queue->priority(),
         [](int priority, const ExecutorQueue* waiting) { return priority < waiting->priority(); });

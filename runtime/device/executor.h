@@ -31,7 +31,7 @@ namespace openreg::device {
 // The executor's view of a stream.
 class ExecutorQueue {
  public:
-  // Why DrainOnExecutor returned.
+  // The reason why DrainOnExecutor returned.
   enum class Outcome : uint8_t {
     kEmpty,
     kHandOver,  // the worker must run the next command
@@ -43,15 +43,15 @@ class ExecutorQueue {
 
   // Runs commands until one of the outcomes applies.
   virtual Outcome DrainOnExecutor() = 0;
-  // Whether the next command needs the team.
+  // Returns whether the next command needs the executor's team.
   virtual bool NextWantsTeam() const = 0;
-  // Whether the stream is being destroyed.
+  // Returns whether the stream is being destroyed.
   virtual bool Closing() const = 0;
 
-  // Spins for a while; returns true when the executor has something to do.
+  // Spins for a while. Returns true as soon as the executor has something to do.
   virtual bool SpinForCommand() const = 0;
-  // From this call until EndSleep, a producer wakes the executor. Returns false if it must not
-  // sleep.
+  // Announces that the executor is about to sleep: until EndSleep, a producer wakes it. Returns
+  // false if it must not sleep.
   virtual bool BeginSleep() = 0;
   virtual void EndSleep() = 0;
 
@@ -76,17 +76,17 @@ class Executor {
   // Wakes the executor after a command was queued on the stream that it watches.
   void Notify();
 
-  // The number of streams that wait for the executor, and whether there is one.
+  // Return the number of streams that wait for the executor, and whether there is one.
   uint32_t waiting() const { return pending_count_.load(std::memory_order_seq_cst); }
   bool wanted() const { return waiting() != 0; }
 
-  // Whether a parallel kernel is running; other threads then should not spin.
+  // Returns whether a parallel kernel is running; other threads then should not spin.
   bool parallel_running() const { return parallel_running_.load(std::memory_order_relaxed); }
   void set_parallel_running(bool running) {
     parallel_running_.store(running, std::memory_order_relaxed);
   }
 
-  // Ends the thread. Must be called after Stopping() became true.
+  // Ends the thread. Must be called after Stopping() has become true.
   void ShutDown();
 
  private:
@@ -95,7 +95,7 @@ class Executor {
   void Sleep(ExecutorQueue* kept);
 
   std::mutex mutex_;
-  std::vector<ExecutorQueue*> pending_;  // by priority, then by arrival
+  std::vector<ExecutorQueue*> pending_;  // ordered by priority, then by arrival
   bool joinable_ = false;
   pthread_t thread_{};
   std::atomic<bool> started_{false};

@@ -18,7 +18,7 @@ namespace {
 
 class ExecutorTest : public DeviceTest {
  protected:
-  // Launches a callable with `flags`.
+  // Launches `function` as a kernel with these flags.
   template <class Function>
   static void Launch(orStream_t stream, uint32_t flags, Function* function) {
     const orLaunchAttributes attributes{"test", flags, 0};
@@ -63,7 +63,7 @@ TEST_F(ExecutorTest, AllParallelKernelsRunOnOneThread) {
 TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnTheExecutor) {
   QueueLaunches();
   const orStream_t stream = CreateStream();
-  std::set<std::thread::id> threads;  // protected by the order of the stream
+  std::set<std::thread::id> threads;  // the order of the stream protects it
   auto where = [&] { threads.insert(std::this_thread::get_id()); };
   Gate gate;
   ASSERT_OK(gate.Launch(stream, orLaunchParallel));
@@ -73,12 +73,12 @@ TEST_F(ExecutorTest, ShortKernelsBetweenParallelOnesStayOnTheExecutor) {
   gate.Open();
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(threads.size(), 1u);
-  Launch(stream, 0, &where);  // may take long, so the worker runs it
+  Launch(stream, 0, &where);  // a kernel that may take long runs on the worker
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_EQ(threads.size(), 2u);
 }
 
-// Whether the thread is asleep in the kernel of the operating system.
+// Returns whether the operating system reports the thread as asleep.
 bool IsAsleep(pid_t thread) {
   std::ifstream file("/proc/self/task/" + std::to_string(thread) + "/stat");
   std::string stat;
@@ -153,7 +153,8 @@ TEST_F(ExecutorTest, KernelsOfAllKindsRunInOrder) {
     const uint32_t kinds[] = {0, orLaunchInline, orLaunchParallel, orLaunchParallel, orLaunchShort};
     Launch(stream, kinds[(number * 7 + number / 13) % 5], &steps[static_cast<size_t>(number)]);
     if (number % 100 == 50) {
-      std::this_thread::sleep_for(std::chrono::microseconds(100));  // lets threads fall asleep
+      // Threads fall asleep during this pause.
+      std::this_thread::sleep_for(std::chrono::microseconds(100));
     }
   }
   ASSERT_OK(orStreamSynchronize(stream));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the exit of a process that has used the device, and of orShutdown.
+// Tests the exit of a process that has used the device, and of orShutdown.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -36,7 +36,7 @@ void PrintCounts() {
   std::fprintf(stderr, "started %d finished %d\n", shared->started.load(), shared->finished.load());
 }
 
-// Registered before the device's own exit handler, so it runs after it.
+// Registers PrintCounts before the device's own exit handler, so that it runs after it.
 void PrintCountsAtExit() {
   shared = &NewShared();
   std::atexit(PrintCounts);
@@ -109,7 +109,7 @@ void ExitsFromAKernel() {
   REQUIRE(orLaunchKernel(
               nullptr, [](void*) -> orError_t { std::exit(5); }, nullptr, 0, &attributes) ==
           orSuccess);
-  (void)orStreamSynchronize(nullptr);  // ends with the process
+  (void)orStreamSynchronize(nullptr);  // waits until the process ends
   pause();
 }
 

@@ -15,7 +15,7 @@ struct Export {
 };
 
 std::multimap<uintptr_t, Export>& Exports() {
-  // Never destroyed: blocks are freed until the very end of a process.
+  // Never destroyed, because blocks may be freed until the very end of the process.
   static auto& exports = *new std::multimap<uintptr_t, Export>;
   return exports;
 }
@@ -26,7 +26,8 @@ bool IsImported(uint64_t serial) {
   return MappedPage::Own("orIpcIsExported", &own) == orSuccess && !own->Read(serial, &word);
 }
 
-// Drops the exports that start in [first, last) and for which `ends` returns true.
+// Drops the exports that start in [first, last) and for which `ends` returns true. Returns whether
+// any remaining export overlaps [from, last).
 template <class Ends>
 bool DropExports(uintptr_t first, uintptr_t from, uintptr_t last, Ends ends) {
   auto& exports = Exports();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// exports.h - handles of memory that this process has exported and that may not be imported yet.
+// exports.h - the handles of memory that this process has exported and that may not be imported
+// yet.
 //
 // Exports are keyed by the address of their first byte. Each has a slot on the shared page
 // (shared_page.h). Until an importer takes the serial number out of the slot, the slot marks the
@@ -15,13 +16,14 @@
 
 namespace openreg::device {
 
+// Adds an export, whose slot has this serial number.
 void AddExport(uintptr_t address, size_t size, uint64_t serial);
 
 // Drops the exports that start in [first, last) and have been imported. Returns whether any
 // remaining export overlaps [from, last).
 bool SweepExports(uintptr_t first, uintptr_t from, uintptr_t last);
 
-// Invalidates the handles of an allocation that have not been imported.
+// Invalidates those handles of an allocation that were not imported.
 void RetractExports(uintptr_t base, size_t size);
 
 }  // namespace openreg::device

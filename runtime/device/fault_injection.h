@@ -16,15 +16,16 @@
 extern "C" {
 #endif
 
-// The nth orMalloc from now (1 is the next) fails once with orErrorOutOfMemory; 0 cancels it.
+// Makes the nth orMalloc from now (1 is the next) fail once with orErrorOutOfMemory. 0 cancels the
+// injection.
 OPENREG_API orError_t orInjectMallocFailure(uint64_t nth);
 
-// The nth kernel that would run from now fails once with orErrorLaunchFailure and does not run; 0
-// cancels it. Copies and fills are not counted.
+// Makes the nth kernel from now fail once with orErrorLaunchFailure, without running. Copies and
+// fills are not counted. 0 cancels the injection.
 OPENREG_API orError_t orInjectKernelFailure(uint64_t nth);
 
 // Delays the start of each kernel, copy and fill by this time, so that work that lacks an ordering
-// runs in the wrong order. 0 ends it.
+// runs in the wrong order. 0 ends the delays.
 OPENREG_API orError_t orInjectKernelDelay(uint64_t nanoseconds);
 
 #ifdef __cplusplus

@@ -41,7 +41,7 @@ TEST_F(FaultInjectionTest, TheNthKernelFailsAndDoesNotRun) {
   };
   char* memory = Allocate<char>(10);
   ASSERT_OK(launch());
-  ASSERT_OK(orMemsetAsync(memory, 0, 10, nullptr));  // not counted
+  ASSERT_OK(orMemsetAsync(memory, 0, 10, nullptr));  // fills are not counted
   ASSERT_OK(launch());
   ASSERT_OK(launch());
   EXPECT_FAILS(orStreamSynchronize(nullptr), orErrorLaunchFailure, "failure injected by a test");
@@ -61,7 +61,7 @@ TEST_F(FaultInjectionTest, ADelayMakesAMissingSynchronizationVisible) {
         return orSuccess;
       },
       &pointer, sizeof(pointer), &cheap));
-  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // neither run inline nor done
+  EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);  // not run inline, and not done
   EXPECT_EQ(shared.load(), 0);  // the value that a host without synchronization sees
   ASSERT_OK(orStreamSynchronize(nullptr));
   EXPECT_EQ(shared.load(), 1);

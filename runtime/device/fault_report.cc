@@ -29,7 +29,7 @@ struct sigaction previous[2];
 
 struct sigaction& Previous(int signal) { return previous[signal == SIGSEGV ? 0 : 1]; }
 
-// A line of text, written with one call so that lines of several threads do not mix.
+// A line of text. It is written with one system call, so that lines of several threads do not mix.
 class Line {
  public:
   Line& operator<<(const char* text) {
@@ -71,9 +71,9 @@ class Line {
   size_t size_ = 0;
 };
 
-// The address of the fault behind a signal; 0 if there is none. A handler that was installed after
-// ours may pass the signal on with raise(). The signal then has no address, but the thread's
-// context still does.
+// Returns the address of the fault behind a signal, or 0 if there is none. A handler that was
+// installed after ours may pass the signal on with raise(). The signal then has no address, but the
+// thread's context still does.
 uintptr_t FaultAddress(const siginfo_t* info, const void* context) {
   if (info->si_code > 0) {
     return reinterpret_cast<uintptr_t>(info->si_addr);
@@ -123,14 +123,14 @@ void Describe(Line& line, uintptr_t address) {
   }
 }
 
-// Returns true if the address is ours and the report was written.
+// Writes the report if the address is in our reservation, and returns whether it is.
 bool Report(int signal, uintptr_t address) {
   const Window& half = arena.half();
   const bool device_half = half.Contains(address);
   if (!device_half && !half.Contains(address - half.size)) {
     return false;
   }
-  // One report per fault: a handler that re-raises the signal leads here a second time.
+  // Report each fault once: a handler that re-raises the signal leads here a second time.
   static std::atomic<uintptr_t> reported{0};
   if (reported.exchange(address) == address) {
     return true;
@@ -169,7 +169,7 @@ void Chain(int signal, siginfo_t* info, void* context) {
       (before.sa_handler == SIG_DFL || before.sa_handler == SIG_IGN)) {
     const bool fault = info->si_code > 0;
     if (!fault && before.sa_handler == SIG_IGN) {
-      return;  // sent by a process, and ignored
+      return;  // a process sent the signal, and it is ignored
     }
     // A fault cannot be ignored. Returning runs the faulting instruction again, now with the
     // default action, so that a core dump shows its location. A signal that a process sent must be
@@ -214,7 +214,7 @@ void InstallFaultReport() {
     action.sa_sigaction = Handle;
     action.sa_flags = SA_SIGINFO | SA_ONSTACK;
     sigemptyset(&action.sa_mask);
-    // Read first: another thread may fault as soon as the handler is installed.
+    // Read the previous handler first: another thread may fault as soon as ours is installed.
     sigaction(signal, nullptr, &Previous(signal));
     sigaction(signal, &action, nullptr);
   }

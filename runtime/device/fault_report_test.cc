@@ -21,10 +21,11 @@
 namespace openreg::device {
 namespace {
 
-// The sanitizer's handler was installed before ours and ends the process with an exit code.
+// Whether a sanitizer is in use. Its handler was installed before ours and ends the process with an
+// exit code.
 constexpr bool kSanitizer = kThreadSanitizer || kAddressSanitizer;
 
-// Whether a process was killed by this signal, or by a sanitizer that handled the signal.
+// Checks that a process was killed by this signal, or by a sanitizer that handled the signal.
 class DiesOf {
  public:
   explicit DiesOf(int signal) : signal_(signal) {}
@@ -227,7 +228,7 @@ TEST_F(FaultReportTest, ThePreviousHandlerMayRecoverRepeatedly) {
           TouchNothing();
         }
         if (recovered < 5) {
-          Touch(memory + recovered);  // ours: reported, then passed on
+          Touch(memory + recovered);  // a fault of ours is reported, then passed on
         }
         _exit(recovered == 5 ? 23 : 98);
       },

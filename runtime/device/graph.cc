@@ -20,7 +20,8 @@
 namespace openreg::device {
 namespace {
 
-// Number of short kernels of a graph that run before the stream's consumer checks for other work.
+// The number of short kernels of a graph that run before the stream's consumer checks for other
+// work.
 constexpr uint64_t kShortBatch = 64;
 
 constexpr size_t kArgumentAlignment = 16;
@@ -30,7 +31,7 @@ std::atomic<int32_t> last_number{0};
 // The argument of a replay that runs within its call.
 struct InlineReplay {
   Graph* graph;
-  const orActivity* record;  // of the replay; null if it is not recorded
+  const orActivity* record;  // the replay's record; null if it is not recorded
 };
 
 }  // namespace
@@ -105,7 +106,7 @@ uint32_t Graph::FindUnjoined(const std::vector<uint32_t>& heads) const {
   }
   for (size_t index = nodes_.size(); index-- > 0;) {
     if (!joined[index]) {
-      return static_cast<uint32_t>(index);  // only later nodes could depend on it
+      return static_cast<uint32_t>(index);  // only later nodes could depend on this one
     }
     for (const uint32_t before : nodes_[index].after) {
       joined[before] = true;
@@ -146,7 +147,7 @@ void Graph::Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team) {
       }
       break;
     case Command::kWait:
-      break;  // never captured
+      break;  // a wait is never captured
   }
 }
 
@@ -203,7 +204,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   if (replay->recorded) {
     EndPendingRecords();
   }
-  // The release may free but not wait: a wait for this stream would never end.
+  // The release may free memory but must not wait: a wait for this stream would never end.
   thread_state.releasing = true;
   stream->RunHostFunction([](void* over) { static_cast<Graph*>(over)->Release(); }, graph,
                           "(release of a graph)", replay->sink);
@@ -211,7 +212,7 @@ bool Graph::RunSome(Stream* stream, Command* replay, bool with_team) {
   return true;
 }
 
-// Called with launch_ held.
+// Queues the replay's command. Requires launch_.
 orError_t Graph::QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
                              const orActivity* record) {
   Retain();

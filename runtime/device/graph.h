@@ -44,8 +44,8 @@ class Graph {
   uint32_t Add(const Work& work, const Stream* stream, std::vector<uint32_t> after);
   uint32_t AddRecord(Event* event, uint64_t event_handle, const Stream* stream,
                      std::vector<uint32_t> after);
-  // Finds a node on which nothing in `heads` depends, directly or indirectly; size() if there is
-  // none.
+  // Returns a node on which nothing in `heads` depends, directly or indirectly, or size() if there
+  // is none.
   uint32_t FindUnjoined(const std::vector<uint32_t>& heads) const;
   uint32_t StreamOf(uint32_t node) const { return nodes_[node].stream; }
   const char* NameOf(uint32_t node) const;
@@ -70,28 +70,28 @@ class Graph {
     Event* event;  // not null: the node records this event
     uint64_t event_handle;
     uint64_t record;  // number of the event's record in the latest replay
-    uint32_t stream;  // index
+    uint32_t stream;  // index of the stream that captured the node
     std::vector<uint32_t> after;
   };
 
   ~Graph();
   uint32_t Append(Node node, const Stream* stream, std::vector<uint32_t> after);
   static orError_t RunAll(void* graph);
-  // The step of a replay: runs its next nodes. Returns true when the replay is done.
+  // Runs the next nodes of a replay. Returns true when the replay is done.
   static bool RunSome(Stream* stream, Command* replay, bool with_team);
   void Run(Node& node, Stream* stream, ErrorSink* sink, bool with_team);
-  // Runs a node and writes its record, which extends the record of the replay.
+  // Runs a node and writes its record, which starts as a copy of the replay's record.
   [[gnu::cold, gnu::noinline]] void RunRecorded(Node& node, Stream* stream, ErrorSink* sink,
                                                 bool with_team, const orActivity& replay);
   orError_t QueueReplay(const StreamQueue& queue, ErrorSink* sink, uint64_t* position,
                         const orActivity* record);
 
   const int device_;
-  const int32_t number_;  // used in records
+  const int32_t number_;  // names the graph in records
   std::vector<Node> nodes_;
   std::vector<unsigned char> arguments_;  // those of each node start at a multiple of 16
-  bool runs_inline_ = true;               // all nodes may run inline
-  bool has_team_ = false;                 // some node uses a team
+  bool runs_inline_ = true;               // whether all nodes may run inline
+  bool has_team_ = false;                 // whether some node uses a team
   uint64_t work_ns_ = 0;
   std::vector<uint32_t> timed_;  // nodes that record an event
   std::atomic<uint32_t> owners_{1};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of captures and graphs.
+// Implements the C functions of captures and graphs.
 #include "runtime/device/capture.h"
 #include "runtime/device/error.h"
 #include "runtime/device/graph.h"
@@ -13,7 +13,7 @@
 namespace openreg::device {
 namespace {
 
-// Shares ownership of the graph that a handle names.
+// A graph that a handle names. Shares its ownership, so that another thread may destroy the handle.
 class FoundGraph {
  public:
   explicit FoundGraph(orGraph_t handle) : graph_(Graphs::Get().Find(handle)) {}
@@ -102,7 +102,9 @@ OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t handle, orStreamCaptureS
     return error;
   }
   if (status == nullptr) {
-    return Fail(orErrorInvalidValue, "orStreamGetCaptureInfo: status is null");
+    return Fail(
+        orErrorInvalidValue,
+        "orStreamGetCaptureInfo: status is null: pass the address of an orStreamCaptureStatus");
   }
   if (Capturing() && stream->capture() != nullptr) {
     Captures::Get().Describe(stream, status, id);
@@ -133,7 +135,8 @@ OPENREG_API orError_t orGraphLaunch(orGraph_t handle, orStream_t stream_handle) 
   if (graph->device() != submission.stream().device()) {
     return Fail(
         orErrorInvalidDevice,
-        "orGraphLaunch: the graph was captured on device %d, the stream is one of device %d",
+        "orGraphLaunch: the graph was captured on device %d, but the stream belongs to device %d: "
+        "both must be the same",
         graph->device(), submission.stream().device());
   }
   return graph->Launch(queue);
@@ -158,7 +161,8 @@ OPENREG_API orError_t orGraphGetNodeCount(orGraph_t handle, size_t* count) {
     return error;
   }
   if (count == nullptr) {
-    return Fail(orErrorInvalidValue, "orGraphGetNodeCount: count is null");
+    return Fail(orErrorInvalidValue,
+                "orGraphGetNodeCount: count is null: pass the address of a size_t");
   }
   *count = graph->size();
   return orSuccess;
@@ -173,7 +177,7 @@ OPENREG_API orError_t orGraphDebugDotPrint(orGraph_t handle, const char* path) {
     return error;
   }
   if (path == nullptr) {
-    return Fail(orErrorInvalidValue, "orGraphDebugDotPrint: path is null");
+    return Fail(orErrorInvalidValue, "orGraphDebugDotPrint: path is null: pass the name of a file");
   }
   return graph->Draw(path);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// graph_fixture.h - shared by the tests of captures and graphs: captures, and kernels for them.
+// graph_fixture.h - what tests of captures and graphs share: captures, and kernels for them.
 #ifndef RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 #define RUNTIME_DEVICE_GRAPH_FIXTURE_H_
 

@@ -29,7 +29,7 @@ TEST_F(GraphTest, NothingRunsDuringACaptureAndEachReplayRunsEverything) {
     for (int replay = 1; replay <= 3; ++replay) {
       EXPECT_OK(orGraphLaunch(graph, stream));
       EXPECT_OK(orStreamSynchronize(stream));
-      EXPECT_EQ(sum, 11 * replay);  // each run had its arguments as they were launched
+      EXPECT_EQ(sum, 11 * replay);  // each replay had the arguments of the launch
     }
     EXPECT_OK(orGraphDestroy(graph));
   }
@@ -217,7 +217,7 @@ TEST_F(GraphTest, TheErrorOfAKernelStaysWithTheReplayingStream) {
     EXPECT_FAILS(orGraphLaunch(graph, replaying), orErrorLaunchFailure, "failing");
     EXPECT_OK(orStreamSynchronize(replaying));
   }
-  EXPECT_EQ(sum, 4);  // later kernels run
+  EXPECT_EQ(sum, 4);  // kernels after the failed one run
 }
 
 TEST_F(GraphTest, FaultsAreInjectedIntoReplays) {
@@ -348,7 +348,7 @@ TEST_F(GraphTest, KernelsOfAnInlineReplaySeeTheDeviceOfTheirStream) {
   EXPECT_EQ(device, other());
 }
 
-// An argument of a captured launch whose destructor waits.
+// An argument of a captured launch whose destructor waits for a stream and frees memory.
 struct WaitsAtItsEnd {
   orStream_t stream;
   std::atomic<orError_t>* waited;

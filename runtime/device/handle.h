@@ -53,7 +53,8 @@ class HandleTable {
                                                                                    : nullptr;
   }
 
-  // Objects 0 .. size()-1 exist; each has been in use at least once.
+  // Returns the object with this index. Objects 0 to size()-1 exist; each has been in use at least
+  // once.
   T* At(uint32_t index) const {
     return &chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
   }
@@ -86,7 +87,7 @@ class HandleTable {
     return object;
   }
 
-  // Gives the object a new handle.
+  // Gives the object a new handle and returns it.
   uint64_t Publish(T* object) {
     const uint64_t handle = (++object->generation << (kIndexBits + kTagBits)) |
                             (uint64_t{object->index} << kTagBits) | kTag;
@@ -94,7 +95,7 @@ class HandleTable {
     return handle;
   }
 
-  // Invalidates the handle of the object. False if another thread did so first.
+  // Invalidates the handle of the object. Returns false if another thread did so first.
   bool Retire(T* object, uint64_t handle) {
     return object->handle.compare_exchange_strong(handle, 0, std::memory_order_seq_cst);
   }

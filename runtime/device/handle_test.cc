@@ -34,7 +34,7 @@ TEST(HandleTest, ARecycledObjectHasANewHandle) {
     const uint64_t handle = things->Publish(thing);
     EXPECT_TRUE(handles.insert(handle).second);
     EXPECT_TRUE(things->Retire(thing, handle));
-    EXPECT_FALSE(things->Retire(thing, handle));  // only once
+    EXPECT_FALSE(things->Retire(thing, handle));  // an object can be retired only once
     EXPECT_EQ(things->Find(handle), nullptr);
     things->Recycle(thing);
   }

@@ -46,7 +46,8 @@ orError_t HostMemory::Allocate(size_t size, void** pointer) {
     return Fail(orErrorOutOfMemory, "orMallocHost of %zu bytes: the size exceeds the address space",
                 size);
   }
-  // Whole pages, so that no other object shares them; aligned for large pages where possible.
+  // Allocate whole pages, so that no other object shares them, aligned for large pages where
+  // possible.
   const size_t alignment = size >= kLargePage ? kLargePage : kPage;
   const size_t reserved = RoundUp(size, alignment);
   void* memory = std::aligned_alloc(alignment, reserved);
@@ -55,7 +56,7 @@ orError_t HostMemory::Allocate(size_t size, void** pointer) {
                 ByteText(size).c_str(), std::strerror(errno));
   }
   if (alignment == kLargePage) {
-    madvise(memory, reserved, MADV_HUGEPAGE);  // a preference
+    madvise(memory, reserved, MADV_HUGEPAGE);  // only a preference, so errors are ignored
   }
   std::lock_guard lock(mutex_);
   const auto base = reinterpret_cast<uintptr_t>(memory);
@@ -88,7 +89,8 @@ orError_t HostMemory::Register(void* pointer, size_t size) {
   }
   const Window& half = arena.half();
   if (base < half.base + 2 * half.size && half.base < base + size) {
-    return Fail(orErrorInvalidValue, "orHostRegister of %p: that is device memory", pointer);
+    return Fail(orErrorInvalidValue,
+                "orHostRegister of %p: that is device memory, which cannot be pinned", pointer);
   }
   std::lock_guard lock(mutex_);
   auto next = blocks_.upper_bound(base);

@@ -2,8 +2,8 @@
 //
 // host_memory.h - the registry of pinned host memory.
 //
-// Pinning is only bookkeeping here. No page is locked, because only the CPU reads the memory;
-// copies need to know which host memory stays valid until they run. One object per process with one
+// Pinning is only bookkeeping here: copies need to know which host memory stays valid until they
+// run. No page is locked, because only the CPU reads the memory. One object per process with one
 // lock, never destroyed.
 #ifndef RUNTIME_DEVICE_HOST_MEMORY_H_
 #define RUNTIME_DEVICE_HOST_MEMORY_H_
@@ -32,7 +32,7 @@ class HostMemory {
   orError_t Register(void* pointer, size_t size);
   orError_t Unregister(void* pointer);
 
-  // Finds the block that contains `pointer`.
+  // Finds the block that contains `pointer`. Returns false if there is none.
   bool Find(const void* pointer, HostBlock* found);
 
  private:

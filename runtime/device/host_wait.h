@@ -23,14 +23,14 @@
 extern "C" {
 #endif
 
-// `begin` is called before a wait, `end` after it with the value that `begin` returned.
+// The hooks: `begin` is called before a wait, `end` after it with the value that `begin` returned.
 typedef struct orHostWaitHooks {
   void* (*begin)(void);
   void (*end)(void* state);
 } orHostWaitHooks;
 
-// At most one pair of hooks per process, which must stay valid until the process ends; NULL
-// unregisters it. A wait that has begun ends with the hooks it began with.
+// Registers the hooks: at most one pair per process, which must stay valid until the process ends.
+// NULL unregisters it. A wait that has begun ends with the hooks it began with.
 OPENREG_API void orSetHostWaitHooks(const orHostWaitHooks* hooks);
 OPENREG_API const orHostWaitHooks* orGetHostWaitHooks(void);
 
@@ -41,7 +41,7 @@ OPENREG_API const orHostWaitHooks* orGetHostWaitHooks(void);
 
 namespace openreg {
 
-// Calls `begin` in its constructor and `end` in its destructor.
+// A scope in which this thread waits: calls `begin` in its constructor and `end` in its destructor.
 class HostWait {
  public:
   HostWait()
@@ -59,7 +59,8 @@ class HostWait {
   void* const state_;
 };
 
-// Locks a mutex whose holder may be waiting.
+// Locks a mutex whose holder may be waiting. If the mutex is not free, the call is itself a wait
+// with hooks.
 template <class Mutex>
 std::unique_lock<Mutex> LockForWait(Mutex& mutex) {
   std::unique_lock<Mutex> lock(mutex, std::try_to_lock);

@@ -22,7 +22,7 @@ struct flock Range(short type, uint64_t offset, uint64_t size) {
   return range;
 }
 
-// Descriptors of other processes' files, which the child of a fork closes. 0: unused.
+// The descriptors of other processes' files. A forked child closes them. 0: unused.
 constexpr int kMaxImports = 4096;
 std::atomic<int> import_files[kMaxImports];
 
@@ -66,7 +66,7 @@ bool ImportedFile::Lock(uint64_t offset, uint64_t size) {
 void ImportedFile::Unlock(uint64_t offset) {
   const auto locked = locked_.find(offset);
   struct flock range = Range(F_UNLCK, offset, locked->second - offset);
-  (void)fcntl(file_, F_OFD_SETLK, &range);  // only splitting a lock needs memory
+  (void)fcntl(file_, F_OFD_SETLK, &range);  // cannot fail: only splitting a lock needs memory
   locked_.erase(locked);
 }
 
@@ -77,7 +77,7 @@ bool ImportedFile::Free(uint64_t offset, uint64_t size) const {
 
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size) {
   struct flock range = Range(F_WRLCK, address - arena.device(device).base, size);
-  // If the operating system cannot tell, the block stays reserved: wasting it is better than
+  // If the operating system returns an error, the block stays reserved: wasting it is better than
   // sharing it by mistake.
   return fcntl(arena.file(device), F_OFD_GETLK, &range) != 0 || range.l_type != F_UNLCK;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// imported_file.h - open files of other processes' device memory, and the locks that mark imports.
+// imported_file.h - the open files of other processes' device memory, and the locks that mark
+// imports.
 //
 // The importer opens the exporter's memfd (memfd.h) and holds a read lock (F_OFD_SETLK) on the
 // bytes of the file as long as they are mapped. The operating system drops the lock when the
@@ -21,8 +22,8 @@ namespace openreg::device {
 // The memory file of another process's device, opened by this process. Its locks end with it.
 class ImportedFile {
  public:
-  // Takes ownership of `file`. Returns null, and fails with `function` in the message, if too many
-  // are open.
+  // Creates the object, which takes ownership of `file`. Returns null, and fails with `function` in
+  // the message, if too many files are open.
   static std::shared_ptr<ImportedFile> Keep(const char* function, int file);
   ImportedFile(int file, int slot) : file_(file), slot_(slot) {}
   ~ImportedFile();
@@ -35,21 +36,21 @@ class ImportedFile {
   bool Lock(uint64_t offset, uint64_t size);
   void Unlock(uint64_t offset);
 
-  // Whether no range locked through this file overlaps these bytes. (Releasing one of two
+  // Returns whether no range locked through this file overlaps these bytes. (Releasing one of two
   // overlapping ranges would also unlock the part they share.)
   bool Free(uint64_t offset, uint64_t size) const;
 
  private:
   const int file_;
   const int slot_;
-  std::map<uint64_t, uint64_t> locked_;  // end of each range by its start
+  std::map<uint64_t, uint64_t> locked_;  // the end of each locked range by its start
 };
 
-// Whether another process has locked some of these bytes of one of our devices.
+// Returns whether another process has locked some of these bytes of one of our devices.
 bool IsLockedElsewhere(int device, uintptr_t address, size_t size);
 
-// In the child of a fork: closes the child's copies of our files, which would keep the locks after
-// the parent has ended. Async-signal-safe.
+// Called in a forked child. Closes the child's copies of our files, which would keep the locks
+// after the parent has ended. Async-signal-safe.
 void CloseImportFilesInChild();
 
 }  // namespace openreg::device

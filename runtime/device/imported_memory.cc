@@ -15,17 +15,17 @@
 namespace openreg::device {
 namespace {
 
-// Identifies bytes of a file: number of the file, offset, size.
+// Identifies bytes of a file: the number of the file, the offset, and the size.
 using ImportKey = std::tuple<uint64_t, uint64_t, size_t>;
 
-// The addresses at which they are mapped.
+// Returns the addresses of all imports.
 std::map<ImportKey, uintptr_t>& Imported() {
-  // Never destroyed: blocks are freed until the very end of a process.
+  // Never destroyed, because blocks may be freed until the very end of the process.
   static auto& imported = *new std::map<ImportKey, uintptr_t>;
   return imported;
 }
 
-// Unmaps an import and drops its lock.
+// Unmaps an import, drops its file lock and removes its allocation.
 void CloseImportLocked(const Allocation& allocation) {
   Allocations& allocations = Allocations::Get();
   const std::unique_ptr<Import> import(allocation.import);

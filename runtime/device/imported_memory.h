@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// imported_memory.h - memory of other processes, mapped into this one.
+// imported_memory.h - memory of other processes that is mapped into this one.
 //
 // Each import is an allocation in the import window. All handles of the same bytes share one
 // import. It shares ownership of the file through which its bytes are locked (imported_file.h).
@@ -20,12 +20,12 @@ namespace openreg::device {
 
 struct Import {
   std::shared_ptr<ImportedFile> file;
-  int opens;        // not yet matched by a release
-  uint64_t number;  // of the file
-  uint64_t offset;  // of the first byte in the file
+  int opens;        // number of opens without a release
+  uint64_t number;  // identifies the file
+  uint64_t offset;  // position of the first byte in the file
 };
 
-// Returns the allocation of these bytes of a file; null if they are not imported.
+// Returns the allocation of these bytes of a file, or null if they are not imported.
 Allocation* FindImportLocked(uint64_t number, uint64_t offset, size_t size);
 
 // Maps the pages of [offset, offset + size) of a locked file as memory of `device` and stores the
@@ -33,7 +33,7 @@ Allocation* FindImportLocked(uint64_t number, uint64_t offset, size_t size);
 orError_t MapImportLocked(const char* function, Import import, size_t size, int device,
                           uintptr_t* base);
 
-// Releases the allocation once; the last release unmaps it and drops its lock.
+// Matches one open of the allocation. The last release unmaps the memory and drops its lock.
 void ReleaseImportLocked(Allocation* allocation);
 
 // Releases all imports of a device.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// injected_fault.h - how the device asks for the faults that tests inject with fault_injection.h.
+// injected_fault.h - how the device queries the faults that tests inject with fault_injection.h.
 // Threads: any.
 #ifndef RUNTIME_DEVICE_INJECTED_FAULT_H_
 #define RUNTIME_DEVICE_INJECTED_FAULT_H_

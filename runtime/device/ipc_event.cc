@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Interprocess event handles: the location of a shared page (memfd.h) and one of its slots
-// (shared_page.h).
+// Implements the C functions of interprocess event handles. A handle holds the location of a shared
+// page (memfd.h) and the serial number of one of its slots (shared_page.h).
 #include <memory>
 #include <utility>
 
@@ -85,7 +85,8 @@ OPENREG_API orError_t orIpcGetEventHandle(orIpcEventHandle* handle, orEvent_t ev
     return error;
   }
   if (handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcGetEventHandle: handle is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcGetEventHandle: handle is null: pass the address of an orIpcEventHandle");
   }
   Event* event;
   if (const orError_t error = FindEvent("orIpcGetEventHandle", event_handle, &event);

@@ -51,7 +51,7 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   orEvent_t event = Create();
   RemoteProcess remote;
   ASSERT_EQ(remote.Ask("event-open " + Hex(Export(event))), "ok 0");
-  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");  // never recorded
+  EXPECT_EQ(remote.Ask("event-query 0"), "ok ");  // an event that was never recorded is complete
   ASSERT_OK(gate.Launch(nullptr));
   ASSERT_OK(orEventRecord(event, nullptr));
   EXPECT_EQ(remote.Ask("event-query 0").substr(0, 21), "error orErrorNotReady");
@@ -63,8 +63,8 @@ TEST_F(IpcEventTest, AnotherProcessSeesWhenTheWorkIsDone) {
   EXPECT_OK(orDeviceSynchronize());
 }
 
-// The test reads the shared page directly, as another process would, and so sees a mark equally
-// early.
+// A mark is visible to other processes slightly before its work is done here. The test reads the
+// shared page directly, as another process would, and so sees the mark equally early.
 TEST_F(IpcEventTest, WorkDoneForAnotherProcessIsDoneLocally) {
   orEvent_t handle = Create();
   Event* event;
@@ -177,7 +177,7 @@ TEST_F(IpcEventTest, ADestroyedEventIsReported) {
   EXPECT_OK(orEventDestroy(event));
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
-  ASSERT_EQ(remote.Ask("event"), "ok 1");  // reuses the slot
+  ASSERT_EQ(remote.Ask("event"), "ok 1");  // reuses the slot of the destroyed event
   EXPECT_FAILS(orIpcOpenEventHandle(&event, &handle), orErrorInvalidValue,
                "has destroyed the event before it was opened");
   remote.Kill();
@@ -220,7 +220,7 @@ TEST_F(IpcEventTest, AFileThatIsNotASharedPageIsRefused) {
   RemoteProcess remote;
   orIpcEventHandle handle = RemoteEvent(remote);
   orEvent_t event = nullptr;
-  // The location in the handle (bytes 8 to 23): a file of this process that has the name of a
+  // The location in the handle (bytes 8 to 23) names a file of this process that has the name of a
   // shared page.
   constexpr uint64_t kNumber = 0x123456789abcdef;
   const struct {
@@ -273,7 +273,7 @@ TEST_F(IpcEventTest, ACapturedStreamCannotWaitForAnotherProcess) {
 }
 
 TEST_F(IpcEventTest, SlotsOfDestroyedEventsAreReused) {
-  for (int round = 0; round < 40000; ++round) {  // more than there are slots
+  for (int round = 0; round < 40000; ++round) {  // more events than there are slots
     orEvent_t event = nullptr;
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
     ASSERT_OK(orEventDestroy(event));

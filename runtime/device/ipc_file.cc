@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of files that other processes map.
+// Implements the C functions of files that other processes map.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -38,7 +38,7 @@ struct FileHandle {
 struct Mapping {
   void* memory;
   size_t size;
-  int file;  // -1: belongs to another process
+  int file;  // -1 if another process owns the file
 };
 
 class Mappings {
@@ -48,7 +48,7 @@ class Mappings {
     return mappings;
   }
 
-  // Maps the file and takes ownership of it; on failure, closes it.
+  // Maps the file and takes ownership of its descriptor, which it closes on failure.
   orError_t Add(const char* function, const FileHandle& handle, int file, bool own, void** memory) {
     const int access = handle.of_device != 0 ? PROT_READ : PROT_READ | PROT_WRITE;
     void* const mapped = mmap(nullptr, handle.size, access, MAP_SHARED | MAP_NORESERVE, file, 0);
@@ -73,7 +73,10 @@ class Mappings {
     const auto found = std::find_if(mappings_.begin(), mappings_.end(),
                                     [=](const Mapping& known) { return known.memory == memory; });
     if (found == mappings_.end()) {
-      return Fail(orErrorInvalidValue, "%s: no file is mapped at %p", function, memory);
+      return Fail(
+          orErrorInvalidValue,
+          "%s: no file is mapped at %p: pass an address from orIpcCreateFile or orIpcMapFile",
+          function, memory);
     }
     munmap(memory, found->size);
     if (found->file >= 0) {
@@ -126,7 +129,8 @@ OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device) {
     return error;
   }
   if (handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcGetDeviceFile: handle is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcGetDeviceFile: handle is null: pass the address of an orIpcFileHandle");
   }
   if (const orError_t error = CheckDevice("orIpcGetDeviceFile", device); error != orSuccess) {
     return error;
@@ -144,7 +148,8 @@ OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer) {
     return error;
   }
   if (offset == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcGetFileOffset: offset is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcGetFileOffset: offset is null: pass the address of a size_t");
   }
   const auto address = reinterpret_cast<uintptr_t>(pointer);
   const int device = arena.DeviceOf(address);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of kernels and host functions.
+// Implements the C functions of kernels and host functions.
 #include "runtime/device/activity.h"
 #include "runtime/device/error.h"
 #include "runtime/device/openreg_emulation.h"
@@ -76,7 +76,7 @@ OPENREG_API orError_t orLaunchHostFunc(orStream_t handle, orHostFn_t function, v
     return error;
   }
   if (function == nullptr) {
-    return Fail(orErrorInvalidValue, "orLaunchHostFunc: function is null");
+    return Fail(orErrorInvalidValue, "orLaunchHostFunc: function is null: pass a host function");
   }
   Work work{Command::kHostFunction, Command::kOnWorker};
   work.function = function;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// kernel_error.h - the error of a kernel, from the kernel to the call that reports it.
+// kernel_error.h - carries the error of a kernel from the kernel to the call that reports it.
 //
 // An ErrorSink keeps only the first error. Each stream has one, each device has one for the errors
 // of destroyed streams, and a blocking launch provides its own. All functions may be called from
@@ -34,7 +34,7 @@ class KernelError {
 
   orError_t code = orSuccess;
   std::string message;
-  const char* name = nullptr;  // of the operator; static storage
+  const char* name = nullptr;  // the operator's name; static storage
   void* payload = nullptr;
   void (*drop)(void*) = nullptr;
   int device = 0;
@@ -60,7 +60,7 @@ class ErrorSink {
 
   bool empty() const { return first_.load(std::memory_order_relaxed) == nullptr; }
 
-  // Null if there is none.
+  // Returns the error and empties the sink. Returns null if the sink is empty.
   std::unique_ptr<KernelError> Take() {
     return std::unique_ptr<KernelError>(first_.exchange(nullptr, std::memory_order_acq_rel));
   }

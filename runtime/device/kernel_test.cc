@@ -12,7 +12,7 @@ class KernelTest : public DeviceTest {
  protected:
   static orError_t Nothing(void*) { return orSuccess; }
 
-  // Whether a kernel that is launched with these flags runs on this thread.
+  // Returns whether a kernel that is launched with these flags runs on this thread.
   static bool RunsHere(orStream_t stream, uint32_t flags) {
     std::thread::id ran_on;
     std::thread::id* where = &ran_on;
@@ -48,7 +48,7 @@ TEST_F(KernelTest, GetsItsOwnAlignedCopyOfTheArguments) {
             std::memcpy(&result, arguments, sizeof(result));
             result->aligned = reinterpret_cast<uintptr_t>(arguments) % 16 == 0;
             std::memset(arguments, 0xff,
-                        sizeof(result));  // the copy is the kernel's own, so it may write to it
+                        sizeof(result));  // a kernel may write to its copy
             ++result->sum;
             return orSuccess;
           },
@@ -244,7 +244,7 @@ TEST_F(KernelTest, ThePayloadIsTakenByTheCallerOrDropped) {
   EXPECT_EQ(dropped.load(), 1);
 
   fail();
-  fail();  // not the first error, so it is dropped
+  fail();  // the second error is dropped
   EXPECT_EQ(orStreamSynchronize(nullptr), orErrorUnknown);
   EXPECT_EQ(dropped.load(), 2);
   EXPECT_EQ(orTakeErrorPayload(), &payload);

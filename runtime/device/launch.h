@@ -9,12 +9,10 @@
 // the launch:
 //   - A device pointer becomes the address at which kernels see the memory (one compare, one add).
 //   - A null pointer stays null.
-//   - A pointer to const outside of device memory is a 0-dim operand on the CPU. The element that
-//   it
-//     points to is read now and copied into the launch, so the host may change it immediately.
-//   - Any other pointer outside of device memory is refused: a kernel that runs later must not
-//   write
-//     to it.
+//   - A pointer to const outside of device memory is a 0-dim operand on the CPU. The element is
+//     read now and copied into the launch, so the host may change it immediately.
+//   - Any other pointer outside of device memory is refused, because a kernel that runs later must
+//     not write to host memory.
 //   - Everything else is passed by value and must be trivially copyable.
 // Arguments that exceed OPENREG_MAX_ARGUMENT_BYTES do not compile.
 //
@@ -35,7 +33,8 @@
 
 namespace openreg {
 
-// The address window of the process; null, with the last error set, if it cannot be read.
+// Returns the address window of the process, or null, with the last error set, if it cannot be
+// read.
 inline const orAddressWindow* LaunchWindow() {
   static constinit std::atomic<const orAddressWindow*> known{nullptr};
   if (const orAddressWindow* window = known.load(std::memory_order_acquire)) [[likely]] {
@@ -53,9 +52,9 @@ inline const orAddressWindow* LaunchWindow() {
 namespace launch_detail {
 
 // How one parameter is passed. Set returns an error for a pointer that a kernel must not use. It
-// sets `taken` if it read an element instead of storing a pointer; Get receives the same flag. (The
-// flags of all parameters are stored beside them in one word, so that a pointer takes only 8 bytes:
-// generated kernels have many pointers.)
+// sets `taken` if it stored an element instead of a pointer; Get receives the same flag. (One word
+// of the record holds the flags of all parameters, so that a pointer takes only 8 bytes: generated
+// kernels have many pointers.)
 template <class T>
 struct Parameter {
   static_assert(std::is_trivially_copyable_v<T>, "a kernel's parameters travel as bytes");
@@ -112,8 +111,8 @@ struct Parameter<T*> {
   }
 };
 
-// Consecutive parameters. Not std::tuple, which is not trivially copyable. `bit` is the index of
-// the first one in the word of flags.
+// The stored parameters, one after the other. It is not a std::tuple, which is not trivially
+// copyable. `bit` is the index of the first parameter in the word of flags.
 template <class... Parameters>
 struct Pack {
   orError_t Set(const orAddressWindow&, uint64_t*, int) { return orSuccess; }

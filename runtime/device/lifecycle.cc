@@ -24,18 +24,18 @@
 namespace openreg::device {
 namespace {
 
-// The value from orSetLaunchBlocking, which may be called before the device is set up. -1: not
-// called, so the environment decides.
+// The value from orSetLaunchBlocking, which may be called before the device is set up. If it was
+// not called (-1), the environment decides.
 std::atomic<int> requested_blocking{-1};
 
 std::mutex& InitializeMutex() {
   static std::mutex& mutex =
-      *new std::mutex;  // a thread may use the device while the process exits
+      *new std::mutex;  // never destroyed: a thread may use the device at exit
   return mutex;
 }
 
-// A fork waits for a first use that is in progress. Otherwise the child would inherit a half-built
-// device, and mutexes locked by a thread that it does not have.
+// Makes a fork wait for a first use that is in progress. Otherwise the child would inherit a
+// half-built device, and mutexes locked by a thread that it does not have.
 void BeforeFork() {
   InitializeMutex().lock();
   EnvironmentMutex().lock();
@@ -46,9 +46,10 @@ void AfterFork() {
   InitializeMutex().unlock();
 }
 
-// The child has none of the device's threads and mappings. Only `mode` is changed, because a thread
-// that the child does not have may hold any other lock. If nothing had used the device, the child
-// may use it. The mappings are missing in the child even if the first use failed.
+// Marks the device as unusable in the child, which has none of its threads and mappings. Only
+// `mode` is changed, because a thread that the child does not have may hold any other lock. If
+// nothing had used the device, the child may use it. The mappings are missing in the child even if
+// the first use failed.
 void OnForkChild() {
   if (IsReady() || arena.reserved()) {
     mode.fetch_or(kForked, std::memory_order_seq_cst);
@@ -90,13 +91,14 @@ orError_t Initialize() {
   }
   static const bool hooked = [] {
     InstallFaultReport();
-    // Registered at the first use, not when the library is loaded. Exit handlers run in reverse
-    // order, so this one runs before the teardown of everything that was loaded so far and that
-    // kernels may use.
+    // The handler is registered at the first use, not when the library is loaded. Exit handlers run
+    // in reverse order, so this one runs before the teardown of everything that was loaded so far
+    // and that kernels may use.
     return std::atexit(EndThreads) == 0;
   }();
   if (!hooked) {
-    return Fail(orErrorSystem, "the exit handler cannot be registered: no memory");
+    return Fail(orErrorSystem,
+                "the device's exit handler cannot be registered: out of host memory");
   }
   const int requested = requested_blocking.load(std::memory_order_relaxed);
   const bool blocking = requested == -1 ? environment->launch_blocking : requested == 1;
@@ -104,8 +106,8 @@ orError_t Initialize() {
   return orSuccess;
 }
 
-// Runs before all other constructors: they may use the device, and a fork may happen during the
-// first use.
+// Registers the initializer and the fork handlers. Runs before all other constructors: they may use
+// the device, and a fork may happen during the first use.
 [[gnu::constructor(101)]] void Register() {
   SetInitializer(&Initialize);
   if (pthread_atfork(BeforeFork, AfterFork, OnForkChild) != 0) {
@@ -136,7 +138,8 @@ OPENREG_API orError_t orSetLaunchBlocking(int blocking) {
 
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking) {
   if (blocking == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetLaunchBlocking: blocking is null");
+    return Fail(orErrorInvalidValue,
+                "orGetLaunchBlocking: blocking is null: pass the address of an int");
   }
   if (const int requested = requested_blocking.load(std::memory_order_relaxed); requested != -1) {
     *blocking = requested;

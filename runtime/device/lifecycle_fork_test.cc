@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of forks before, during and after a process's first use of the device.
+// Tests forks before, during and after a process's first use of the device.
 #include <sys/wait.h>
 
 #include <atomic>
@@ -12,8 +12,8 @@
 
 #include "runtime/device/process_fixture.h"
 
-// The child of a fork has only one of its parent's threads: memory that the others hold would look
-// like leaks.
+// Turns leak detection off in a forked child. The child has only one of its parent's threads:
+// memory that the others hold would look like leaks.
 static bool in_forked_child = false;
 // NOLINTNEXTLINE(bugprone-reserved-identifier): the name that the leak checker looks for
 extern "C" [[gnu::visibility("default")]] int __lsan_is_turned_off() { return in_forked_child; }
@@ -169,7 +169,7 @@ void ForksBeforeUse() {
 
 TEST_F(ForkTest, ForkingBeforeTheFirstUseIsAllowed) { EXPECT_PROCESS(ForksBeforeUse, 0, ""); }
 
-// Runs in a separate process, because each process has only one first use.
+// Runs in separate processes, because each process has only one first use.
 void ForksDuringTheFirstUse() {
   for (int round = 0; round < 60; ++round) {
     const int status = Fork([round] {
@@ -214,7 +214,7 @@ TEST_F(ForkTest, AForkDuringTheFirstUseWaitsForIt) {
 }
 
 void ForksWhileOthersWork() {
-  REQUIRE(orDeviceSynchronize() == orSuccess);  // ends the first use, however slowly threads start
+  REQUIRE(orDeviceSynchronize() == orSuccess);  // completes the first use before the forks
   std::atomic<bool> stop{false};
   std::vector<std::thread> threads;
   threads.reserve(4);

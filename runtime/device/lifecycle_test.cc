@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the first use of the device in a process.
+// Tests the first use of the device in a process.
 #include <dirent.h>
 #include <sys/resource.h>
 
@@ -145,13 +145,13 @@ void FreesBesideTheFirstUse() {
   std::exit(0);
 }
 
-// ThreadSanitizer detects unsynchronized reads.
+// Under ThreadSanitizer the test also detects unsynchronized reads.
 TEST_F(ProcessTest, FreesMayRunDuringTheFirstUse) { EXPECT_PROCESS(FreesBesideTheFirstUse, 0, ""); }
 
 void LaunchesAfterAFirstUseThatFailed() {
   int count = 0;
   REQUIRE(orGetDeviceCount(&count) ==
-          orSuccess);  // reads files now; the limit would prevent that later
+          orSuccess);  // reads files, which the limit would prevent later
   rlimit before{};
   getrlimit(RLIMIT_NOFILE, &before);
   rlimit low = before;

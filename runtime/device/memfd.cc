@@ -17,7 +17,7 @@
 namespace openreg::device {
 namespace {
 
-// If a mapped file shrinks, the process that maps it dies at the next access.
+// Seal the size: if a mapped file shrank, a process that maps it would die at its next access.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr unsigned kNoExecSeal = 0x8;  // MFD_NOEXEC_SEAL, which older headers lack
@@ -29,7 +29,7 @@ struct Path {
   char text[64];
 };
 
-// The target of a link in /proc/<pid>/fd; empty if there is none.
+// Returns the target of a link in /proc/<pid>/fd, or an empty string if there is none.
 std::string Target(const char* path) {
   char name[128];
   const ssize_t length = readlink(path, name, sizeof(name));
@@ -52,7 +52,7 @@ int CreateMemfd(size_t size, uint64_t* number) {
   }
   const MemfdName name(*number);
   int file = memfd_create(name.text, MFD_CLOEXEC | MFD_ALLOW_SEALING | kNoExecSeal);
-  if (file < 0 && errno == EINVAL) {  // before Linux 6.3
+  if (file < 0 && errno == EINVAL) {  // Linux before 6.3 does not support kNoExecSeal
     file = memfd_create(name.text, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   }
   if (file < 0) {
@@ -78,7 +78,7 @@ orError_t OpenMemfd(const char* function, const MemfdPlace& place, int* file, or
                 "be alive and belong to the same user",
                 function, path.text, std::strerror(error));
   };
-  // Opened as a path first: opening an arbitrary file for writing can have side effects.
+  // Open the file as a path first: opening an arbitrary file for writing can have side effects.
   const int found = open(path.text, O_PATH | O_CLOEXEC);
   if (found < 0) {
     return refuse(errno);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// memfd.h - files that no folder contains and that other processes of the user find in /proc.
+// memfd.h - anonymous files, which no folder contains and which other processes of the user find in
+// /proc.
 //
 // The name of each file contains a random number. A process that opens a file checks it, because
 // process ids and descriptors are reused. The size of a file is sealed, so a mapping never loses
@@ -16,7 +17,7 @@
 
 namespace openreg::device {
 
-// The name of the memfd with this number, as shown by /proc/<pid>/fd.
+// Formats the name of the memfd with this number, as shown by /proc/<pid>/fd.
 struct MemfdName {
   explicit MemfdName(uint64_t number);
   char text[40];
@@ -26,14 +27,14 @@ struct MemfdName {
 // if the operating system refuses.
 int CreateMemfd(size_t size, uint64_t* number);
 
-// The process and descriptor under which such a file is open.
+// The place of such a file: a process, and the descriptor under which the process has it open.
 struct MemfdPlace {
   int32_t process;
   int32_t file;  // descriptor in that process
   uint64_t number;
 };
 
-// Whether that process is alive and has the file open.
+// Returns whether the process of `place` is alive and has the file open.
 bool MemfdExists(const MemfdPlace& place);
 
 // Opens the file if its name matches. Fails with `function` in the message: orErrorProcessEnded if

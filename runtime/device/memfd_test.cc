@@ -24,7 +24,7 @@ class MemfdTest : public DeviceTest {
         readlink(("/proc/self/fd/" + std::to_string(file)).c_str(), name, sizeof(name));
     return std::string(name, length > 0 ? static_cast<size_t>(length) : 0);
   }
-  // The files of all devices, and the shared page.
+  // Returns the descriptors of the files of all devices, and of the shared page.
   std::vector<int> FilesForOthers() {
     orEvent_t event = nullptr;
     EXPECT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
@@ -39,7 +39,8 @@ class MemfdTest : public DeviceTest {
 };
 
 TEST_F(MemfdTest, AnotherFileIsNotOpened) {
-  // Opening a socket would fail differently, so this also shows that it is not attempted.
+  // Opening a socket would fail with another error, so the test also shows that it is not
+  // attempted.
   const int file = socket(AF_UNIX, SOCK_STREAM, 0);
   ASSERT_GE(file, 0);
   int opened = 0;

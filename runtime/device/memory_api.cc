@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of device memory, pinned memory and kernel pointers.
+// Implements the C functions of device memory, pinned memory and kernel pointers.
 #include "runtime/device/activity.h"
 #include "runtime/device/allocation.h"
 #include "runtime/device/arena.h"
@@ -70,7 +70,8 @@ OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* poin
     return error;
   }
   if (kernel_pointer == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetKernelPointer: kernel_pointer is null");
+    return Fail(orErrorInvalidValue,
+                "orGetKernelPointer: kernel_pointer is null: pass the address of a pointer");
   }
   Allocation allocation;
   if (arena.Contains(pointer) && !Allocations::Get().Find(pointer, &allocation)) {
@@ -101,7 +102,8 @@ OPENREG_API orError_t orGetAddressWindow(orAddressWindow* window) {
     return error;
   }
   if (window == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetAddressWindow: window is null");
+    return Fail(orErrorInvalidValue,
+                "orGetAddressWindow: window is null: pass the address of an orAddressWindow");
   }
   *window = {arena.half().base, arena.half().size, arena.offset()};
   return orSuccess;
@@ -154,7 +156,9 @@ OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, co
     return error;
   }
   if (attributes == nullptr) {
-    return Fail(orErrorInvalidValue, "orPointerGetAttributes: attributes is null");
+    return Fail(
+        orErrorInvalidValue,
+        "orPointerGetAttributes: attributes is null: pass the address of an orPointerAttributes");
   }
   *attributes = {orMemoryTypeUnmanaged, -1, const_cast<void*>(pointer), nullptr, 0, 0};
   if (arena.Contains(pointer)) {

@@ -80,7 +80,7 @@ typedef enum orError_t {
   orErrorInvalidValue = 3,   // an argument is out of its range
   orErrorInvalidDevice = 4,  // device index outside of 0 .. count-1
   orErrorInvalidHandle = 5,  // stream or event that was destroyed or never existed
-  orErrorInvalidDevicePointer = 6,  // not inside a live allocation of the required kind
+  orErrorInvalidDevicePointer = 6,  // pointer outside of any live allocation of the required kind
   orErrorInvalidCopy = 7,     // a copy or fill that exceeds its allocation, or a wrong direction
   orErrorOutOfMemory = 8,     // the device's capacity is used up
   orErrorSystem = 9,          // the operating system refused a request; the detail names the limit
@@ -100,16 +100,17 @@ typedef enum orError_t {
   orErrorCaptureWrongThread = 22   // another thread began the capture
 } orError_t;
 
-// Static strings; "unrecognized error" if `error` is not an orError_t.
+// Return static strings, or "unrecognized error" if `error` is not an orError_t.
 OPENREG_API const char* orGetErrorName(orError_t error);    // "orErrorInvalidValue"
 OPENREG_API const char* orGetErrorString(orError_t error);  // "invalid argument"
 
-// The last error of the calling thread. orGetLastError resets it to orSuccess; orPeekAtLastError
-// does not.
+// Return the last error of the calling thread. orGetLastError resets it to orSuccess;
+// orPeekAtLastError does not.
 OPENREG_API orError_t orGetLastError(void);
 OPENREG_API orError_t orPeekAtLastError(void);
 
-// One sentence about the last failed call of this thread; valid until the next call that fails.
+// Returns one sentence about the last failed call of this thread, which is valid until the next
+// call that fails.
 OPENREG_API const char* orGetLastErrorDetail(void);
 
 OPENREG_API orError_t orGetVersion(int* version);
@@ -119,9 +120,9 @@ OPENREG_API orError_t orGetVersion(int* version);
 
 typedef struct orDeviceProperties {
   char name[64];
-  size_t total_memory;                  // bytes
+  size_t total_memory;                  // in bytes
   size_t allocation_granularity;        // bytes; orMalloc rounds sizes up to it
-  int major, minor;                     // capability
+  int major, minor;                     // compute capability
   int multi_processor_count;            // number of CPU cores that kernels may use
   int max_threads_per_multi_processor;  // threads of kernels that a core runs at the same time
   int warp_size;                        // threads that run in lockstep; 1 if each runs alone
@@ -150,7 +151,8 @@ OPENREG_API orError_t orSetDevice(int device);
 
 OPENREG_API orError_t orGetDeviceProperties(orDeviceProperties* properties, int device);
 
-// Free bytes of the current device that orMalloc can still allocate, and its capacity.
+// Gets the number of bytes of the current device that orMalloc can still allocate, and its
+// capacity.
 OPENREG_API orError_t orMemGetInfo(size_t* free_bytes, size_t* total_bytes);
 
 // Waits for all streams of the current device; returns and clears the first error among them.
@@ -160,12 +162,13 @@ OPENREG_API orError_t orDeviceSynchronize(void);
 // memory. Pending errors are dropped. All earlier handles and pointers become invalid.
 OPENREG_API orError_t orDeviceReset(void);
 
-// The range of priorities for orStreamCreateWithPriority; a lower number is a higher priority. When
-// several streams wait for the executor of parallel kernels, the one with the highest priority goes
-// first.
+// Gets the range of priorities for orStreamCreateWithPriority; a lower number is a higher priority.
+// When several streams wait for the executor of parallel kernels, the one with the highest priority
+// goes first.
 OPENREG_API orError_t orDeviceGetStreamPriorityRange(int* least, int* greatest);
 
-// 1: each launch waits for its kernel and returns its error. The setting is process-wide.
+// Set and get launch blocking: with 1, each launch waits for its kernel and returns the kernel's
+// error. The setting is process-wide.
 OPENREG_API orError_t orSetLaunchBlocking(int blocking);
 OPENREG_API orError_t orGetLaunchBlocking(int* blocking);
 
@@ -177,7 +180,7 @@ typedef enum orMemcpyKind {
   orMemcpyHostToDevice = 1,
   orMemcpyDeviceToHost = 2,
   orMemcpyDeviceToDevice = 3,
-  orMemcpyDefault = 4  // inferred from the pointers
+  orMemcpyDefault = 4  // the driver infers the kind from the pointers
 } orMemcpyKind;
 
 typedef enum orMemoryType {
@@ -204,17 +207,18 @@ typedef struct orPointerAttributes {
 OPENREG_API orError_t orMalloc(void** pointer, size_t size);
 OPENREG_API orError_t orFree(void* pointer);
 
-// Pinned host memory. Asynchronous copies from and to it return before they are done. The host may
-// read and write it; kernels see it at the same address. orHostRegister pins memory that the caller
-// owns; if any byte of it is already pinned, it returns orErrorAlreadyRegistered. orFreeHost and
-// orHostUnregister take the start address of the matching call. No pages are locked.
+// Allocate, free, register and unregister pinned host memory. Asynchronous copies from and to it
+// return before they are done. The host may read and write it; kernels see it at the same address.
+// orHostRegister pins memory that the caller owns; if any byte of it is already pinned, it returns
+// orErrorAlreadyRegistered. orFreeHost and orHostUnregister take the start address of the matching
+// call. No pages are locked.
 OPENREG_API orError_t orMallocHost(void** pointer, size_t size);
 OPENREG_API orError_t orFreeHost(void* pointer);
 OPENREG_API orError_t orHostRegister(void* pointer, size_t size);
 OPENREG_API orError_t orHostUnregister(void* pointer);
 
-// Succeeds for every readable pointer, including interior pointers. A device address outside of
-// every live allocation returns orErrorInvalidDevicePointer.
+// Describes the memory at a pointer. Succeeds for every readable pointer, including interior
+// pointers. A device address outside of every live allocation returns orErrorInvalidDevicePointer.
 OPENREG_API orError_t orPointerGetAttributes(orPointerAttributes* attributes, const void* pointer);
 
 // Copies and fills. Each range must lie inside one live allocation or in unmanaged host memory, and
@@ -260,14 +264,14 @@ OPENREG_API orError_t orStreamCreateWithPriority(orStream_t* stream, unsigned fl
 // kernels fails, the next synchronization of its device returns the error.
 OPENREG_API orError_t orStreamDestroy(orStream_t stream);
 
-// The default stream of a device, which always exists and cannot be destroyed.
+// Gets the default stream of a device, which always exists and cannot be destroyed.
 OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device);
 
 OPENREG_API orError_t orStreamGetPriority(orStream_t stream, int* priority);
 OPENREG_API orError_t orStreamGetDevice(orStream_t stream, int* device);
 
-// orSuccess if all commands are done, otherwise orErrorNotReady. orErrorShutdown if the commands
-// will never run because the process is exiting. Does not return errors of kernels.
+// Returns orSuccess if all commands are done, otherwise orErrorNotReady. Returns orErrorShutdown if
+// the commands will never run because the process is exiting. Does not return errors of kernels.
 OPENREG_API orError_t orStreamQuery(orStream_t stream);
 OPENREG_API orError_t orStreamSynchronize(orStream_t stream);
 
@@ -284,10 +288,10 @@ OPENREG_API orError_t orStreamWaitEvent(orStream_t stream, orEvent_t event, unsi
 enum {
   orEventDisableTiming = 0x0,
   orEventEnableTiming = 0x1,
-  orEventInterprocess = 0x2,  // not with orEventEnableTiming: orErrorInvalidValue
+  orEventInterprocess = 0x2,  // with orEventEnableTiming: orErrorInvalidValue
 };
 // Creates an event of the current device. At most 1048576 events can exist at a time.
-OPENREG_API orError_t orEventCreate(orEvent_t* event);  // without timing
+OPENREG_API orError_t orEventCreate(orEvent_t* event);  // creates an event without timing
 OPENREG_API orError_t orEventCreateWithFlags(orEvent_t* event, unsigned flags);
 OPENREG_API orError_t orEventDestroy(orEvent_t event);
 OPENREG_API orError_t orEventGetDevice(orEvent_t event, int* device);
@@ -297,30 +301,22 @@ OPENREG_API orError_t orEventGetDevice(orEvent_t event, int* device);
 // device; otherwise the call returns orErrorInvalidDevice. An event that was never recorded is
 // complete.
 OPENREG_API orError_t orEventRecord(orEvent_t event, orStream_t stream);
-// orSuccess or orErrorNotReady; orErrorShutdown if the work was dropped because the process is
-// exiting.
+// Returns orSuccess or orErrorNotReady, or orErrorShutdown if the work was dropped because the
+// process is exiting.
 OPENREG_API orError_t orEventQuery(orEvent_t event);
 OPENREG_API orError_t orEventSynchronize(orEvent_t event);  // returns a pending error of its stream
 
-// Milliseconds between two timed events that are complete.
+// Gets the milliseconds between two timed events that are complete.
 //   orErrorNotReady       one of the events is not complete
 //   orErrorNotSupported   one of the events has no timing
 //   orErrorInvalidValue   one of them was never recorded, or they belong to different devices
 OPENREG_API orError_t orEventElapsedTime(float* milliseconds, orEvent_t start, orEvent_t end);
 
-// Events shared by processes of one user. The handle of an event with orEventInterprocess may be
-// sent by any means and opened any number of times. Opening it creates an event of the device with
-// the same index in the opening process, to be destroyed with orEventDestroy. That process may
+// Share events between processes of one user. The handle of an event with orEventInterprocess may
+// be sent by any means and opened any number of times. Opening it creates an event of the device
+// with the same index in the opening process, to be destroyed with orEventDestroy. That process may
 // query the event and wait for it, on the host and on its streams, but cannot record it
 // (orErrorNotSupported). Each wait is for the work that the event had captured when the wait began.
-//   orErrorInvalidValue   the bytes are not a handle; the handle is from this process; the event
-//                         has no orEventInterprocess; before the handle was opened, its process
-//                         ended or destroyed the event
-//   orErrorInvalidDevice  this process has no device of that index
-//   orErrorInvalidHandle  from a query or wait: the process that made the event destroyed it
-//   orErrorProcessEnded   from a query or wait: that process ended before it completed the work. A
-//                         wait on a stream then fails as a kernel does: the stream's next
-//                         synchronization returns the error.
 typedef struct orIpcEventHandle {
   unsigned char reserved[64];
 } orIpcEventHandle;
@@ -380,7 +376,7 @@ OPENREG_API orError_t orLaunchKernel(orStream_t stream, orKernel_t kernel, const
 typedef void (*orHostFn_t)(void* data);
 OPENREG_API orError_t orLaunchHostFunc(orStream_t stream, orHostFn_t function, void* data);
 
-// 1 while the calling thread runs a host function, or a kernel if kernels run on the host.
+// Returns 1 while the calling thread runs a host function, or a kernel if kernels run on the host.
 OPENREG_API int orInKernel(void);
 
 // ------------------------------------------------------------------------------------------ graphs
@@ -447,8 +443,8 @@ typedef enum orStreamCaptureStatus {
   orStreamCaptureStatusInvalidated = 2
 } orStreamCaptureStatus;
 
-// `id` (may be null) receives a number that is unique to the capture within the process, or 0 if
-// there is no capture. Never invalidates a capture.
+// Gets the state of the stream's capture. `id` (may be null) receives a number that is unique to
+// the capture within the process, or 0 if there is no capture. Never invalidates a capture.
 OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t stream, orStreamCaptureStatus* status,
                                              uint64_t* id);
 
@@ -459,7 +455,8 @@ OPENREG_API orError_t orStreamGetCaptureInfo(orStream_t stream, orStreamCaptureS
 // first error of the graph's kernels.
 OPENREG_API orError_t orGraphLaunch(orGraph_t graph, orStream_t stream);
 
-// Does not wait: the graph's resources are released when its queued replays have run.
+// Destroys the graph. Does not wait: the graph's resources are released when its queued replays
+// have run.
 OPENREG_API orError_t orGraphDestroy(orGraph_t graph);
 
 OPENREG_API orError_t orGraphGetNodeCount(orGraph_t graph, size_t* count);
@@ -485,23 +482,24 @@ typedef enum orActivityKind {
 typedef struct orActivity {
   orActivityKind kind;
   uint32_t correlation;  // shared by a call and its work; starts at 1
-  const char* name;      // of the function or of the kernel (may be null); never freed
+  const char* name;      // name of the function or kernel (may be null); never freed
   uint64_t start_ns;     // CLOCK_MONOTONIC, as are all times here
   uint64_t end_ns;
   uint64_t queued_ns;        // when the call queued the work; 0 for a call
-  uint64_t external_id;      // the id that the calling thread pushed last; 0: none
-  uint64_t user_id;          // the same for orActivityIdUser
-  uint64_t bytes;            // of a copy, a fill or an allocation
-  uint64_t object;           // of a call: its event, graph or pointer, if any
+  uint64_t external_id;      // the last id of kind orActivityIdExternal that the calling
+                             // thread pushed; 0: none
+  uint64_t user_id;          // the last id of kind orActivityIdUser; 0: none
+  uint64_t bytes;            // size of a copy, a fill or an allocation
+  uint64_t object;           // the event, graph or pointer of a call, if any
   int32_t thread;            // gettid() of the caller
-  int32_t device;            // of the stream; -1 for a call without a stream
+  int32_t device;            // device of the stream; -1 for a call without a stream
   int32_t stream;            // index in this process; the first one of each device is its default
                              // stream; -1 for a call without a stream
   int32_t graph;             // number of the graph, from 1; 0: not part of a graph
   int32_t node;              // index of the node in the graph, from 0
-  orMemcpyKind copy;         // of a copy
-  orMemoryType source;       // of a copy
-  orMemoryType destination;  // of a copy or a fill
+  orMemcpyKind copy;         // kind of a copy
+  orMemoryType source;       // memory that a copy reads
+  orMemoryType destination;  // memory that a copy or a fill writes
 } orActivity;
 
 // Records are written to buffers that the profiler owns; a thread writes to one buffer at a time.
@@ -518,9 +516,9 @@ typedef void (*orActivityBufferCompleted_t)(void* buffer, size_t used);
 OPENREG_API orError_t orActivityRegisterCallbacks(orActivityBufferRequested_t requested,
                                                   orActivityBufferCompleted_t completed);
 
-// Work that is submitted while tracing is on is recorded when it runs, even if tracing has ended by
-// then. A profiler that needs all records disables tracing and then flushes. Enabling or disabling
-// twice does nothing.
+// Turn tracing on and off. Work that is submitted while it is on is recorded when it runs, even if
+// tracing has ended by then. A profiler that needs all records disables tracing and then flushes.
+// Enabling or disabling twice does nothing.
 OPENREG_API orError_t orActivityEnableTracing(void);
 OPENREG_API orError_t orActivityDisableTracing(void);
 OPENREG_API int orActivityIsEnabled(void);
@@ -534,8 +532,8 @@ OPENREG_API int orActivityIsEnabled(void);
 // their streams.
 OPENREG_API orError_t orActivityFlushAll(void);
 
-// The number of records that this process has written to buffers, and the number that it dropped
-// for lack of a buffer.
+// Gets the number of records that this process has written to buffers, and the number that it
+// dropped for lack of a buffer.
 OPENREG_API orError_t orActivityGetCounts(uint64_t* recorded, uint64_t* dropped);
 
 // Ids chosen by the program. Records of a thread's calls, and of their work, carry the id on top of

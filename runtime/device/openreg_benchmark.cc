@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Costs of the device: launches, events, synchronization, translation, copies.
+// Measures the costs of the device: launches, events, synchronization, translation, copies.
 //
 //   ./bazelw run //runtime/device:openreg_benchmark [-- --benchmark_filter=copy]
 //
@@ -148,7 +148,7 @@ void kernel_inline_through_launch_h(benchmark::State& state) {
 }
 BENCHMARK(kernel_inline_through_launch_h);
 
-// The cost of each of kQueued launches for the launching thread; `prepare` runs before them.
+// Measures what each of kQueued launches costs the launching thread; `prepare` runs before them.
 template <class Prepare>
 void Enqueue(benchmark::State& state, const orLaunchAttributes& attributes,
              const Prepare& prepare) {
@@ -174,7 +174,7 @@ void enqueue_parallel_beside_executor(benchmark::State& state) {
 }
 BENCHMARK(enqueue_parallel_beside_executor)->UseManualTime();
 
-// The worker is busy, so this measures only the cost of the producer.
+// Measures only the cost of the producer, because the worker is busy.
 void enqueue_worker_busy(benchmark::State& state) {
   Enqueue(state, kOrdinary, [] {
     Check(orLaunchKernel(nullptr,
@@ -302,7 +302,7 @@ void stream_create_launch_destroy(benchmark::State& state) {
 }
 BENCHMARK(stream_create_launch_destroy)->UseRealTime();
 
-// Buffers of state.range(0) bytes. Warm: reuses the same memory for each copy.
+// Two buffers of state.range(0) bytes. A warm copy reuses them for each iteration.
 class Buffers {
  public:
   explicit Buffers(const benchmark::State& state)
@@ -364,7 +364,7 @@ void copy_on_device(benchmark::State& state) {
 }
 BENCHMARK(copy_on_device)->Apply(CopySizes)->UseRealTime();
 
-// Cold: copies into pages that the operating system must still provide.
+// Measures a cold copy: into pages that the operating system must still provide.
 void copy_memcpy_cold(benchmark::State& state) {
   const Buffers host(state);
   for (auto _ : state) {

@@ -15,7 +15,7 @@
 
 #include "runtime/device/openreg.h"
 
-// Default value of a field, so that a C++ initializer may omit it.
+// The default value of a field, so that a C++ initializer may omit it.
 #ifdef __cplusplus
 #define OPENREG_NULL_BY_DEFAULT = nullptr
 #else
@@ -31,12 +31,12 @@ extern "C" {
 // Device memory is mapped twice: at the device address, which the host cannot access, and at the
 // kernel address, which only kernels use. The distance between the two is constant.
 
-// The address at which a kernel sees `pointer`. Host pointers are returned unchanged.
+// Gets the address at which a kernel sees `pointer`. Host pointers are returned unchanged.
 OPENREG_API orError_t orGetKernelPointer(void** kernel_pointer, const void* pointer);
 
-// The same for callers that translate addresses on a hot path. An address p with (uintptr_t)p -
-// base < size is a device address, and kernels use p + kernel_offset. The window is constant for
-// the lifetime of the process.
+// Gets the window with which callers translate addresses on a hot path: an address p with
+// (uintptr_t)p - base < size is a device address, and kernels use p + kernel_offset. The window is
+// constant for the lifetime of the process.
 typedef struct orAddressWindow {
   uintptr_t base;
   size_t size;
@@ -87,12 +87,13 @@ enum {
   orLaunchHasCopy = 0x20,
 };
 
-// How to capture a kernel that consumes its arguments. The graph stores `kernel` instead of the
-// launched function. It may run any number of times, including never, each time with a copy of the
-// argument bytes as they were launched, and never on two threads at once. `release` (may be null)
-// is called once with those bytes when the graph and all its replays have ended. It may run on any
-// thread, including the stream's. It may free and destroy; calls that enqueue, wait or allocate
-// return orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be captured.
+// Says how to capture a kernel that consumes its arguments. The graph stores `kernel` instead of
+// the launched function. It may run any number of times, including never, each time with a copy of
+// the argument bytes as they were launched, and never on two threads at once. `release` (may be
+// null) is called once with those bytes when the graph and all its replays have ended. It may run
+// on any thread, including the stream's. It may free and destroy; calls that enqueue, wait or
+// allocate return orErrorNotPermitted, as in a kernel. If `kernel` is null, the launch cannot be
+// captured.
 typedef struct orRepeatable {
   orKernelFunction_t kernel;
   void (*release)(void* arguments);
@@ -107,17 +108,18 @@ typedef struct orCopyDescription {
 } orCopyDescription;
 
 typedef struct orLaunchAttributes {
-  const char* name;  // of the operator, for errors and traces; static storage; may be null
+  const char* name;  // operator's name for errors and traces; static storage; may be null
   uint32_t flags;
   uint32_t work_ns;  // with orLaunchParallel or orLaunchMoldable: estimated time on one thread
-  // With orLaunchHasRepeatable; static storage. Without it, the kernel itself is repeatable.
+  // Read with orLaunchHasRepeatable; static storage. Without that flag, the kernel itself is
+  // repeatable.
   const orRepeatable* repeatable OPENREG_NULL_BY_DEFAULT;
-  // With orLaunchHasCopy. Without it, the kernel is recorded as a kernel.
+  // Read with orLaunchHasCopy. Without that flag, the kernel is recorded as a kernel.
   const orCopyDescription* copy OPENREG_NULL_BY_DEFAULT;
 } orLaunchAttributes;
 
-// 1 while activity is recorded or a stream is being captured. Otherwise launches ignore copy
-// descriptions, and callers need not fill them in.
+// Returns 1 while activity is recorded or a stream is being captured. Otherwise launches ignore
+// copy descriptions, and callers need not fill them in.
 OPENREG_API int orLaunchReadsCopy(void);
 
 // What an orKernel_t points to. orLaunchKernel reads the struct and its attributes before it
@@ -135,20 +137,21 @@ struct orKernel {
 OPENREG_API orError_t orKernelFail(orError_t error, const char* message, void* payload,
                                    void (*drop)(void* payload));
 
-// After a call that returned the error of a kernel: the payload that the kernel passed to
-// orKernelFail, or null if there is none. The caller owns it.
+// Returns the payload that a kernel passed to orKernelFail, or null if there is none. Called after
+// a call that returned the kernel's error. The caller owns the payload.
 OPENREG_API void* orTakeErrorPayload(void);
 
-// 1 inside a kernel that may use the executor's team.
+// Returns 1 inside a kernel that may use the executor's team.
 OPENREG_API int orKernelHasTeam(void);
 
-// 1 inside a kernel that runs on a host thread: the thread that launched it or launched its graph.
+// Returns 1 inside a kernel that runs on a host thread: the thread that launched it or launched its
+// graph.
 OPENREG_API int orKernelOnHost(void);
 
 // ------------------------------------------------------------------- files of other processes
-// For a collective library: host memory that the processes of one user share, and a kernel's view
-// of the device memory of other processes. A handle may be sent by any means and used any number of
-// times. No file remains in any folder, however a process ends.
+// These functions are for a collective library: they share host memory between the processes of one
+// user, and let a kernel read the device memory of other processes. A handle may be sent by any
+// means and used any number of times. No file remains in any folder, however a process ends.
 
 typedef struct orIpcFileHandle {
   unsigned char reserved[64];
@@ -161,7 +164,7 @@ OPENREG_API orError_t orIpcCreateFile(orIpcFileHandle* handle, void** memory, si
 // Gets a handle of the whole memory of one device of this process.
 OPENREG_API orError_t orIpcGetDeviceFile(orIpcFileHandle* handle, int device);
 
-// The offset of a pointer in the file of its device. Returns orErrorInvalidDevicePointer for a
+// Gets the offset of a pointer in the file of its device. Returns orErrorInvalidDevicePointer for a
 // pointer that is not device memory of this process; imported memory is not.
 OPENREG_API orError_t orIpcGetFileOffset(size_t* offset, const void* pointer);
 
@@ -184,7 +187,7 @@ OPENREG_API orError_t orIpcFileIsThere(int* there, const orIpcFileHandle* handle
 #include <type_traits>
 #include <utility>
 
-// C++ form: a host function as the kernel. `attributes` may be null.
+// Launches a host function as the kernel, in C++. `attributes` may be null.
 inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
                                 const void* arguments, size_t size,
                                 const orLaunchAttributes* attributes) {
@@ -192,8 +195,8 @@ inline orError_t orLaunchKernel(orStream_t stream, orKernelFunction_t function,
   return orLaunchKernel(stream, &kernel, arguments, size);
 }
 
-// C++ form: any callable with any arguments, which are copied or moved into the launch. It may
-// return an orError_t, as a kernel does; any other result is dropped.
+// Launches any callable with any arguments, which are copied or moved into the launch. The callable
+// may return an orError_t, as a kernel does; any other result is dropped.
 //   orLaunchKernel(stream, [](float* p, int n) { ... }, pointer, 16);
 // If captured, each replay calls it with its arguments as lvalues. A callable that accepts only
 // rvalues cannot be captured.
@@ -203,9 +206,9 @@ template <class Function, class... Arguments,
 inline orError_t orLaunchKernel(orStream_t stream, Function&& function, Arguments&&... arguments) {
   using Callable = std::decay_t<Function>;
   using Values = std::tuple<std::decay_t<Arguments>...>;
-  // Two owners, the launch and the kernel: the error may come from a launch that was refused, or,
-  // with launch blocking, from a kernel that has run. Plain new and delete, because the kernel's
-  // share passes through a C interface.
+  // The launch and the kernel own the closure jointly, because the error may come from a launch
+  // that was refused or, with launch blocking, from a kernel that has run. It uses plain new and
+  // delete, because the kernel's share passes through a C interface.
   struct Closure {
     Callable function;
     Values arguments;

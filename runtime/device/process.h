@@ -24,8 +24,8 @@ enum : uint32_t {
   kBlocking = 8,    // launches wait for their kernel
   kInjecting = 16,  // faults are injected (fault_injection.h)
   kCapturing = 32,  // some stream is being captured (capture.h)
-  kStopped = 64,  // after kShutdown: the device's threads have ended, and what is queued is dropped
-  kTracing = 128  // calls and work are recorded (activity.h)
+  kStopped = 64,    // the device's threads have ended, and queued work is dropped
+  kTracing = 128    // calls and work are recorded (activity.h)
 };
 extern constinit std::atomic<uint32_t> mode;
 
@@ -39,11 +39,11 @@ inline bool Stopped() { return (mode.load(std::memory_order_seq_cst) & kStopped)
 // Returns whether the device is set up. If so, the caller may read what the setup wrote.
 inline bool IsReady() { return (mode.load(std::memory_order_acquire) & kReady) != 0; }
 
-// Returns whether this process is a forked child. There, functions that free, trim or destroy do
+// Returns whether this process is a forked child, in which functions that free, trim or destroy do
 // nothing and succeed.
 inline bool InForkedChild() { return (mode.load(std::memory_order_acquire) & kForked) != 0; }
 
-// The slow path of the functions below. If the call is refused, the error says why.
+// Implements the slow path of the functions below. If the call is refused, the error says why.
 [[gnu::cold, gnu::noinline]] orError_t Refuse(const char* function, bool only_reads);
 
 // Called by each function that allocates, enqueues or waits. Sets up the device if necessary, and
@@ -65,12 +65,12 @@ inline orError_t EnterQuery(const char* function) {
   return Refuse(function, /*only_reads=*/true);
 }
 
-// For free, trim and destroy: orSuccess unless the caller is a kernel. (The release of a graph may
-// call them.)
+// Called by functions that free, trim or destroy. Returns orSuccess unless the caller is a kernel.
+// (The release of a graph may call them.)
 orError_t EnterRelease(const char* function);
 
-// Sets up the device if necessary. Called by the functions above. lifecycle.cc, which depends on
-// everything that is set up, registers it when the library is loaded.
+// A function that sets up the device if necessary. The functions above call it. lifecycle.cc, which
+// depends on everything that is set up, registers it when the library is loaded.
 using Initializer = orError_t (*)();
 void SetInitializer(Initializer initializer);
 

@@ -66,7 +66,7 @@ orError_t NewBlock(size_t size, int value, void** pointer) {
   return error == orSuccess ? orMemset(*pointer, value, size) : error;
 }
 
-// The byte as a kernel of this process sees it.
+// Returns the address at which a kernel of this process sees the byte.
 volatile unsigned char* Byte(void* block, size_t offset) {
   void* view = nullptr;
   if (orGetKernelPointer(&view, block) != orSuccess) {

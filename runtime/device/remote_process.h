@@ -47,7 +47,7 @@ class RemoteProcess {
     output_ = fdopen(from[0], "r");
   }
   ~RemoteProcess() {
-    std::fclose(input_);  // ends its loop
+    std::fclose(input_);  // ends the loop of the other process
     std::fclose(output_);
     if (pid_ > 0) {
       int status = 0;
@@ -70,7 +70,7 @@ class RemoteProcess {
   }
   std::string Import(const orIpcMemoryHandle& handle) { return Ask("import " + Hex(handle)); }
 
-  // The handle in the answer "ok HEX".
+  // Sends a command and returns the handle in the answer "ok HEX".
   template <class Bytes>
   Bytes Give(const std::string& command) {
     const std::string answer = Ask(command);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Shares parts of allocations with other processes, in stream order.
+// The C functions that share parts of allocations with other processes, in stream order.
 //
 // A handle names a range of a memfd, a process that has the memfd open, and a slot on the
 // exporter's shared page (shared_page.h), which marks the work queued on the exporter's stream. The
@@ -41,10 +41,10 @@ struct MemoryHandle {
   uint16_t magic;
   uint8_t version;
   uint8_t device;
-  int32_t process;  // the exporter
-  int32_t file;     // both descriptors belong to that process
+  int32_t process;  // process id of the exporter
+  int32_t file;     // this descriptor and the next are the exporter's
   int32_t page_file;
-  uint64_t number;  // of the file
+  uint64_t number;  // identifies the file
   uint64_t offset;
   uint64_t size;
   uint64_t page_number;
@@ -54,9 +54,9 @@ struct MemoryHandle {
   SharedPage::Range range() const { return {number, offset, size, device}; }
 };
 
-// The files of current imports, by their number.
+// Returns the files of current imports, by their number.
 std::multimap<uint64_t, std::weak_ptr<ImportedFile>>& ImportedFiles() {
-  // Never destroyed, because blocks may be freed until the process ends.
+  // Never destroyed, because blocks may be freed until the very end of the process.
   static auto& files = *new std::multimap<uint64_t, std::weak_ptr<ImportedFile>>;
   return files;
 }
@@ -294,7 +294,8 @@ orError_t ReleaseInOrder(void* pointer, const StreamQueue& queue) {
       pointer);
 }
 
-// A handle refers to queued work. Captured work is not queued until its graph is launched.
+// Why captured streams refuse these calls: a handle refers to queued work, and captured work is not
+// queued until its graph is launched.
 constexpr char kStreamOrdered[] =
     "and memory is shared in stream order, but captured work does not run: do it before or "
     "after the capture";
@@ -315,7 +316,8 @@ OPENREG_API orError_t orIpcExport(orIpcMemoryHandle* handle, void* pointer, size
     return error;
   }
   if (handle == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcExport: handle is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcExport: handle is null: pass the address of an orIpcMemoryHandle");
   }
   return Export(handle, pointer, size, queue);
 }
@@ -346,7 +348,7 @@ OPENREG_API orError_t orIpcRelease(void* pointer, orStream_t stream_handle) {
   if (InForkedChild()) {
     return orSuccess;
   }
-  // Refused in a callback that runs while a graph is released, because this call may wait for room
+  // Refuse the call in a callback that runs while a graph is released, because it may wait for room
   // in the stream.
   if (thread_state.running != nullptr) {
     return Refuse("orIpcRelease", /*only_reads=*/false);
@@ -368,7 +370,8 @@ OPENREG_API orError_t orIpcIsExported(int* exported, const void* pointer, size_t
     return error;
   }
   if (exported == nullptr) {
-    return Fail(orErrorInvalidValue, "orIpcIsExported: exported is null");
+    return Fail(orErrorInvalidValue,
+                "orIpcIsExported: exported is null: pass the address of an int");
   }
   const std::lock_guard lock(Allocations::Get().mutex());
   Allocation* allocation;

@@ -102,7 +102,7 @@ TEST_F(SharedMemoryTest, ImportingAgainReturnsTheSamePointer) {
   EXPECT_EQ(Read(again), 7);
   ASSERT_OK(orIpcRelease(again, nullptr));
   ASSERT_OK(orIpcRelease(beside, nullptr));
-  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // because of the overlapping import
+  EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 1");  // the overlapping import is still locked
   EXPECT_EQ(Read(overlapping), 7);
   ASSERT_OK(orIpcRelease(overlapping, nullptr));
   EXPECT_EQ(remote.Ask("exported 0 10000"), "ok 0");
@@ -169,7 +169,7 @@ TEST_F(SharedMemoryTest, ImportedMemoryOutlivesItsKilledExporter) {
   ASSERT_EQ(remote.Ask("new 100000 33"), "ok 0");
   unsigned char* pointer = Import(remote.Give<orIpcMemoryHandle>("export 0 0 100000"));
   const auto untaken = remote.Give<orIpcMemoryHandle>("export 0 0 100000");
-  // The exporter's queued work is not done.
+  // The exporter ends before its queued work is done.
   ASSERT_EQ(remote.Ask("gate"), "ok ");
   const auto late = remote.Give<orIpcMemoryHandle>("export 0 64 64");
   void* other = Import(late);
@@ -274,7 +274,7 @@ TEST_F(SharedMemoryTest, InvalidHandlesAreRefused) {
   RemoteProcess remote;
   for (size_t index = 0; index < sizeof(handle.reserved); ++index) {
     if (index >= 56) {
-      continue;  // unused bytes
+      continue;  // no check covers the unused bytes
     }
     for (const unsigned char damage : {0x55, 0x01}) {
       orIpcMemoryHandle damaged = Export(0, 64);
@@ -329,14 +329,14 @@ TEST_F(SharedMemoryTest, NothingIsReleasedOnACapturedStream) {
 }
 
 TEST_F(SharedMemoryTest, ReleasedImportsFreeTheirSlots) {
-  // Uses all slots except a few.
+  // Use all slots except a few, so that the exports below must reuse theirs.
   std::vector<orEvent_t> events(SharedPage::kSlots - 4);
   for (orEvent_t& event : events) {
     ASSERT_OK(orEventCreateWithFlags(&event, orEventInterprocess));
   }
   RemoteProcess remote;
   for (int round = 0; round < 20; ++round) {
-    const size_t offset = static_cast<size_t>(round) * 64;  // different bytes each time
+    const size_t offset = static_cast<size_t>(round) * 64;  // each round exports different bytes
     const std::string imported = remote.Ask("import " + Hex(Export(offset, 64)));
     ASSERT_EQ(imported.substr(0, 3), "ok ") << imported;
     ASSERT_EQ(remote.Ask("release " + imported.substr(3)), "ok ");

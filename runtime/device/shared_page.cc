@@ -24,13 +24,13 @@ namespace {
 
 // Guards everything below; never held during waits for a stream.
 std::mutex& PagesMutex() {
-  static std::mutex& mutex = *new std::mutex;  // a thread may wait while the process exits
+  static std::mutex& mutex = *new std::mutex;  // never destroyed: a thread may wait at exit
   return mutex;
 }
 
 struct Pages {
   std::shared_ptr<MappedPage> own;
-  std::vector<std::shared_ptr<MappedPage>> others;  // recently used
+  std::vector<std::shared_ptr<MappedPage>> others;  // the pages that were used recently
   uint64_t next_serial = 1;
   std::vector<uint64_t> given;  // the serial number of each slot that was ever used; 0: free
   std::vector<uint64_t> free_slots;
@@ -41,12 +41,12 @@ Pages& ThePages() {
   return pages;
 }
 
-// Number of marks queued on each stream so far. Written under the stream's producer lock.
+// The number of marks queued on each stream so far. Written under the stream's producer lock.
 uint64_t queued_marks[SharedPage::kStreams];
 std::atomic<SharedPage*> own_page{nullptr};
 std::atomic<int> own_file{-1};
 
-// Sleeps while the word, which other processes change, holds `expected`, for at most 20 ms.
+// Sleeps for at most 20 ms while the word, which other processes change, holds `expected`.
 void WaitShared(const std::atomic<uint32_t>& word, uint32_t expected) {
   constexpr timespec kTimeout{0, 20'000'000};
   syscall(SYS_futex, &word, FUTEX_WAIT, expected, &kTimeout, nullptr, 0);
@@ -65,7 +65,7 @@ SharedPage* MapPage(int file) {
   return static_cast<SharedPage*>(memory);
 }
 
-// The kernel of a mark.
+// Implements the kernel of a mark: counts it as passed and wakes waiters.
 orError_t PassMark(void* arguments) {
   MarkWord word;
   std::memcpy(&word, arguments, sizeof(word));
@@ -82,7 +82,7 @@ struct QueuedWait {
   MarkWord word;
 };
 
-// The kernel of a wait.
+// Implements the kernel of a wait for a mark of another process.
 orError_t WaitForMark(void* arguments) {
   QueuedWait* raw;
   std::memcpy(&raw, arguments, sizeof(raw));
@@ -113,7 +113,9 @@ orError_t MappedPage::Own(const char* function, std::shared_ptr<MappedPage>* pag
       if (place.file >= 0) {
         close(place.file);
       }
-      return Fail(orErrorSystem, "%s: the shared page of this process cannot be created: %s",
+      return Fail(orErrorSystem,
+                  "%s: the shared page of this process cannot be created: %s; free memory or raise "
+                  "the limit of open files (ulimit -n)",
                   function, std::strerror(error));
     }
     mapped->magic.store(SharedPage::kMagic, std::memory_order_release);
@@ -175,7 +177,8 @@ bool MappedPage::Read(uint64_t serial, MarkWord* word, SharedPage::Range* range)
   if (range != nullptr) {
     *range = slot.GetRange();
   }
-  // A slot gets its next serial number before its next capture and range.
+  // Check the serial number after the reads: a slot gets its next one before its next capture and
+  // range.
   return slot.serial.load(std::memory_order_acquire) == serial;
 }
 
@@ -281,7 +284,7 @@ void FreeSlot(uint64_t serial) {
   Pages& pages = ThePages();
   uint64_t& given = pages.given[serial % SharedPage::kSlots];
   if (given != serial) {
-    return;  // already swept, and may have a new user
+    return;  // the slot was swept already and may have a new user
   }
   (void)pages.own->Take(serial);
   given = 0;

@@ -35,13 +35,13 @@ struct SharedPage {
   static constexpr uint64_t kSlots = 32768;
   static constexpr uint64_t kStreams = uint64_t{1} << Stream::kIndexBits;
   struct Progress {
-    std::atomic<uint64_t> marks;   // passed so far
+    std::atomic<uint64_t> marks;   // number passed so far
     std::atomic<uint32_t> signal;  // futex: changes with each mark
     uint32_t unused;
   };
   // The memory that a handle names; all zeros for an event.
   struct Range {
-    uint64_t file;  // the number of the file
+    uint64_t file;  // identifies the file
     uint64_t offset;
     uint64_t size;
     uint64_t device;
@@ -50,7 +50,7 @@ struct SharedPage {
   struct Slot {
     std::atomic<uint64_t> serial;  // 0: free. The low bits are the slot's index
     std::atomic<MarkWord> capture;
-    std::atomic<uint64_t> range[4];  // a Range
+    std::atomic<uint64_t> range[4];  // the words of a Range
 
     void SetRange(const Range& to) {
       const uint64_t words[4] = {to.file, to.offset, to.size, to.device};
@@ -87,9 +87,9 @@ class MappedPage {
   MappedPage(const MappedPage&) = delete;
   MappedPage& operator=(const MappedPage&) = delete;
 
-  // The page of this process; created if necessary.
+  // Gets the page of this process, and creates it if necessary.
   static orError_t Own(const char* function, std::shared_ptr<MappedPage>* page);
-  // The page of any process; fails with `lost` if that process has ended.
+  // Gets the page of any process. Fails with `lost` if that process has ended.
   static orError_t Open(const char* function, const MemfdPlace& place, orError_t lost,
                         std::shared_ptr<MappedPage>* page);
 
@@ -97,20 +97,20 @@ class MappedPage {
   SharedPage& page() { return *page_; }
 
   // Reads the capture of the slot with this serial number, and its range if `range` is not null.
-  // False if no slot has this serial number any more.
+  // Returns false if no slot has this serial number any more.
   bool Read(uint64_t serial, MarkWord* word, SharedPage::Range* range = nullptr);
 
-  // Takes the serial number out of its slot. False if another process did so first.
+  // Takes the serial number out of its slot. Returns false if another process did so first.
   bool Take(uint64_t serial) {
     return page_->slot(serial).serial.compare_exchange_strong(serial, 0, std::memory_order_acq_rel);
   }
 
   enum class State { kReached, kPending, kEnded, kStopped };
-  // Does not wait. Never returns kStopped.
+  // Returns whether the mark was reached, without waiting. Never returns kStopped.
   State Query(MarkWord word) const;
-  // Waits. Never returns kPending; returns kStopped when this process is exiting.
+  // Waits for the mark. Never returns kPending; returns kStopped when this process is exiting.
   State Wait(MarkWord word) const;
-  // Sets the error for kEnded.
+  // Fails with the error for the state kEnded.
   orError_t FailEnded(const char* function) const;
 
   // Makes work that is queued from now on wait for `word`. The stream fails if the process of
@@ -130,11 +130,11 @@ orError_t AllocateSlot(const char* function, const SharedPage::Range& range, uin
 // Frees a slot, also one whose serial number was taken.
 void FreeSlot(uint64_t serial);
 
-// In the child of a fork. Async-signal-safe.
+// Called in a forked child: closes its copy of the page's file. Async-signal-safe.
 void CloseSharedPageInChild();
 
-// Captures the work that is queued now. `position` receives the stream's position, for waits within
-// this process.
+// Captures the work that is queued now in a mark, which it queues unless the stream is idle.
+// `position` receives the stream's position, for waits within this process.
 orError_t Mark(const StreamQueue& queue, MarkWord* word, uint64_t* position);
 
 }  // namespace openreg::device

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// spin_wait.h - how consumers and waiting hosts spin before they sleep. Callable from every thread.
+// spin_wait.h - lets consumers and waiting hosts spin for a while before they sleep. Callable from
+// every thread.
 #ifndef RUNTIME_DEVICE_SPIN_WAIT_H_
 #define RUNTIME_DEVICE_SPIN_WAIT_H_
 
@@ -12,12 +13,12 @@
 
 namespace openreg::device {
 
-// Long enough to bridge the host's time between two launches, short enough not to show up as CPU
-// load.
+// The time for which threads spin: long enough to bridge the host's time between two launches,
+// short enough not to show up as CPU load.
 inline constexpr std::chrono::microseconds kSpin{20};
 
-// Spins until `ready` returns true, for at most kSpin. Does not spin if that would take a core away
-// from a parallel kernel or from the thread it waits for.
+// Spins until `ready` returns true, for at most kSpin, and returns whether it did. Does not spin if
+// that would take a core away from a parallel kernel or from the thread it waits for.
 template <class Ready>
 bool SpinUntil(Ready ready) {
   if (ready()) {

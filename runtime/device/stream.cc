@@ -40,7 +40,9 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
       const int error = errno;
       producer_.unlock();
       if (Stopping()) {
-        return Fail(orErrorShutdown, "the command was refused: the process is exiting");
+        return Fail(orErrorShutdown,
+                    "a command cannot be queued on stream %u of device %d: the process is exiting",
+                    index, device());
       }
       return Fail(orErrorSystem,
                   "the thread of stream %u of device %d cannot be started: %s (ulimit -u)", index,
@@ -51,7 +53,7 @@ orError_t Stream::BeginEnqueue(uint64_t expected, Command** command) {
   return orSuccess;
 }
 
-// Called with the producer lock held. Returns with it held on success.
+// Waits until the ring has room. Requires the producer lock, and returns with it held on success.
 orError_t Stream::WaitForRoom(uint64_t expected) {
   for (;;) {
     const uint64_t tail = tail_.load(std::memory_order_relaxed);
@@ -60,10 +62,12 @@ orError_t Stream::WaitForRoom(uint64_t expected) {
       return orSuccess;
     }
     producer_.unlock();
-    // Waits until half of the ring is free, so that a producer that is always ahead sleeps once for
+    // Wait until half of the ring is free, so that a producer that is always ahead sleeps once for
     // many commands.
     if (!WaitFor(tail - kRing / 2)) {
-      return Fail(orErrorShutdown, "the command was refused: the process is exiting");
+      return Fail(orErrorShutdown,
+                  "a command cannot be queued on stream %u of device %d: the process is exiting",
+                  index, device());
     }
     producer_.lock();
     if (handle.load(std::memory_order_relaxed) != expected) {
@@ -80,7 +84,7 @@ std::mutex& Stream::ThreadsMutex() {
 }
 
 bool Stream::StartWorker() {
-  // Locked, so that either a shutdown sees the thread or the thread sees the shutdown.
+  // Hold the lock, so that either a shutdown sees the thread or the thread sees the shutdown.
   std::lock_guard lock(ThreadsMutex());
   if (Stopping()) {
     return false;
@@ -104,7 +108,7 @@ void Stream::WakeConsumer() {
     case kExecutorSleeps:
       Executor::Get().Notify();
       break;
-    default:  // another producer was first
+    default:  // another producer has woken the consumer
       break;
   }
 }
@@ -123,8 +127,8 @@ bool Stream::WaitFor(uint64_t position) {
   }
   const HostWait wait;
   for (;;) {
-    // The signal is read before the registration. A consumer that removes the registration changes
-    // the signal afterwards, and the sleep then ends immediately.
+    // Read the signal before the registration: a consumer that removes the registration changes the
+    // signal afterwards, and the sleep then ends immediately.
     const uint32_t signal = signal_.load(std::memory_order_seq_cst);
     uint64_t at = wake_at_.load(std::memory_order_seq_cst);
     while (position < at &&
@@ -173,14 +177,14 @@ bool Stream::AcquireToken() {
       return true;
     }
     if (Stopping()) {
-      return false;  // a kernel that called exit() may hold it
+      return false;  // a kernel that called exit() may hold the token
     }
   }
 }
 
 bool Stream::AcquireSoon(uint32_t token) {
-  // The worker has run its last command and is about to release the token. A short wait pays off:
-  // otherwise a host that synchronizes and then launches would never launch inline.
+  // Wait a little if the worker has run its last command and is about to release the token. It pays
+  // off: otherwise a host that synchronizes and then launches would never launch inline.
   for (int round = 0; round < 64 && token != kInline; ++round) {
     SpinPause();
     token = kFree;

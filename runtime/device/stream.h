@@ -67,14 +67,14 @@ struct Command {
     kKernel,
     kCopy,  // a kernel of the device itself
     kHostFunction,
-    kWait,  // until `source` reaches `position`
+    kWait,  // wait until `source` reaches `position`
     kStep   // call `step` repeatedly until it reports that the command is done
   };
   // Which of the stream's consumers may run the command.
   enum Place : uint8_t {
     kOnWorker,  // it may wait or take long
     kAnywhere,
-    kMoldable,   // on the executor with its team if that pays off, otherwise anywhere
+    kMoldable,   // the executor with its team if that pays off, otherwise any
     kOnExecutor  // it needs the team
   };
   Kind kind;
@@ -90,8 +90,8 @@ struct Command {
     void* data;
     Stream* source;
   };
-  uint64_t position;     // of a wait; a step may store any value here
-  uint64_t work_before;  // with a team: the value of AddWork before this command
+  uint64_t position;     // the position of a wait; a step may store any value here
+  uint64_t work_before;  // result of AddWork, for a command that may have a team
   ErrorSink* sink;       // receives the command's error
   alignas(64) unsigned char arguments[OPENREG_MAX_ARGUMENT_BYTES];
 };
@@ -108,38 +108,38 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   int priority() const override { return priority_.load(std::memory_order_relaxed); }
   ErrorSink& sink() { return sink_; }
 
-  // Number of commands queued so far, and number of commands done so far.
+  // Return the number of commands queued so far, and the number of commands done so far.
   uint64_t tail() const { return tail_.load(std::memory_order_acquire); }
   uint64_t done() const { return done_.load(std::memory_order_acquire); }
 
-  // The capture that this stream belongs to, or null. Set by Captures under its lock.
+  // Returns the capture that this stream belongs to, or null. Captures sets it, under its lock.
   Capture* capture() const { return capture_.load(std::memory_order_acquire); }
   void set_capture(Capture* capture) { capture_.store(capture, std::memory_order_release); }
 
-  // Whether nothing is queued and nothing is running.
+  // Returns whether nothing is queued and nothing is running.
   bool Idle() const;
 
-  // First position of the current user of this slot.
+  // Returns the first position of the current user of this slot.
   uint64_t first_position() const { return first_position_.load(std::memory_order_acquire); }
 
-  // Only within `fill` of StreamQueue::Enqueue: makes the command write `activity`, with its times,
-  // when it has run.
+  // Makes the command write `activity`, with its times, when it has run. May be called only within
+  // `fill` of StreamQueue::Enqueue.
   void Record(Command* command, const orActivity& activity);
-  // The record of a command with `recorded` set, for the thread that runs it.
+  // Returns the record of a command with `recorded` set, for the thread that runs the command.
   const orActivity& activity(const Command& command) const {
     return activities_[static_cast<size_t>(&command - ring_.get())];
   }
 
-  // Only within `fill` of StreamQueue::Enqueue: adds work for a team, in nanoseconds of one thread.
-  // Returns the sum before the addition. The sum is never reset.
+  // Adds work for a team, in nanoseconds of one thread, and returns the sum before the addition.
+  // The sum is never reset. May be called only within `fill` of StreamQueue::Enqueue.
   uint64_t AddWork(uint64_t nanoseconds) {
     const uint64_t before = work_.load(std::memory_order_relaxed);
     work_.store(before + nanoseconds, std::memory_order_relaxed);
     return before;
   }
 
-  // On the thread that runs commands of this stream: runs a queued kernel, with injected faults, or
-  // a host function.
+  // Runs a queued kernel, with injected faults, or a host function. Called on the thread that runs
+  // the commands of this stream.
   void RunQueuedKernel(Command::Kind kind, orKernelFunction_t kernel, void* arguments,
                        const char* name, ErrorSink* sink, bool with_team);
   void RunHostFunction(orHostFn_t function, void* data, const char* name, ErrorSink* sink);
@@ -147,12 +147,12 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   // Implements orKernelFail, on the thread that runs a kernel of this stream.
   void KeepFailure(orError_t error, const char* message, void* payload, void (*drop)(void*));
 
-  // Waits until done() >= position. False if the process is exiting and the position is never
-  // reached.
+  // Waits until done() >= position. Returns false if the process is exiting and the position is
+  // never reached.
   bool WaitFor(uint64_t position);
 
   // Waits until everything that is queued now is done, including a kernel that another thread runs
-  // inline.
+  // inline. Returns false like WaitFor.
   bool WaitIdle();
 
  private:
@@ -164,8 +164,8 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   enum Token : uint32_t { kFree = 0, kConsumer = 1, kInline = 2 };
   enum class Role { kWorker, kExecutor };
 
-  // The functions of StreamQueue. `expected` is the handle that the caller looked up. They fail if
-  // the stream was destroyed since.
+  // Implement the functions of StreamQueue. `expected` is the handle that the caller looked up.
+  // They fail if the stream was destroyed since.
   bool TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments, size_t size,
                  const char* name, ErrorSink* sink);
   template <class Fill>
@@ -176,19 +176,20 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   [[gnu::cold, gnu::noinline]] bool StartWorker();
 
   bool AcquireToken();
-  bool AcquireSoon(uint32_t token);  // for an inline launch that found the token taken
+  bool AcquireSoon(uint32_t token);  // called by an inline launch that found the token taken
   void RunKernel(orKernelFunction_t kernel, void* arguments, const char* name, ErrorSink* sink);
   [[gnu::cold, gnu::noinline]] void KeepReturned(orError_t error);
   Outcome Drain(Role role);
   bool WantsTeam(const Command& command) const;
-  bool Execute(Command& command, bool with_team);  // true: the command is done
+  bool Execute(Command& command, bool with_team);  // returns whether the command is done
   [[gnu::cold, gnu::noinline]] bool ExecuteRecorded(Command& command, bool with_team);
 
   // Guards the thread management of Streams: `thread_` and `joinable_` of all streams.
   static std::mutex& ThreadsMutex();
 
   void Work();
-  // Spins; returns true when the consumer has something to do or `other` returns true.
+  // Spins for a while. Returns true as soon as the consumer has something to do or `other` returns
+  // true.
   template <class Other>
   bool WatchTailOr(Other other) const;
   bool MustWake() const;  // a consumer that has announced its sleep must stay awake
@@ -203,23 +204,23 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   bool BeginSleep() override;
   void EndSleep() override;
   void Unpark() override;         // gives the watcher role to the worker and wakes it
-  void OfferToWorker() override;  // gives it to the parked worker, which wakes when there is work
+  void OfferToWorker() override;  // the same, but the worker wakes only when there is work
 
-  // Read by producers; changed only when the slot gets a new user.
+  // Members that producers read and that change only when the slot gets a new user.
   std::atomic<int> device_{0};
   std::atomic<int> priority_{0};
   std::atomic<uint64_t> first_position_{0};
   std::atomic<Capture*> capture_{nullptr};
   std::unique_ptr<Command[]> ring_;
 
-  // Used by producers. `seen_done_` avoids reading a cache line that the consumer writes
+  // Members that producers use. `seen_done_` avoids reading a cache line that the consumer writes
   // constantly.
   alignas(64) SpinLock producer_;
   bool started_ = false;
   uint64_t seen_done_ = 0;
   pthread_t thread_{};
   bool joinable_ = false;
-  std::unique_ptr<orActivity[]> activities_;  // one per command; null until a command is recorded
+  std::unique_ptr<orActivity[]> activities_;  // one per ring entry; null before the first record
 
   alignas(64) std::atomic<uint64_t> tail_{0};
   std::atomic<uint64_t> work_{0};
@@ -228,7 +229,7 @@ class alignas(64) Stream final : public HandleSlot, private ExecutorQueue {
   std::atomic<bool> closing_{false};
   alignas(64) std::atomic<uint32_t> token_{kFree};
 
-  // Threads that wait for a position: `wake_at_` is the smallest position.
+  // Members for threads that wait for a position: `wake_at_` is the smallest position.
   alignas(64) std::atomic<uint64_t> wake_at_{UINT64_MAX};
   std::atomic<uint32_t> signal_{0};
 
@@ -285,7 +286,8 @@ class StreamQueue {
   uint64_t expected_ = 0;
 };
 
-// If the sink holds an error, fails with it and clears the sink; otherwise returns orSuccess.
+// Fails with the error in the sink, if there is one, and clears the sink; otherwise returns
+// orSuccess.
 orError_t ReportKernelError(ErrorSink& sink);
 
 template <class Fill>
@@ -311,9 +313,9 @@ template <class Fill>
 
 inline bool Stream::TryInline(uint64_t expected, orKernelFunction_t kernel, const void* arguments,
                               size_t size, const char* name, ErrorSink* sink) {
-  // All commands that were queued before this call, by this thread or by one it has synchronized
-  // with, are visible here. Commands that other threads queue concurrently may run before or after.
-  // `done` is read first because it is never ahead of `tail`.
+  // All commands that were queued before this call, by this thread or by one with which it has
+  // synchronized, are visible here. Commands that other threads queue concurrently may run before
+  // or after. `done` is read first because it is never ahead of `tail`.
   if (done_.load(std::memory_order_acquire) != tail_.load(std::memory_order_relaxed)) {
     return false;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The C functions of streams.
+// Implements the C functions of streams.
 #include "runtime/device/activity.h"
 #include "runtime/device/environment.h"
 #include "runtime/device/error.h"
@@ -14,7 +14,7 @@
 namespace openreg::device {
 namespace {
 
-// For a function that only queries.
+// Begins a call that only queries, and looks up its stream.
 orError_t EnterAndFind(Submission* submission, orStream_t handle) {
   const orError_t error = EnterQuery(submission->function());
   return error == orSuccess ? submission->Find(handle) : error;
@@ -86,7 +86,8 @@ OPENREG_API orError_t orStreamGetPriority(orStream_t handle, int* priority) {
     return error;
   }
   if (priority == nullptr) {
-    return Fail(orErrorInvalidValue, "orStreamGetPriority: priority is null");
+    return Fail(orErrorInvalidValue,
+                "orStreamGetPriority: priority is null: pass the address of an int");
   }
   *priority = submission.stream().priority();
   return orSuccess;
@@ -98,7 +99,8 @@ OPENREG_API orError_t orStreamGetDevice(orStream_t handle, int* device) {
     return error;
   }
   if (device == nullptr) {
-    return Fail(orErrorInvalidValue, "orStreamGetDevice: device is null");
+    return Fail(orErrorInvalidValue,
+                "orStreamGetDevice: device is null: pass the address of an int");
   }
   *device = submission.stream().device();
   return orSuccess;
@@ -147,7 +149,8 @@ OPENREG_API orError_t orGetDefaultStream(orStream_t* stream, int device) {
     return error;
   }
   if (stream == nullptr) {
-    return Fail(orErrorInvalidValue, "orGetDefaultStream: stream is null");
+    return Fail(orErrorInvalidValue,
+                "orGetDefaultStream: stream is null: pass the address of an orStream_t");
   }
   if (const orError_t error = CheckDevice("orGetDefaultStream", device); error != orSuccess) {
     return error;

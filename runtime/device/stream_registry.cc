@@ -15,7 +15,7 @@ namespace openreg::device {
 orError_t Streams::SetUp(int device_count) {
   for (int device = 0; device < device_count; ++device) {
     if (default_[device] != nullptr) {
-      continue;  // created by an earlier attempt that failed later
+      continue;  // an earlier attempt created it and failed later
     }
     orStream_t handle;
     if (const orError_t error = Create(device, Stream::kLeastPriority, &handle);
@@ -126,7 +126,7 @@ void Streams::Reap() {
   {
     std::lock_guard lock(Stream::ThreadsMutex());
     if (Stopping()) {
-      return;  // ShutDown joins them
+      return;  // ShutDown joins the threads
     }
     std::erase_if(ended_, [&](Stream* stream) {
       if (stream->token_.load(std::memory_order_acquire) != Stream::kFree) {

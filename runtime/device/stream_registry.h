@@ -32,8 +32,8 @@ class Streams {
   // Creates the default stream of each device. Called once.
   orError_t SetUp(int device_count);
 
-  // A null handle names the default stream of the thread's device. Returns null if no live stream
-  // has this handle.
+  // Returns the stream of a handle, or null if no live stream has this handle. A null handle names
+  // the default stream of the thread's device.
   Stream* Find(orStream_t handle) const {
     if (handle == nullptr) {
       return default_[thread_state.device];
@@ -78,8 +78,8 @@ class Streams {
 
 [[gnu::cold, gnu::noinline]] orError_t FailNoStream(const char* function, orStream_t handle);
 
-// Looks up the stream of a handle; fails if there is none. `expected` receives its handle, also for
-// the default stream that a null handle names.
+// Looks up the stream of a handle; fails if there is none. `expected` receives its handle, also if
+// a null handle names a default stream.
 [[gnu::always_inline]] inline orError_t FindStream(const char* function, orStream_t handle,
                                                    Stream** stream, uint64_t* expected) {
   *stream = Streams::Get().Find(handle);

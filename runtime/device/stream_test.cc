@@ -50,7 +50,7 @@ TEST_F(StreamTest, StreamsAreIndependentOfEachOther) {
   ASSERT_OK(orStreamSynchronize(stream));
   EXPECT_TRUE(ran.load());
   EXPECT_EQ(orStreamQuery(nullptr), orErrorNotReady);
-  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // a result, not an error
+  EXPECT_EQ(orPeekAtLastError(), orSuccess);  // orErrorNotReady is a result, not an error
   gate.Open();
   EXPECT_OK(orStreamSynchronize(nullptr));
   EXPECT_OK(orStreamQuery(nullptr));
@@ -211,7 +211,7 @@ TEST_F(StreamTest, AFullQueueMakesTheLaunchWaitAndLosesNothing) {
   });
   EXPECT_TRUE(Eventually([&] { return launched.load() == Stream::kRing - 1; }));
   std::this_thread::sleep_for(std::chrono::milliseconds(20));
-  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);  // the producer waits
+  EXPECT_EQ(launched.load(), static_cast<int>(Stream::kRing) - 1);  // the producer waits for room
   gate.Open();
   producer.join();
   ASSERT_OK(orStreamSynchronize(stream));
@@ -338,8 +338,8 @@ TEST_F(StreamTest, AReusedSlotDoesNotInheritAnError) {
       EXPECT_EQ(state.on_host, 1);
     }
     ASSERT_OK(orStreamDestroy(stream));
-    std::this_thread::sleep_for(
-        std::chrono::milliseconds(5));  // lets its worker end, if it has one
+    // The stream's worker, if it has one, ends during this pause.
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
     std::vector<orStream_t> next;
     for (int number = 0; number < 3; ++number) {
       next.push_back(CreateStream());

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Eight threads use all features at once. The result of their computations is known, and the
-// sanitizers check their synchronization.
+// Tests in which eight threads use all features at once. The results of their computations are
+// known, and the sanitizers check their synchronization.
 //
 // The test of shared streams runs for OPENREG_STRESS_SECONDS, if that is set:
 //
@@ -45,7 +45,8 @@ class StressTest : public DeviceTest {
   // An invented estimate, so that a few moldable kernels are worth a team.
   static constexpr uint32_t kWork = 100'000;
 
-  // Not atomic: the stream must run kernels one at a time and make their writes visible.
+  // The number is not atomic: the stream must run kernels one at a time and make their writes
+  // visible.
   static orError_t Increment(void* arguments) {
     ++**static_cast<int64_t**>(arguments);
     return orSuccess;
@@ -221,7 +222,7 @@ TEST_F(StressTest, ThreadsShareFourStreamsOfEachDevice) {
 }
 
 TEST_F(StressTest, SleepingAndWakingLosesNoCommand) {
-  // Pauses of about the time after which a worker falls asleep.
+  // Pause for about the time after which a worker falls asleep.
   const orStream_t stream = CreateStream();
   std::mt19937 random(7);
   int64_t counter = 0;

@@ -92,7 +92,8 @@ std::optional<orError_t> Submission::AddToCapture(Work work) const {
 
 orError_t Submission::SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const {
   Stream* const stream = queue_.stream();
-  // The call that launches a kernel returns its error; the error of a copy stays with the stream.
+  // Give a kernel its own sink, because with launch blocking the launching call returns the
+  // kernel's error. The error of a copy stays with the stream.
   std::unique_ptr<ErrorSink> own;
   if (work.kind == Command::kKernel) {
     own = std::make_unique<ErrorSink>();

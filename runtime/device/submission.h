@@ -33,7 +33,7 @@ inline constexpr char kNothingRuns[] =
 
 class Submission {
  public:
-  // `function` is the name of the API call.
+  // Creates the submission of a call. `function` is the name of the API call, for errors.
   explicit Submission(const char* function) : function_(function) {}
 
   // Begins the call: checks the state of the process and looks up the stream.
@@ -41,7 +41,7 @@ class Submission {
     const orError_t error = EnterDevice(function_);
     return error == orSuccess ? Find(handle) : error;
   }
-  // The same for a call that has already checked the state of the process.
+  // Begins a call that has already checked the state of the process: looks up the stream.
   [[gnu::always_inline]] orError_t Find(orStream_t handle) {
     return FindStream(function_, handle, &queue_.stream_, &queue_.expected_);
   }
@@ -54,11 +54,11 @@ class Submission {
   // or fill stays with the stream.
   orError_t Submit(const Work& work) const;
 
-  // Records an event, or waits for one.
+  // Record an event, or wait for one.
   orError_t Record(Event* event, uint64_t event_handle) const;
   orError_t Wait(Event* event, uint64_t event_handle) const;
 
-  // For a call that a capture cannot record: provides the queue unless the stream is captured.
+  // Provides the queue for a call that a capture cannot record; fails if the stream is captured.
   // `because` ends the sentence "orX: stream S is captured, ".
   orError_t QueueUncaptured(const char* because, StreamQueue* queue) const {
     if (Capturing()) [[unlikely]] {
@@ -72,21 +72,22 @@ class Submission {
   }
 
  private:
-  // `call`: not null if the work is recorded.
+  // Queues the work. `call` is not null if the work is recorded.
   orError_t Enqueue(const Work& work, const CallActivity* call, ErrorSink* sink,
                     uint64_t* position) const;
   bool TryInline(const Work& work, ErrorSink* sink) const {
     return queue_.TryInline(work.kernel, work.arguments, work.size, work.name, sink);
   }
   bool TryInlineRecorded(const Work& work, const CallActivity& call, ErrorSink* sink) const;
-  // The record of work, without its times.
+  // Returns the record of work, without its times.
   [[gnu::cold, gnu::noinline]] static orActivity RecordOf(const Work& work,
                                                           const CallActivity& call);
 
-  // The path with captures, launch blocking, injected faults, tracing, or synchronous work. Passed
-  // by value: no address of the objects on the fast path is taken, so they stay in registers.
+  // Implements Submit with captures, launch blocking, injected faults, tracing, or synchronous
+  // work. The arguments are passed by value: the fast path takes no address of the objects, so they
+  // stay in registers.
   [[gnu::noinline]] static orError_t SubmitSlowly(Submission submission, Work work);
-  // Returns nullopt if the stream is not captured.
+  // Adds the work to the stream's capture. Returns nullopt if the stream is not captured.
   std::optional<orError_t> AddToCapture(Work work) const;
   orError_t SubmitAndWait(Work work, const CallActivity* call, bool may_inline) const;
   [[gnu::cold, gnu::noinline]] orError_t WaitForImported(Event* event) const;
@@ -160,7 +161,7 @@ inline orError_t Submission::Wait(Event* event, uint64_t event_handle) const {
     return WaitForImported(event);
   }
   if (capture.stream == queue_.stream() || capture.complete()) {
-    return orSuccess;  // ordered on the same stream, or done
+    return orSuccess;  // the work is on the same stream, or done
   }
   return queue_.EnqueueWait(capture.stream, capture.position);
 }

@@ -29,7 +29,7 @@ class AlternateStack {
     void* memory = mmap(nullptr, kSize, PROT_READ | PROT_WRITE,
                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_STACK, -1, 0);
     if (memory == MAP_FAILED) {
-      return;  // fault reports then work unless the stack has overflowed
+      return;  // fault reports still work unless the stack overflows
     }
     memory_ = memory;
     stack_t stack{};
@@ -91,7 +91,7 @@ int CoreCount() {
     return CPU_COUNT(&cores);
   }
   const unsigned count =
-      std::thread::hardware_concurrency();  // there are more cores than cpu_set_t has bits
+      std::thread::hardware_concurrency();  // the machine has more cores than cpu_set_t has bits
   return count == 0 ? 1 : static_cast<int>(count);
 }
 

@@ -23,11 +23,11 @@ class Stream;
 struct ThreadState {
   Stream* running;          // the stream whose kernel or callback this thread runs, or null
   ErrorSink* sink;          // receives the error of that kernel
-  const char* kernel_name;  // of that kernel
-  bool kernel_failed;       // that kernel called orKernelFail
-  bool has_team;            // that kernel may use a team
-  bool of_device;           // started by StartThread
-  bool releasing;           // the thread runs the release of a graph, which may free
+  const char* kernel_name;  // the name of that kernel
+  bool kernel_failed;       // whether that kernel called orKernelFail
+  bool has_team;            // whether that kernel may use a team
+  bool of_device;           // whether StartThread started this thread
+  bool releasing;           // whether the thread releases a graph, which may free
   uint8_t capture_mode;     // see orThreadExchangeStreamCaptureMode
   int device;               // the current device
   orError_t last_error;
@@ -42,10 +42,10 @@ extern constinit thread_local ThreadState thread_state __attribute__((tls_model(
 // if the operating system refuses.
 bool StartThread(pthread_t* thread, const char* name, void (*run)(void*), void* argument);
 
-// Number of CPU cores that this process may use.
+// Returns the number of CPU cores that this process may use.
 int CoreCount();
 
-// Whether spinning makes sense: only with more than one core.
+// Returns whether spinning makes sense: only with more than one core.
 inline bool MaySpin() {
   static const bool several_cores = CoreCount() > 1;
   return several_cores;

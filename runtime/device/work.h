@@ -20,26 +20,26 @@ struct Work {
 
   Command::Kind kind;
   Command::Place place;
-  bool may_inline = false;     // on the launching thread if the stream is idle
-  bool synchronous = false;    // a copy that is done when the call returns
-  uint32_t work_ns = 0;        // with a team: estimated time on one thread
-  const char* name = nullptr;  // static storage
+  bool may_inline = false;     // may run on the launching thread if the stream is idle
+  bool synchronous = false;    // whether a copy must be done when the call returns
+  uint32_t work_ns = 0;        // estimated time on one thread, for work that may have a team
+  const char* name = nullptr;  // must have static storage
   union {
     orKernelFunction_t kernel = nullptr;
     orHostFn_t function;
   };
   union {
     const void* arguments = nullptr;
-    void* data;  // of the function
+    void* data;  // the argument of the function
   };
-  size_t size = 0;  // of the arguments
+  size_t size = 0;  // size of the arguments in bytes
 
-  // For captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and why
-  // the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
+  // Used by captures: how a graph runs a kernel that consumes its arguments (see orRepeatable), and
+  // why the work cannot be captured. The reason ends the sentence "orX: stream S is captured, ".
   const orRepeatable* repeatable = nullptr;
   const char* refused_because = nullptr;
 
-  // For records: describes a copy or fill.
+  // Used by records: the description of a copy or fill.
   const orCopyDescription* copy = nullptr;
 
   bool MayHaveTeam() const { return place == Command::kOnExecutor || place == Command::kMoldable; }

@@ -13,10 +13,10 @@ namespace {
 
 std::atomic<bool> stopped{false};
 
-// While torch gathers a stack, it releases Python code objects under a lock. The last reference to
-// a code object may own compiled code, and that code may own device memory. Freeing the memory on
-// this thread must not take the lock again, so such a free captures no stack, and the stack of the
-// memory is dropped after the gathering.
+// A scope in which torch gathers a stack. It then releases Python code objects under a lock. The
+// last reference to a code object may own compiled code, and that code may own device memory.
+// Freeing the memory on this thread must not take the lock again, so such a free captures no stack,
+// and the stack of the memory is dropped after the gathering.
 class GatherScope {
  public:
   GatherScope() { active_ = true; }
@@ -29,7 +29,7 @@ class GatherScope {
 
   static bool is_active() { return active_; }
 
-  // Owns a stack: the deleter of another pointer to it.
+  // The deleter of a second pointer to a stack, which owns the stack.
   struct Drop {
     CallStack stack;
     void operator()(torch::CapturedTraceback* /*stack*/) {

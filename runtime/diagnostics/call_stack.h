@@ -32,7 +32,8 @@ enum class StackKind : uint8_t {
 
 OPENREG_API CallStack capture_call_stack(StackKind kind = StackKind::kPython);
 
-// Call this when the interpreter is about to exit: from then on captured stacks are null.
+// Stops capturing: from then on captured stacks are null. Must be called when the interpreter is
+// about to exit.
 OPENREG_API void stop_capturing_call_stacks() noexcept;
 
 // Returns the frames as Python prints them, the innermost last, each line with its newline. Empty
@@ -47,9 +48,10 @@ struct CallFrames {
     std::string function;
   };
   std::vector<Frame> frames;
-  std::vector<std::vector<uint64_t>> stacks;  // for each stack its frames, the innermost first
+  // For each stack, the indices of its frames, the innermost first.
+  std::vector<std::vector<uint64_t>> stacks;
 };
-// No stack may be null.
+// Returns the frames of the stacks, none of which may be null.
 OPENREG_API CallFrames to_frames(const std::vector<CallStack>& stacks);
 
 }  // namespace openreg

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Environment variables that switch diagnostics on: OPENREG_LAUNCH_SITES, OPENREG_STREAM_SANITIZER,
-// OPENREG_MEMCHECK. Threads: any.
+// The environment variables that switch diagnostics on: OPENREG_LAUNCH_SITES,
+// OPENREG_STREAM_SANITIZER, OPENREG_MEMCHECK. Threads: any.
 #ifndef RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
 #define RUNTIME_DIAGNOSTICS_ENVIRONMENT_H_
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h): each forwards the report to the
-// diagnostics that are on. Registered when the library is loaded.
+// The hooks that c10 calls (runtime/c10/diagnostic_hooks.h). Each forwards the report to the
+// diagnostics that are on. They are registered when the library is loaded.
 #include <variant>
 
 #include "runtime/c10/diagnostic_hooks.h"
@@ -25,13 +25,14 @@ Memcheck* memcheck_of_block(const Block* block) {
   return memcheck_of(static_cast<c10::DeviceIndex>(block->device));
 }
 
-// The address that the program has.
+// Returns the address at which the program sees the block.
 const void* address_of(const Block* block) {
   Memcheck* const memcheck = memcheck_of_block(block);
   return memcheck != nullptr ? memcheck->address_of(block) : block->pointer;
 }
 
-// Not on a worker of the device: a worker must not wait for the interpreter.
+// Captures a stack if a diagnostic wants it, but not on a worker of the device: a worker must not
+// wait for the interpreter.
 allocator::Context context(allocator::ContextLevel level) {
   const bool wanted = checks_memory() || history_contexts() >= level;
   return wanted && orInKernel() == 0 ? capture_call_stack(history_stacks()) : nullptr;

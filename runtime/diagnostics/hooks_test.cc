@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests that each diagnostic gets the calls that it needs through the hooks. What a diagnostic does
-// with them is tested with operators, in //tests.
+// Tests that each diagnostic gets the calls that it needs through the hooks. //tests checks with
+// operators what a diagnostic does with them.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/Event.h>
@@ -61,7 +61,7 @@ TEST(WarningTest, AKernelWarningIsDeliveredByTheNextWait) {
 TEST(MemoryHistoryTest, RecordsAllocationsOfEachDevice) {
   start_memory_history({.history = {.capacity = 100}});
   (void)allocate_on(0, 1000);
-  (void)allocate_on(1, 2000);  // creates its allocator while the history is on
+  (void)allocate_on(1, 2000);  // creates the allocator of device 1 while the history is on
   std::vector<size_t> sizes;
   for (const MemorySnapshot& snapshot : memory_snapshot()) {
     for (const allocator::History::Entry& entry : snapshot.history.entries) {
@@ -75,7 +75,7 @@ TEST(MemoryHistoryTest, RecordsAllocationsOfEachDevice) {
   EXPECT_FALSE(memory_watchers.any());
 }
 
-// An operator that writes a tensor, according to its schema.
+// The kernel of an operator that writes a tensor, according to its schema.
 void write(const at::Tensor& /*tensor*/) {
   if (sanitizes_streams()) {
     sanitize_launch(current_native_stream(0), "write");

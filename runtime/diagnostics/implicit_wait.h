@@ -40,7 +40,7 @@ OPENREG_API extern std::atomic<uint32_t> watched_waits;
 OPENREG_API void set_sync_debug_mode(SyncDebugMode mode) noexcept;
 OPENREG_API SyncDebugMode sync_debug_mode() noexcept;
 
-// Called at the beginning and at the end of a capture.
+// Count a capture in progress. Called at its beginning and at its end.
 void count_capture() noexcept;
 void discount_capture() noexcept;
 

@@ -17,7 +17,7 @@ namespace openreg {
 OPENREG_API void set_launch_sites(bool on);
 OPENREG_API bool launch_sites();
 
-// While a scope exists, an error of a kernel on this thread is attributed to the launch at `stack`.
+// A scope in which an error of a kernel on this thread is attributed to the launch at `stack`.
 class OPENREG_API LaunchSiteScope {
  public:
   explicit LaunchSiteScope(const CallStack& stack) noexcept;

@@ -28,18 +28,18 @@ using allocator::Memcheck;
 
 std::array<std::atomic<Memcheck*>, OPENREG_MAX_DEVICES> memchecks{};
 
-// The number of faults that an error describes in full; the others are counted.
+// The largest number of faults that an error describes in full; the others are counted.
 constexpr size_t kDescribed = 5;
-// How long the process, when it exits, waits for queued work.
+// The longest time for which the exit of the process waits for queued work.
 constexpr std::chrono::seconds kExitWait{5};
-// The number of allocation sites that the leak report shows.
+// The largest number of allocation sites that the leak report shows.
 constexpr size_t kPlaces = 20;
 
-// Data that the leak report needs and that must be collected while the interpreter still runs: only
-// the interpreter can format stacks. Never destroyed, because the process is exiting.
+// The data that the leak report needs and that must be collected while the interpreter still runs,
+// because only the interpreter can format stacks. Never destroyed, because the process is exiting.
 struct ExitState {
-  std::map<const void*, std::string> stacks;  // of the blocks held at that time, by context
-  std::set<uintptr_t> reachable;              // addresses of blocks
+  std::map<const void*, std::string> stacks;  // stacks of the blocks held at that time, by context
+  std::set<uintptr_t> reachable;  // addresses of the blocks that the interpreter leaves behind
 };
 std::atomic<ExitState*> exit_state{nullptr};
 
@@ -89,8 +89,8 @@ std::string text_of(c10::DeviceIndex device, const Memcheck::Finding& found) {
   return text;
 }
 
-// Removes the findings of all devices and returns them as text. The first `described` are in full,
-// the others only counted. The text is empty if there were no findings.
+// Removes the findings of all devices and returns them as text. It describes the first `described`
+// in full and counts the others. The text is empty if there were no findings.
 std::string take_faults(size_t described) {
   std::string text;
   size_t count = 0;
@@ -170,7 +170,7 @@ void check_memory(c10::DeviceIndex device) {
 
 void check_memory(orStream_t stream) {
   int device = 0;
-  // If the stream is invalid, the wait that follows reports the error.
+  // Ignore an invalid stream: the wait that follows reports the error.
   if (orStreamGetDevice(stream, &device) == orSuccess) {
     if (Memcheck* const memcheck = memcheck_of(static_cast<c10::DeviceIndex>(device));
         memcheck != nullptr) {

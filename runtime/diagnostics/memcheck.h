@@ -26,15 +26,16 @@ namespace openreg {
 
 inline bool checks_memory() noexcept { return memory_watchers.contains(kMemcheck); }
 
-// Called before the allocator of `device` is created. Returns null if memory is not checked.
+// Creates the memcheck of `device`. Called before the device's allocator is created. Returns null
+// if memory is not checked.
 allocator::Memcheck* make_memcheck(c10::DeviceIndex device);
-// Returns null before make_memcheck(). Async-signal-safe.
+// Returns the memcheck of `device`, or null before make_memcheck(). Async-signal-safe.
 allocator::Memcheck* memcheck_of(c10::DeviceIndex device) noexcept;
 
-// Called before the host waits: queues a check of all memory of a device or of one of its streams.
+// Queue a check of all memory of a device or of one of its streams. Called before the host waits.
 void check_memory(c10::DeviceIndex device);
 void check_memory(orStream_t stream);
-// Called after the wait: throws c10::Error if a check found a fault.
+// Throws c10::Error if a check found a fault. Called after the wait.
 void raise_memory_faults();
 
 // The blocks that the program allocated at one call stack and still holds.
@@ -42,16 +43,16 @@ struct HeldMemory {
   c10::DeviceIndex device;
   size_t blocks;
   size_t bytes;
-  std::string stack;  // of the allocation, as Python prints it
+  std::string stack;  // call stack of the allocation, as Python prints it
 };
-// The largest first. Empty if memory is not checked.
+// Returns the held memory, the largest first; an empty list if memory is not checked.
 OPENREG_API std::vector<HeldMemory> held_memory();
 
-// Two reports on stderr at the exit of a process whose memory is checked. Call the first when the
-// interpreter is about to exit: it reports faults that no call has thrown. Call the second after
-// the interpreter has exited and all Python objects are gone: it reports blocks that are still
-// held, if the first report was made. It excludes the blocks at `reachable`, which the interpreter
-// leaves behind through no fault of the program. It must precede shut_down()
+// Write two reports to stderr at the exit of a process whose memory is checked. Call the first when
+// the interpreter is about to exit: it reports faults that no call has thrown. Call the second
+// after the interpreter has exited and all Python objects are gone: it reports blocks that are
+// still held, if the first report was made. It excludes the blocks at `reachable`, which the
+// interpreter leaves behind through no fault of the program. It must precede shut_down()
 // (runtime/c10/shutdown.h).
 OPENREG_API void report_memory_faults_at_exit(const std::vector<uintptr_t>& reachable) noexcept;
 OPENREG_API void report_leaks_at_exit() noexcept;

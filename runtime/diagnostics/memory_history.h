@@ -29,7 +29,8 @@ struct MemoryHistorySettings {
   bool clear = false;  // discard what was recorded before
 };
 
-// Records on all devices. Earlier allocations are unknown. Stopping discards the history.
+// Start and stop recording on all devices. Earlier allocations are unknown to the history. Stopping
+// discards it.
 OPENREG_API void start_memory_history(const MemoryHistorySettings& settings);
 OPENREG_API void stop_memory_history();
 
@@ -38,17 +39,17 @@ struct MemorySnapshot {
   std::vector<allocator::SegmentDescription> segments;
   allocator::History::Content history;
 };
-// Of every device, by index. Adds an event to the history.
+// Returns the snapshot of every device, by index, and adds an event to the history.
 OPENREG_API std::vector<MemorySnapshot> memory_snapshot();
 
-// The stack of a context in a history.
+// Returns the stack that a context in a history stores.
 OPENREG_API CallStack stack_of(const allocator::Context& context);
 
-// Which operations need a context, and which frames it has.
+// Return which operations need a context, and which frames it has.
 allocator::ContextLevel history_contexts() noexcept;
 StackKind history_stacks() noexcept;
 
-// Called after the allocator of `device` was created: observes it if the history is on.
+// Observes the allocator of `device` if the history is on. Called after the allocator was created.
 void observe_if_on(c10::DeviceIndex device, allocator::CachingAllocator* core);
 
 }  // namespace openreg

@@ -23,7 +23,8 @@ bool Extent::overlaps(const Extent& other) const {
       window(*this) >= common || window(other) >= common) {
     return true;
   }
-  // Both have one window in each period. This is the distance from this one's begin to the other's.
+  // Both extents have one window in each period. Compute the distance from this one's begin to the
+  // other's.
   const size_t distance = other.begin >= begin ? (other.begin - begin) % common
                                                : (common - (begin - other.begin) % common) % common;
   return distance < window(*this) || distance + window(other) > common;
@@ -149,7 +150,7 @@ std::vector<Race> RaceDetector::allocate(uintptr_t begin, size_t bytes,
     --place;
   }
   for (; place != blocks_.end() && place->first < end; ++place) {
-    // The allocator waits before it reuses the memory of another stream.
+    // Skip live memory and that of another stream: the allocator waits before it reuses the latter.
     if (place->second.live || place->second.owner != stream) {
       continue;
     }

@@ -33,7 +33,7 @@
 
 namespace openreg {
 
-// A stream of a device, by the driver's handle.
+// A stream of a device, identified by the driver's handle.
 struct StreamName {
   uint64_t handle;
   int device;
@@ -53,7 +53,7 @@ struct Extent {
 
 // A launch, shared by all its uses of memory.
 struct WatchedLaunch {
-  std::string name;  // of the operator
+  std::string name;  // name of the operator
   StreamName stream;
   CallStack stack;
 };
@@ -71,7 +71,7 @@ struct Race {
     UseKind kind;
     std::shared_ptr<const WatchedLaunch> launch;
   };
-  Side earlier;  // earlier in the order of the calls
+  Side earlier;  // the use whose call came first
   Side later;
   uintptr_t block;
   size_t bytes;  // size of the block
@@ -79,7 +79,8 @@ struct Race {
 
 class RaceDetector {
  public:
-  // The most uses that a block's history keeps. Older ones are dropped, so a race may be missed.
+  // The largest number of uses that a block's history keeps. Older ones are dropped, so a race may
+  // be missed.
   static constexpr size_t kHistory = 64;
 
   // Records a launch with the memory that it is about to use. Returns its races with earlier uses.
@@ -111,7 +112,7 @@ class RaceDetector {
   void join_device(int device);
 
  private:
-  using Clock = std::vector<uint64_t>;  // by the index of a stream; 0 beyond its end
+  using Clock = std::vector<uint64_t>;  // indexed by stream; 0 beyond its end
 
   struct PastUse {
     Extent extent;
@@ -139,8 +140,8 @@ class RaceDetector {
   void retire_overlapped(uintptr_t begin, uintptr_t end);
 
   std::unordered_map<uint64_t, size_t> indices_;
-  std::vector<int> devices_;   // by the index of a stream
-  std::vector<Clock> clocks_;  // by the index of a stream
+  std::vector<int> devices_;   // indexed by stream
+  std::vector<Clock> clocks_;  // indexed by stream
   Clock host_;
   std::unordered_map<uint64_t, Clock> events_;
   Blocks blocks_;

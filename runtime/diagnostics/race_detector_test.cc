@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Tests of the race detector with synthetic programs of streams, events and memory.
+// Tests the race detector with synthetic programs of streams, events and memory.
 #include "runtime/diagnostics/race_detector.h"
 
 #include <gtest/gtest.h>
@@ -149,7 +149,7 @@ TEST_F(RaceDetectorTest, PartsOfABlockAreIndependent) {
 TEST_F(RaceDetectorTest, ColumnsAreIndependent) {
   allocate(kA);
   detector_.order(kA, kB);
-  // 16 rows of 256 bytes: the first 64 bytes of each, and the next 64.
+  // The memory is 16 rows of 256 bytes: `left` is the first 64 bytes of each, `right` the next 64.
   const Extent left{kBlock, kBlock + 15 * 256 + 64, 64, 256};
   const Extent right{kBlock + 64, kBlock + 15 * 256 + 128, 64, 256};
   const Extent wide{kBlock + 32, kBlock + 15 * 256 + 128, 96, 256};
@@ -157,7 +157,7 @@ TEST_F(RaceDetectorTest, ColumnsAreIndependent) {
   EXPECT_TRUE(use(kB, UseKind::kWrite, right).empty());
   EXPECT_EQ(use(kB, UseKind::kWrite, wide).size(), 1u);
   EXPECT_EQ(use(kA, UseKind::kRead, wide).size(), 1u);
-  // Dense memory within a gap, and across a gap.
+  // Read dense memory within a gap, and across a gap.
   EXPECT_TRUE(read(kA, kBlock + 256 + 128, 128).empty());
   EXPECT_EQ(read(kA, kBlock + 256 + 128, 256).size(), 1u);
 }

@@ -29,7 +29,7 @@ namespace {
 
 // ------------------------------------------------------------------------- memory use of tensors
 
-// Returns no extent for a tensor without device memory.
+// Returns the bytes that a tensor uses, or nothing for a tensor without device memory.
 std::optional<Extent> extent_of(const at::Tensor& tensor) {
   if (!tensor.defined() || tensor.unsafeGetTensorImpl()->is_python_dispatch() ||
       tensor.device().type() != kOpenRegType || !tensor.has_storage() ||
@@ -44,7 +44,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
   const size_t item = tensor.itemsize();
   const auto begin =
       reinterpret_cast<uintptr_t>(data) + static_cast<size_t>(tensor.storage_offset()) * item;
-  // Pairs (bytes per step, number of steps), the smallest step first.
+  // Collect pairs (bytes per step, number of steps), the smallest step first.
   c10::SmallVector<std::pair<size_t, size_t>, 8> steps;
   size_t length = item;
   for (int64_t dimension = 0; dimension < tensor.dim(); ++dimension) {
@@ -64,7 +64,7 @@ std::optional<Extent> extent_of(const at::Tensor& tensor) {
     } else if (period == 0) {
       period = step;
     } else if (step % period != 0) {
-      period = 0;  // no simple pattern: use the whole range
+      period = 0;  // no simple pattern: the extent is the whole range
       break;
     }
   }
@@ -94,7 +94,7 @@ void add_uses(const c10::IValue& value, UseKind kind, std::vector<Use>& uses) {
   });
 }
 
-// Operators that write to arguments although their schemas do not declare it.
+// An operator that writes to arguments although its schema does not declare it.
 struct SilentWrite {
   std::string_view name;
   std::array<size_t, 2> arguments;
@@ -105,7 +105,7 @@ constexpr SilentWrite kSilentWrites[] = {
     {"aten::native_batch_norm", {3, 4}},
 };
 
-// Which arguments an operator writes.
+// Whether an operator writes each of its arguments, by index.
 using Writes = std::vector<bool>;
 
 Writes writes_of(const c10::FunctionSchema& schema) {
@@ -152,7 +152,8 @@ struct Sanitizer {
   std::vector<Race> races;
 };
 
-// Never destroyed, because tensors in static storage are freed late.
+// Returns the sanitizer, which is never destroyed, because tensors in static storage are freed
+// late.
 Sanitizer& sanitizer() {
   static auto* const instance = std::make_unique<Sanitizer>().release();
   return *instance;
@@ -232,7 +233,7 @@ void keep_races(Sanitizer& state, const std::vector<Race>& races) {
 
 std::unique_ptr<at::ObserverContext> start_call(const at::RecordFunction& function) {
   if (orInKernel() != 0) {
-    return nullptr;  // a CPU operator inside a kernel
+    return nullptr;  // this is a CPU operator inside a kernel
   }
   auto call = std::make_unique<Call>();
   call->outer = std::exchange(innermost, call.get());
@@ -261,8 +262,8 @@ void end_call(const at::RecordFunction& function, at::ObserverContext* context) 
   for (const c10::IValue& output : function.outputs()) {
     add_uses(output, UseKind::kWrite, results);
   }
-  // A result that is also an argument was recorded at the launch already. Since then, a copy
-  // between devices may have ordered the other stream after it.
+  // Skip a result that is also an argument: it was recorded at the launch already. Since then, a
+  // copy between devices may have ordered the other stream after it.
   std::erase_if(results, [call](const Use& result) {
     return std::any_of(call->uses.begin(), call->uses.end(),
                        [&result](const Use& use) { return use.extent.contains(result.extent); });
@@ -330,10 +331,10 @@ std::vector<Race> found_races() {
 
 void sanitize_launch(orStream_t stream, const char* name) {
   if (innermost == nullptr) {
-    return;  // outside of operators, the memory that it uses is unknown
+    return;  // outside of operators, the memory that the kernel uses is unknown
   }
   if (is_capturing(stream)) {
-    return;  // runs when its graph is replayed, in the order of the replay's stream
+    return;  // the kernel runs when its graph is replayed, in the order of the replay's stream
   }
   const std::shared_ptr<const WatchedLaunch> launch = make_launch(name, stream);
   Sanitizer& state = sanitizer();

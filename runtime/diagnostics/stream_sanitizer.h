@@ -33,12 +33,12 @@ namespace openreg {
 
 enum class RaceAction : uint8_t { kOff, kWarn, kError };
 
-// Discards earlier findings and starts. Earlier launches are unknown.
+// Discards earlier findings and starts. Earlier launches are unknown to the sanitizer.
 OPENREG_API void start_stream_sanitizer(RaceAction action);
 void stop_stream_sanitizer();
 OPENREG_API RaceAction stream_sanitizer_action();
 
-// The number of races since the start that are kept: the first kRacesKept.
+// The largest number of races that are kept after a start; later ones are not.
 constexpr size_t kRacesKept = 1000;
 OPENREG_API std::vector<Race> found_races();
 
@@ -47,12 +47,12 @@ inline bool sanitizes_streams() noexcept { return launch_watchers.contains(kStre
 // Reports that the operator on this thread launches a kernel; `name` is the name of the kernel.
 OPENREG_API void sanitize_launch(orStream_t stream, const char* name);
 
-// Memory. sanitize_allocation() may throw; the caller then frees the memory.
+// Report changes of memory. sanitize_allocation() may throw; the caller then frees the memory.
 void sanitize_allocation(const void* pointer, size_t bytes, orStream_t stream);
 void sanitize_free(const void* pointer);
 void sanitize_guard(const void* pointer, orStream_t stream);  // record_stream
 
-// Ordering, reported after the driver has established it.
+// Report an ordering after the driver has established it.
 void sanitize_record(orEvent_t event, orStream_t stream);
 void sanitize_destroy(orEvent_t event);
 void sanitize_wait(orStream_t stream, orEvent_t event);

@@ -11,8 +11,8 @@
 namespace openreg {
 namespace {
 
-// Sets its watcher bit while it holds a warning. The bit needs no memory ordering of its own: a
-// thread that waits for a kernel sees what the kernel did.
+// Stores the warnings of kernels, and sets its watcher bit while it holds one. The bit needs no
+// memory ordering of its own: a thread that waits for a kernel sees what the kernel did.
 class KernelWarnings final : public c10::WarningHandler {
  public:
   void process(const c10::Warning& warning) override {
@@ -35,7 +35,8 @@ class KernelWarnings final : public c10::WarningHandler {
   std::vector<c10::Warning> kept_;
 };
 
-// Never destroyed, because kernels may run while the process exits.
+// Returns the stored warnings, which are never destroyed, because kernels may run while the process
+// exits.
 KernelWarnings& kernel_warnings() {
   static auto* const warnings = std::make_unique<KernelWarnings>().release();
   return *warnings;

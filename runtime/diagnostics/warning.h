@@ -4,8 +4,8 @@
 // a worker of the device has none of the program's handlers. A worker therefore stores the warnings
 // of its kernels, and the next thread that synchronizes gets them: in Python as `warnings.warn`.
 //
-// Needed where kernels are host functions. torch does not require this from a device, so it is not
-// part of runtime/c10. Threads: any.
+// This is needed where kernels are host functions. torch does not require it from a device, so it
+// is not part of runtime/c10. Threads: any.
 #ifndef RUNTIME_DIAGNOSTICS_WARNING_H_
 #define RUNTIME_DIAGNOSTICS_WARNING_H_
 
@@ -15,7 +15,7 @@
 
 namespace openreg {
 
-// A handler that stores warnings. Set it on a worker while the worker runs a kernel.
+// Returns a handler that stores warnings. A worker sets it while it runs a kernel.
 OPENREG_API c10::WarningHandler* kernel_warning_handler() noexcept;
 
 // Passes all stored warnings to the handler of the calling thread. Costs one relaxed load if there

@@ -17,16 +17,16 @@
 namespace openreg {
 
 enum Watcher : uint32_t {
-  kLaunchSites = 0x1,      // launches (launch_site.h)
-  kStreamSanitizer = 0x2,  // launches, memory, streams (stream_sanitizer.h)
-  kMemoryHistory = 0x4,    // memory (memory_history.h)
-  kMemcheck = 0x8,         // memory, streams (memcheck.h)
-  kKernelWarnings = 0x10,  // streams, while warnings wait for a synchronization (warning.h)
+  kLaunchSites = 0x1,      // watches launches (launch_site.h)
+  kStreamSanitizer = 0x2,  // watches launches, memory and streams (stream_sanitizer.h)
+  kMemoryHistory = 0x4,    // watches memory (memory_history.h)
+  kMemcheck = 0x8,         // watches memory and streams (memcheck.h)
+  kKernelWarnings = 0x10,  // watches streams while it holds warnings (warning.h)
 };
 
 OPENREG_API extern Watchers launch_watchers;
 
-// The bits of launch_watchers: kLaunchSites and kStreamSanitizer.
+// Returns the bits of launch_watchers: kLaunchSites and kStreamSanitizer.
 inline uint32_t launch_watcher_bits() noexcept { return launch_watchers.bits(); }
 
 }  // namespace openreg

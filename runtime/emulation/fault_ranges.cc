@@ -9,7 +9,7 @@
 namespace openreg {
 namespace {
 
-// Called in a signal handler.
+// Implements the driver's resolver, which is called in a signal handler.
 int resolve(const void* pointer, orMemoryRange* range) {
   BlockRange found;
   if (!find_block(pointer, &found)) {

@@ -38,7 +38,7 @@ std::string message_of(const std::exception_ptr& exception) {
   }
 }
 
-// The driver's description of the launch, and its place in the program, or how to find it.
+// Returns the driver's description of the launch, and its place in the program, or how to find it.
 std::string describe_launch(const Payload& payload) {
   std::string text = orGetLastErrorDetail();
   // The exception already contains the message.

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 //
-// Carries exceptions of kernels to the program. A kernel runs on a worker and must not throw. It
-// catches the exception and stores it as the payload of its stream's error (openreg_emulation.h).
-// The call that reports the error rethrows the exception with its original type and the name of the
-// operator: c10's throw_error() does so through the hook that this package registers. Callable from
-// every thread.
+// kernel_error.h - carries exceptions of kernels to the program. A kernel runs on a worker and must
+// not throw. It catches the exception and stores it as the payload of its stream's error
+// (openreg_emulation.h). The call that reports the error rethrows the exception with its original
+// type and the name of the operator: c10's throw_error() does so through the hook that this package
+// registers. Callable from every thread.
 #ifndef RUNTIME_EMULATION_KERNEL_ERROR_H_
 #define RUNTIME_EMULATION_KERNEL_ERROR_H_
 
@@ -14,8 +14,8 @@
 
 namespace openreg {
 
-// Inside a kernel, in a catch block: stores the exception with the stream's error. Returns the
-// value that the kernel must return.
+// Stores the exception with the stream's error. Called inside a kernel, in a catch block. Returns
+// the value that the kernel must return.
 orError_t fail_kernel(std::exception_ptr exception) noexcept;
 
 }  // namespace openreg

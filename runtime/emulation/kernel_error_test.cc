@@ -38,7 +38,7 @@ void expect_from_kernel(const c10::Stream& stream, void (*thrower)()) {
       },
       &thrower, sizeof(thrower), &attributes));
   EXPECT_THROW(guard().synchronizeStream(stream), E);
-  EXPECT_NO_THROW(guard().synchronizeStream(stream));  // only once
+  EXPECT_NO_THROW(guard().synchronizeStream(stream));  // the error is thrown only once
 }
 
 TEST(KernelErrorTest, ExceptionsOfKernelsKeepTheirType) {

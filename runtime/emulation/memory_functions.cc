@@ -7,7 +7,7 @@
 namespace openreg {
 namespace {
 
-// Up to this size, the kernel may run on the launching thread.
+// The size of memory up to which the kernel may run on the launching thread.
 constexpr size_t kInlineBytes = size_t{64} << 10;
 
 orError_t launch(orStream_t stream, allocator::MemoryFunction function, char* memory, size_t bytes,

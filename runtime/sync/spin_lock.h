@@ -15,7 +15,7 @@
 
 namespace openreg {
 
-// Tells the core that this is a spin loop.
+// Hints to the core that this is a spin loop.
 inline void SpinPause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -24,7 +24,8 @@ inline void SpinPause() {
 #endif
 }
 
-// Paces a loop that waits for another thread's next step.
+// Paces a loop that waits for another thread's next step: Pause() spins at first, then yields, then
+// sleeps.
 class Backoff {
  public:
   void Pause() {
