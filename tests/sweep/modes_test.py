@@ -238,7 +238,7 @@ def test_right_operator_agrees(mode: str) -> None:
             double,
             "close",
         ),
-        ("compiled_aot", torch._dynamo.disable(double), double, "torch captured no graph"),
+        ("compiled_aot", torch._dynamo.disable(double), double, "torch.compile captured no graph"),
         ("meta", lambda x: x[0] if isinstance(x, FakeTensor) else x * 1, lambda x: x * 1, "output"),
     ],
 )

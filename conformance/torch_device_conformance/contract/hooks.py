@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Rows of the hooks, names and methods by which torch knows the device."""
+"""Rows of the hooks, modules and methods through which torch reaches the device."""
 
 import torch
 from torch_device_conformance.contract.child import run, succeed
 from torch_device_conformance.contract.row import Backend, missing, require, require_equal, row
 
-# Attributes of torch.<device> that torch itself uses.
+# Attributes of torch.<device> that torch itself looks up.
 MODULE = (
     "is_available",
     "device_count",

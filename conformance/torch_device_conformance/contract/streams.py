@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Rows of streams: order within a stream, independence of streams, dependencies between streams.
 
-With a delay kernel a missing dependency is always detected; without one, only by chance.
+With a delay kernel, a missing dependency is always detected; otherwise, only by chance.
 """
 
 import time
@@ -12,12 +12,12 @@ from torch_device_conformance.contract.row import Backend, missing, require, req
 FILE = "runtime/c10/stream.cc"
 GUARD = "DeviceGuardImplInterface: getStream, exchangeStream, getNewStream, synchronizeStream"
 
-# Elements of a tensor whose kernels take noticeable time, for backends without a delay kernel.
+# Size of a tensor whose kernels take noticeable time, for backends without a delay kernel.
 MANY = 1 << 20
 
 
 def slow_value(backend: Backend, value: float) -> torch.Tensor:
-    """A tensor whose value is written late, on the current stream."""
+    """Returns a tensor of zeros to which the current stream writes `value` after a delay."""
     x = torch.zeros(MANY, device=backend.device)
     backend.synchronize()
     backend.delay()
