@@ -203,7 +203,7 @@ OF_THE_CPU = frozenset({"tensors", "errors", "compiler", "serialization"})
 
 
 def call_time(entry: Forward, sample: Any, device: torch.device) -> float:
-    """Measures an operator call in microseconds, as the mean of many calls with a synchronization."""
+    """Measures an operator call in microseconds: the mean of many, with a synchronization."""
     arguments = entry.copy(sample, device)
     with torch.no_grad():
         best = float("inf")

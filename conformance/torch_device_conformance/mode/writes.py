@@ -125,7 +125,7 @@ class Out(Punctual):
         return Run(found, {})
 
     def overlap(self, sample: SampleInput, result: Any, device: torch.device, seed: int) -> Run:
-        """Passes an out= that overlaps the input. If the call succeeds, its values are undefined."""
+        """Passes an out= that overlaps the input, to compare only whether the call raises."""
         arguments = self.copy(sample, device)
         first = arguments.input
         if isinstance(first, Tensor) and isinstance(result, Tensor) and first.dtype == result.dtype:
