@@ -12,7 +12,8 @@ import pytest
 
 from tests.distributed import torch_suite
 
-#: Reasons of torch to skip, as regular expressions, with the count of 285 tests with two ranks.
+#: Regular expressions for the reasons for which torch skips tests. In parentheses: how many of the
+#: 285 tests, with two ranks.
 SKIPPED = [
     # Tests of other backends, which torch does not run with NCCL either (99).
     r"(?i)Nccl does not support (CPU tensors|DDP on CPU models|i?send|irecv)",
@@ -59,7 +60,7 @@ def check(outcome: torch_suite.Outcome, name: str) -> None:
         assert any(re.fullmatch(reason, outcome.detail) for reason in SKIPPED), outcome.detail
         pytest.skip(outcome.detail)
     if name in CANNOT:
-        assert outcome.result == "failed", f"{name} passes: take it from the list"
+        assert outcome.result == "failed", f"{name} {outcome.result}: remove it from CANNOT"
         pytest.xfail(CANNOT[name])
     assert outcome.result == "passed", outcome.detail
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checks backwards that get no gradient for some results, or need none for some inputs.
+"""Checks backward functions without a gradient for some results, or for only some inputs.
 
-torch passes an undefined tensor to a backward for each result without a gradient. It is not a
-tensor of zeros: a kernel that reads it crashes.
+torch passes an undefined tensor to a backward function for each result without a gradient. An
+undefined tensor is not a tensor of zeros: a kernel that reads it crashes.
 """
 
 import functools
@@ -28,15 +28,15 @@ from torch_device_conformance.comparison.wording import wording
 from torch_device_conformance.database.operators import Attempt, differentiable, tensors
 from torch_device_conformance.mode.derivatives import PASSES
 
-# Samples with more elements are skipped, because each is differentiated many times.
+# Number of elements from which a sample is skipped, because each is differentiated many times.
 LARGE = 1 << 18
 
-# The name of an operator in torch's error texts, which may differ between the CPU and a device.
+# Matches the name of an operator in torch's error texts, which may differ between devices.
 OPERATOR = re.compile(r"aten::\w+")
 
 
 class Undefined(Attempt):
-    """Gradients of some results with respect to some inputs, of first and second order."""
+    """An operator with first and second gradients of some of its results, for some inputs."""
 
     def tolerances(self, dtype: torch.dtype) -> tuple[float, float]:
         rtol, atol = super().tolerances(dtype)
@@ -66,7 +66,7 @@ class Undefined(Attempt):
 
 
 class Collected:
-    """Gradients or errors of many backward passes over one graph."""
+    """The gradients and errors of many backward passes over one graph."""
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
@@ -74,7 +74,7 @@ class Collected:
         self._errors: dict[str, Any] = {}
 
     def run(self) -> Run:
-        """All collected gradients and errors."""
+        """Returns the collected gradients and errors as one run."""
         return Run(self._errors, self._values)
 
     def differentiate(self, order: str, roots: list[Tensor], inputs: list[Tensor]) -> None:
@@ -135,13 +135,13 @@ class Collected:
 
 
 def weights(roots: Sequence[Tensor]) -> list[Tensor]:
-    """Random gradients, the same on every device."""
+    """Returns random gradients of `roots`, the same on every device."""
     generator = torch.Generator().manual_seed(0)
     return [random_like(root, generator) for root in roots]
 
 
 def subsets(count: int) -> list[tuple[int, ...]]:
-    """Subsets of `count` indices: singles, all but one, and all; only the first eight indices."""
+    """Returns subsets of `count` indices: all, and, for the first eight, each alone and omitted."""
     everything = tuple(range(count))
     chosen = [everything]
     for number in everything[:8]:
@@ -150,9 +150,9 @@ def subsets(count: int) -> list[tuple[int, ...]]:
 
 
 class Optional(Attempt):
-    """The operators that backward calls, without gradients that are optional in their schemas.
+    """The operators that backward calls, without the gradients that their schemas declare optional.
 
-    Also requests only some of the results, through their output masks.
+    They are also called for only some of their results, through their output masks.
     """
 
     def supports(self, dtype: torch.dtype) -> bool:
@@ -173,7 +173,7 @@ class Optional(Attempt):
                     torch.autograd.grad(
                         roots, differentiable(copy), weights(roots), allow_unused=True
                     )
-            except Exception:  # the CPU cannot run it: not a case of this mode
+            except Exception:  # a sample that the CPU cannot run is not a case of this mode
                 continue
             calls += recorder.calls
         return calls
@@ -191,7 +191,7 @@ class Optional(Attempt):
 
 
 class Recorder(TorchDispatchMode):
-    """Records the calls of backward operators, one per operator."""
+    """A mode that records the first call of each backward operator."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -214,7 +214,7 @@ class Recorder(TorchDispatchMode):
 
 
 def variants(operator: Any, values: list[Any]) -> Iterator[tuple[str, list[Any], Any]]:
-    """The ways to call an operator with fewer gradients or for fewer results.
+    """Yields the ways to call an operator with fewer gradients or for fewer results.
 
     Yields:
         What is omitted, the arguments, and the requested results (None for all).
