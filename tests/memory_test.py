@@ -179,7 +179,7 @@ def test_before_the_first_use_there_is_nothing() -> None:
 
 
 def memory_files() -> int:
-    """The bytes of memory that the devices use: pages of their files."""
+    """Returns the bytes of memory that the devices use: the pages of their files."""
     total = 0
     for name in os.listdir("/proc/self/fd"):
         path = f"/proc/self/fd/{name}"
@@ -187,7 +187,7 @@ def memory_files() -> int:
             if "memfd:" in os.readlink(path):
                 total += os.stat(path).st_blocks * 512
         except FileNotFoundError:
-            pass  # closed in the meantime
+            pass  # the file was closed in the meantime
     return total
 
 
