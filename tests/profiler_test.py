@@ -116,7 +116,7 @@ def test_device_times_are_the_sum_of_the_rows(model: nn.Module, x: Tensor, tmp_p
 
     profiler, trace = run(train, tmp_path)
     rows = sum(e["dur"] for e in trace.work())
-    # torch lists both the operators, on the CPU and with the time of their kernels, and the kernels.
+    # torch lists both the operators, on the CPU with the time of their kernels, and the kernels.
     by_operator = [e for e in profiler.key_averages() if e.device_type.name == "CPU"]
     by_kernel = [e for e in profiler.key_averages() if e.device_type.name != "CPU"]
     for told in (by_operator, by_kernel):

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_map_only
 
 DEVICE = torch.device("openreg", 0)
 
-#: Computes the loss of a model for a batch.
+#: A function that computes the loss of a model for a batch.
 Loss = Callable[[Any, Any], Tensor]
 
 
@@ -22,7 +22,7 @@ def to_device(values: Any) -> Any:
 
 
 def on_device(model: nn.Module) -> Any:
-    """A copy of a model on the device; its class may be from an untyped library."""
+    """Copies a model to the device. The result is Any: its class may be of an untyped library."""
     return copy.deepcopy(model).to(DEVICE)
 
 
@@ -33,7 +33,7 @@ def assert_same(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """``ours`` must be on the device and equal ``theirs``, which is on the CPU."""
+    """Checks that ``ours`` is on the device and equals ``theirs``, which is on the CPU."""
     assert ours is not None
     assert theirs is not None
     assert ours.device == DEVICE
@@ -48,7 +48,7 @@ def assert_same_tensors(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> None:
-    """The same check for all tensors of a state or an output."""
+    """Checks all tensors of a state or an output with ``assert_same``."""
     assert ours.keys() == theirs.keys()
     for name, tensor in theirs.items():
         try:
@@ -58,7 +58,7 @@ def assert_same_tensors(
 
 
 def gradients(model: nn.Module) -> dict[str, Tensor]:
-    """The gradients of a model by parameter name, without those that are None."""
+    """Returns the gradients of a model by parameter name, without those that are None."""
     named = model.named_parameters()
     return {name: parameter.grad for name, parameter in named if parameter.grad is not None}
 
@@ -78,7 +78,7 @@ def assert_trains_alike(
     Args:
         model: a model on the CPU, without dropout; it is trained.
         batch: the batch of each step.
-        loss: computes the loss of a model for a batch.
+        loss: function that computes the loss of a model for a batch.
         steps: number of steps of SGD with momentum.
         rtol: relative tolerance of losses, gradients and parameters.
         atol: absolute tolerance of losses, gradients and parameters.
