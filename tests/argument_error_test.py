@@ -85,7 +85,7 @@ SCALARS: dict[str, tuple[Callable[[torch.device], object], Callable[[torch.devic
             torch.ones(3, device=d, dtype=torch.bool), torch.tensor(3.0)
         ),
     ),
-    # Scalars out of the range of float.
+    # In the first call of each pair, a scalar is out of the range of float.
     "alpha": (
         lambda d: torch.add(three(d), three(d), alpha=1e39),
         lambda d: torch.add(three(d), three(d), alpha=1e38),

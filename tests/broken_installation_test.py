@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""`import torch` works and warns once, in whichever way the installed backend is broken."""
+"""Checks that `import torch` works and warns once, whatever is broken in the installed backend."""
 
 import shutil
 import subprocess

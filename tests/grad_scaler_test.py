@@ -202,7 +202,7 @@ def test_state_is_loaded_from_a_file_into_a_new_scaler() -> None:
     other.load_state_dict(torch.load(file))
     assert other.state_dict() == scaler.state_dict()
     assert other.get_scale() == 128.0
-    # This is the third good step in a row, of which two preceded the file.
+    # The third good step in a row doubles the scale; two of them preceded the file.
     step(other, weight)
     assert other.get_scale() == 256.0
 

@@ -433,7 +433,7 @@ def test_compiled_by_worker_processes() -> None:
 
 
 def test_second_process_uses_the_caches() -> None:
-    # No other test compiles this function, hence the cache does not have it at first.
+    # No other test compiles this function, hence the first process does not find it in the caches.
     program = """
         import torch
         from torch._dynamo.utils import counters

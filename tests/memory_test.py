@@ -305,7 +305,7 @@ def test_the_settings_of_the_environment() -> None:
         assert torch.openreg.memory_reserved() == 32 << 20, torch.openreg.memory_reserved()
         assert torch.openreg.get_per_process_memory_fraction() == 0.5
         assert torch.openreg.get_per_process_memory_fraction(1) == 0.5
-        # Also at run time.
+        # Settings may also change at run time.
         torch._C._accelerator_setAllocatorSettings("roundup_power2_divisions:1")
         other = torch.empty(5 << 20, dtype=torch.uint8, device="openreg")
         assert torch.openreg.memory_allocated() == 11 << 20

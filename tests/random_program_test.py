@@ -116,8 +116,7 @@ CHANGES: dict[str, Operator] = {
     "add_": lambda x, y: x.add_(y).remainder_(97),
     "sub_": lambda x, y: x.sub_(y).remainder_(97),
     "mul_": lambda x, y: x.mul_(y).remainder_(97),
-    # Only if the shapes are equal: otherwise torch would resize x, and views of x would be out of
-    # bounds.
+    # If the shapes differed, torch would resize x, and views of x could be out of bounds.
     "out": lambda x, y: torch.neg(y, out=x) if x.shape == y.shape else x,
     "index_add_": lambda x, y: x.index_add_(
         0, torch.zeros(y.shape[0], dtype=torch.int64, device=x.device), y
@@ -134,7 +133,7 @@ CHANGES_BY_NUMBER: dict[str, Operator] = {
     "shrink": lambda x, n: x.resize_(x.numel() // 2) if x.is_contiguous() else x,
 }
 SWAPS: dict[str, Operator] = {
-    # Only makes smaller tensors, because a larger one would have uninitialized elements.
+    # Makes the tensor smaller, because a larger one would have uninitialized elements.
     "resize_": lambda x, y: x.clone().resize_(x.numel() // 2),
     "set_": lambda x, y: torch.empty(0, dtype=y.dtype, device=y.device).set_(y),
     "data": replace,
@@ -260,7 +259,7 @@ class Program(RuleBasedStateMachine):
                 self.keep(expected, found)
 
     def in_place(self, function: Operator, *chosen: int) -> None:
-        """Like ``both``, for a function that changes its first argument."""
+        """Does the same as ``both`` for a function that changes its first argument."""
         theirs, ours = zip(*(self.pick(index) for index in chosen), strict=True)
         if len({tensor.device for tensor in ours}) == 1:
             self.call(attempt(function, *theirs), function, *ours)

@@ -431,7 +431,7 @@ def test_checkpointed_dropout(reentrant: bool, index: int) -> None:
         gradients = [start.grad, *(parameter.grad for parameter in network.parameters())]
         network.zero_grad()
         assert all(gradient is not None for gradient in gradients)
-        # Backward must not advance the sequence.
+        # The next draw shows whether the backward pass advanced the sequence, which it must not do.
         return result, gradients, torch.rand(8, device=device)  # type: ignore[return-value]
 
     plain = train(remembers=True, checkpointed=False)

@@ -17,7 +17,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "operators": {"backend": "openreg", "mode": "reduce-overhead"},
 }
 
-#: The same two ways without graphs.
+#: Options that compile in the same two ways but without graphs.
 PLAIN: dict[str, dict[str, Any]] = {
     "generated": {},
     "operators": {"backend": "openreg", "options": {"passes": []}},

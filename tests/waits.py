@@ -296,7 +296,7 @@ def accelerator_empty_cache() -> Generator[None, None, Any]:
 
 @waiting
 def a_lock_whose_holder_waits() -> Generator[None, None, Any]:
-    """Another thread empties the cache; meanwhile this thread allocates with the GIL held."""
+    """Empties the cache in another thread, while this thread allocates with the GIL held."""
     x = ones(LARGE)
     ready = threading.Event()
 

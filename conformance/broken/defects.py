@@ -40,7 +40,7 @@ class Defect:
 
 DEFECTS: dict[str, Defect] = {}
 
-# The kernels stay registered until the process ends.
+# Owns the kernels, which hence stay registered until the process ends.
 _library = torch.library.Library("aten", "IMPL")
 
 
@@ -367,7 +367,7 @@ def synchronize_holds_the_gil() -> None:
 
     def wait(device: Any = None) -> None:
         start = time.monotonic()
-        # PyDLL keeps the GIL.
+        # Functions of a PyDLL run with the GIL held.
         ctypes.PyDLL(None).usleep(400_000)
         right(device)
         del start

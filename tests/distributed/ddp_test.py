@@ -259,7 +259,7 @@ def mean_by_futures(group: dist.ProcessGroup | None, bucket: GradBucket) -> Futu
 
 
 def in_bfloat16(group: Any, bucket: GradBucket) -> Future[Tensor]:
-    # Without NCCL or XCCL, torch rejects bf16_compress_hook itself, by its name.
+    # Without NCCL or XCCL, torch rejects a hook named bf16_compress_hook, hence this wrapper.
     return default_hooks.bf16_compress_hook(group, bucket)
 
 

@@ -28,7 +28,7 @@ def late() -> tuple[str, float]:
     if dist.get_rank() == 1:
         time.sleep(2.5)
         text = message(dist.all_reduce, torch.ones(3, device=DEVICE))
-        # Ranks of another machine only see that rank 0 has left.
+        # A rank on another machine does not get the reason; it only sees that rank 0 has exited.
         expected = (
             "rank 0 reported: rank 1 did not " if HOSTS == 1 else "the process of rank 0 has exited"
         )

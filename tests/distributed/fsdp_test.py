@@ -329,7 +329,7 @@ def test_training_of_compiled_blocks(backend: str, tmp_path: Path) -> None:
 
 
 def compiled_as_a_whole() -> int:
-    # Dynamo breaks the graph at the hooks of fully_shard.
+    # Dynamo breaks the graph at the hooks of fully_shard, hence there are several graphs.
     counter = CompileCounterWithBackend("aot_eager")
     model = sharded(blocks())
     train(torch.compile(model, backend=counter), adam(model))

@@ -44,7 +44,7 @@ def all_reduces() -> None:
     dist.all_reduce(mean, op=dist.ReduceOp.AVG)
     dist.all_reduce(total)
     torch.testing.assert_close(mean.to_dense(), total.to_dense() / size)
-    # A later collective must still match on all ranks.
+    # After collectives of sparse tensors, the ranks must still agree on the next one.
     after = torch.ones(3, device=DEVICE)
     dist.all_reduce(after)
     assert after.eq(size).all()

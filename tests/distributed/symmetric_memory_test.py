@@ -73,7 +73,7 @@ def shares_buffers() -> None:
         assert device not in host
         assert device != 0
 
-    # An empty tensor has a signal pad, too.
+    # An empty tensor also has a signal pad, hence its barrier works.
     _, nothing = symmetric(0)
     nothing.barrier()
     pads_are_zero(handle)

@@ -23,7 +23,7 @@ from typing import Any
 WORLD_SIZE = int(os.environ.setdefault("WORLD_SIZE", "2"))
 os.environ["BACKEND"] = "occl"
 os.environ.setdefault("OPENREG_DEVICE_COUNT", str(WORLD_SIZE))
-# There are many processes on few cores, each with small tensors.
+# Many processes with small tensors share few cores, hence one thread in each.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 _COMMON = "torch.testing._internal.common_distributed"
@@ -31,7 +31,7 @@ _TESTS = "torch.testing._internal.distributed.distributed_test"
 
 #: Pairs of a regular expression and its replacement, applied to the source in this order.
 TRANSLATION = [
-    # The modules import each other.
+    # One module imports the other, which is translated as well.
     (rf"^from {re.escape(_COMMON)} import", "from translated_common_distributed import"),
     # The tests check the version of NCCL for features that occl always has.
     (r"torch\.cuda\.nccl\.version\(\)", "(99, 0, 0)"),
@@ -43,13 +43,14 @@ TRANSLATION = [
     (r"\.cuda\(", ".openreg("),
     (r"\bTEST_CUDA\b", "TEST_PRIVATEUSE1"),
     (r"\b(DeviceType|ProfilerActivity)\.CUDA\b", r"\1.PrivateUse1"),
-    # The backend: its name, the enumerators, its availability, its class.
+    # The backend: its name, torch's enumerators, the function that checks its availability, and
+    # its class.
     (r'"nccl([":])', r'"occl\1'),
     (r"\bBackend\.NCCL\b", "Backend.OCCL"),
     (r"\bBackendType\.NCCL\b", "BackendType.CUSTOM"),
     (r"\bis_nccl_available\b", "is_available"),
     (r"\bdist\.ProcessGroupNCCL\b", "torch_openreg._C.ProcessGroupOCCL"),
-    # The error about a late operation.
+    # The text of the error that a late operation raises.
     ("caught collective operation timeout", "did not finish within"),
     # Tests that torch has disabled because they are flaky on its machines.
     (r"\bskipIf\((\s*)IS_LINUX\b", r"skipIf(\1False"),

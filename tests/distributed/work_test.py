@@ -81,7 +81,7 @@ def waits_of_streams() -> None:
         side.synchronize()
         assert late.eq(7).all()
 
-    # block_current_stream and the future do the same.
+    # block_current_stream() and the future make a stream wait as wait() does.
     tensor.fill_(1)
     torch.openreg.synchronize()
     work = dist.all_reduce(tensor, async_op=True)

@@ -388,7 +388,7 @@ WITH_OUT: dict[str, Callable[[Tensor, Tensor], Any]] = {
     "take": lambda x, out: torch.take(x, torch.zeros_like(x, dtype=torch.long), out=out),
     "tril": lambda x, out: torch.tril(x, out=out),
     "where": lambda x, out: torch.where(x == x, x, x, out=out),
-    # The factories do not use the input.
+    # Factory functions do not use x.
     "arange": lambda x, out: torch.arange(4.0, out=out[0]),
     "eye": lambda x, out: torch.eye(4, out=out),
     "full": lambda x, out: torch.full((4, 4), 2.0, out=out),

@@ -102,7 +102,7 @@ MODULES = (
     "nn.TransformerEncoderLayer",
 )
 
-# Optimizers: each implementation at least once.
+# Entries of optimizers, with each implementation (foreach, fused, capturable...) at least once.
 OPTIMIZERS = (
     "Adadelta.capturable_foreach",
     "Adafactor",
@@ -118,7 +118,7 @@ OPTIMIZERS = (
     "SGD.fused",
 )
 
-# Operators for all other modes, a few of each kind.
+# Operators that all other modes run: a few of each kind.
 CHECKED = (
     "add",
     "addr",

@@ -98,7 +98,7 @@ class Casts:
             else:
                 continue
             if found not in (torch.float32, self.lower):
-                # Same text as torch's, because the messages are compared.
+                # The text is that of torch's error, because the messages are compared.
                 raise RuntimeError("Unexpected floating ScalarType in at::autocast::prioritize")
             result = torch.float32 if found == torch.float32 else result
         return result

@@ -38,13 +38,13 @@ class BadWaivers(ValueError):
 
 @dataclass(frozen=True)
 class Waiver:
-    """Cases whose verdicts are accepted.
+    """An entry of a waiver file: some verdicts of some cases are accepted until a date.
 
     Attributes:
         cases: shell patterns for whole case identifiers.
         verdicts: the accepted verdicts.
-        reason: why they are accepted.
-        expires: the last valid day.
+        reason: why the verdicts are accepted.
+        expires: the last day on which the waiver is valid.
     """
 
     cases: tuple[str, ...]

@@ -127,7 +127,7 @@ class Verdict:
 
     @property
     def counts(self) -> bool:
-        """Whether the case belongs to the denominator."""
+        """Whether the case belongs to the denominator: the CPU gives a reference for it."""
         return self.verdict != NO_REFERENCE
 
     @property
