@@ -283,7 +283,7 @@ def test_scaled_mm(
             )
         else:
             result = torch._scaled_mm(a, b, scale_a, scale_b, bias=given, out_dtype=out)
-        # Converted, because torch.testing has no tolerance for float8.
+        # Convert float8 to float, because torch.testing has no tolerance for float8.
         return result.float() if out == FLOAT8 else result
 
     check(product, a, b, *scales, *([] if extra is None else [extra]))

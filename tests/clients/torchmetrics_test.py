@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""torchmetrics: metric objects, metric functions and collections on the device."""
+"""torchmetrics: metric objects, functions and collections compute on the device as on the CPU."""
 
 from collections.abc import Callable
 from typing import Any

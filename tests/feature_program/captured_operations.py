@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-"""The operations in a capture of a random program.
+"""The operations that random programs run while they capture a graph.
 
 The model does not change during a capture. Each operation adds its effect on the model to the
 graph, for replays.

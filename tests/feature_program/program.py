@@ -219,8 +219,10 @@ class Program:
         assert event.query()
 
     def raising(self, places: set[Place], function: Callable[[], Any]) -> Any:
-        """Calls a function that waits for the streams; it raises each of their pending errors
-        once."""
+        """Calls a function that waits for the streams, once more for each of their pending errors.
+
+        Each error must be raised by one call. Returns the result of the last call.
+        """
         for _ in places & self.failed:
             try:
                 function()

@@ -158,7 +158,7 @@ class Judge:
         )
 
     def _run(self, entry: Entry, made: Sequence[Any]) -> Callable[[], Any]:
-        """Returns a function that runs the largest sample, whose copies are clear evidence."""
+        """Returns a function that runs the largest sample, in which copies are most noticeable."""
         sample = max(made, key=elements)
 
         def run() -> None:

@@ -142,7 +142,7 @@ def _run_groups(
 def _ask(
     worker: Worker[Request, Verdict], request: Request, limits: Limits
 ) -> tuple[Worker[Request, Verdict] | None, Verdict]:
-    """Asks a worker. Returns the worker, or None if it has ended; and the verdict."""
+    """Has a worker judge a case. Returns the worker, or None if it has ended, and the verdict."""
     case = request.case
     row = rows().get(case)
     seconds = row.seconds if row else limits.seconds

@@ -159,7 +159,7 @@ class Recorder(TorchDispatchMode):
 
 @dataclass(frozen=True)
 class Model:
-    """The definitions of a model file."""
+    """The imported Python file that defines a user's model."""
 
     path: Path
     module: ModuleType
